@@ -1,0 +1,139 @@
+/* Allod's C API: every allocation function under a name of its own, so that it
+ * can be used beside another allocator in the same process.
+ *
+ * Unless said otherwise, functions are thread-safe, sizes are bytes, memory that
+ * they return belongs to the caller until it is given to allod_free or one of
+ * its relatives, and on failure they return NULL and set errno to ENOMEM.
+ * Blocks of 16 bytes and more are aligned to 16, smaller ones to 8. When the
+ * library also replaces malloc, the two families can be mixed. */
+#ifndef ALLOD_H
+#define ALLOD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ALLOD_VERSION "0.1.0"
+
+#if defined(__GNUC__)
+#define ALLOD_API __attribute__((visibility("default")))
+#define ALLOD_RETURNS_BLOCK(...) __attribute__((malloc, alloc_size(__VA_ARGS__), warn_unused_result))
+#else
+#define ALLOD_API
+#define ALLOD_RETURNS_BLOCK(...)
+#endif
+
+#ifdef __cplusplus
+#define ALLOD_NOTHROW noexcept
+extern "C" {
+#else
+#define ALLOD_NOTHROW
+#endif
+
+/* --- the twins of libc's functions ----------------------------------------- */
+
+/* A size of 0 gives a unique block that may be freed. */
+ALLOD_API void* allod_malloc(size_t size) ALLOD_NOTHROW ALLOD_RETURNS_BLOCK(1);
+/* Zeroed; a product that overflows fails. */
+ALLOD_API void* allod_calloc(size_t count, size_t size) ALLOD_NOTHROW ALLOD_RETURNS_BLOCK(1, 2);
+/* Keeps the contents up to the smaller size. NULL is allocated; a size of 0
+ * frees and returns NULL. When it fails, the old block stays as it is. */
+ALLOD_API void* allod_realloc(void* block, size_t size) ALLOD_NOTHROW;
+ALLOD_API void* allod_reallocarray(void* block, size_t count, size_t size) ALLOD_NOTHROW;
+/* NULL is allowed; errno is kept. */
+ALLOD_API void allod_free(void* block) ALLOD_NOTHROW;
+ALLOD_API void allod_cfree(void* block) ALLOD_NOTHROW;
+/* C23: `size`, and `alignment`, are those of the allocation; checked in the
+ * debug library. */
+ALLOD_API void allod_free_sized(void* block, size_t size) ALLOD_NOTHROW;
+ALLOD_API void allod_free_aligned_sized(void* block, size_t alignment, size_t size) ALLOD_NOTHROW;
+
+/* `alignment` must be a power of two; EINVAL otherwise. The size need not be a
+ * multiple of it. */
+ALLOD_API void* allod_aligned_alloc(size_t alignment, size_t size) ALLOD_NOTHROW;
+/* Returns 0, EINVAL or ENOMEM and leaves errno alone; `alignment` must also be a
+ * multiple of sizeof(void*). `*block` is written only on success. */
+ALLOD_API int allod_posix_memalign(void** block, size_t alignment, size_t size) ALLOD_NOTHROW;
+/* `alignment` is rounded up to a power of two. */
+ALLOD_API void* allod_memalign(size_t alignment, size_t size) ALLOD_NOTHROW;
+/* Aligned to a page; pvalloc also rounds the size up to whole pages. */
+ALLOD_API void* allod_valloc(size_t size) ALLOD_NOTHROW;
+ALLOD_API void* allod_pvalloc(size_t size) ALLOD_NOTHROW;
+
+/* What the block really offers, at least what was asked for; 0 for NULL. */
+ALLOD_API size_t allod_malloc_usable_size(const void* block) ALLOD_NOTHROW;
+/* What a block of `size` would offer. */
+ALLOD_API size_t allod_malloc_good_size(size_t size) ALLOD_NOTHROW;
+
+/* Takes the parameters of glibc's mallopt. M_TRIM_THRESHOLD sets the purge
+ * budget; the others that glibc knows are accepted without effect. Returns 1, or
+ * 0 for a parameter that is unknown. */
+ALLOD_API int allod_mallopt(int parameter, int value) ALLOD_NOTHROW;
+/* Gives all free memory that can be found back to the system; `pad` is ignored.
+ * Returns 1 if there was any. */
+ALLOD_API int allod_malloc_trim(size_t pad) ALLOD_NOTHROW;
+
+/* --- the twins of operator new and delete ----------------------------------- */
+
+/* On failure the new-handler is called until it gives up; then the _new family
+ * throws std::bad_alloc, or ends a program that has no C++ runtime, and the
+ * _nothrow family returns NULL. */
+ALLOD_API void* allod_new(size_t size);
+ALLOD_API void* allod_new_aligned(size_t size, size_t alignment);
+ALLOD_API void* allod_new_nothrow(size_t size) ALLOD_NOTHROW;
+ALLOD_API void* allod_new_aligned_nothrow(size_t size, size_t alignment) ALLOD_NOTHROW;
+ALLOD_API void allod_delete(void* block) ALLOD_NOTHROW;
+ALLOD_API void allod_delete_sized(void* block, size_t size) ALLOD_NOTHROW;
+ALLOD_API void allod_delete_aligned(void* block, size_t alignment) ALLOD_NOTHROW;
+ALLOD_API void allod_delete_sized_aligned(void* block, size_t size,
+                                          size_t alignment) ALLOD_NOTHROW;
+
+/* --- statistics and options --------------------------------------------------- */
+
+/* Receives text in pieces, not terminated by a zero. It must not call into Allod's
+ * statistics again. */
+typedef void (*allod_write_t)(const char* text, size_t length, void* context);
+
+/* Writes statistics for people, or as one JSON object. Exact while no other
+ * thread allocates or frees, close otherwise. */
+ALLOD_API void allod_stats_text(allod_write_t write, void* context) ALLOD_NOTHROW;
+ALLOD_API void allod_stats_json(allod_write_t write, void* context) ALLOD_NOTHROW;
+
+/* The most useful figures, in bytes and counts. */
+typedef struct allod_stats {
+  size_t live;          /* in blocks that the program holds, as rounded */
+  size_t live_blocks;   /* how many */
+  size_t cached;        /* in free blocks that threads keep at hand */
+  size_t free_in_slabs; /* in other free blocks of slabs in use */
+  size_t dirty;         /* free, memory still held */
+  size_t clean;         /* free, memory given back */
+  size_t reserved;      /* address space held for all of these */
+  size_t metadata;      /* mapped for bookkeeping */
+  size_t huge;          /* of `live`: in blocks above the largest size class */
+  size_t huge_blocks;
+  uint64_t purges;      /* steps of giving memory back */
+  uint64_t purged;      /* bytes given back so far */
+  uint64_t remote_frees; /* blocks freed by another thread than their slab's */
+  uint64_t contended;   /* how often a thread had to wait for a lock */
+} allod_stats_t;
+
+/* `size` is sizeof(allod_stats_t) of the caller. Returns 0, or EINVAL. */
+ALLOD_API int allod_stats_get(allod_stats_t* stats, size_t size) ALLOD_NOTHROW;
+
+/* Sets an option by its name, with or without "ALLOD_". Returns 0, ENOENT (no such
+ * option), EINVAL (bad value) or EPERM (counts only at start). */
+ALLOD_API int allod_option_set(const char* name, const char* value) ALLOD_NOTHROW;
+/* Writes the list of options, as text or as a Markdown table. */
+ALLOD_API void allod_options_text(allod_write_t write, void* context) ALLOD_NOTHROW;
+ALLOD_API void allod_options_markdown(allod_write_t write, void* context) ALLOD_NOTHROW;
+
+/* The version as "major.minor.patch". */
+ALLOD_API const char* allod_version(void) ALLOD_NOTHROW;
+/* Walks everything and ends the process with a report if it is inconsistent. Only
+ * while no other thread uses the heap. */
+ALLOD_API void allod_check(void) ALLOD_NOTHROW;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

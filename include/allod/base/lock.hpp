@@ -1,0 +1,102 @@
+// A small lock that sleeps in the kernel, counts its contention, and knows its rank.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "allod/base/check.hpp"
+#include "allod/base/cpu.hpp"
+
+namespace allod {
+
+// The order in which locks may be taken, and in which fork takes them: a
+// thread that holds a lock may only take locks of a higher rank.
+enum class LockRank : std::uint8_t { registry = 0, space = 1, records = 2, metadata = 3 };
+
+// Ranks that the calling thread holds, one bit each; maintained only in builds
+// that check ranks.
+template <bool kChecked>
+struct HeldRanks {
+  static void acquire(LockRank) noexcept {}
+  static void release(LockRank) noexcept {}
+};
+template <>
+struct HeldRanks<true> {
+  static void acquire(LockRank rank) noexcept {
+    const auto bit = 1U << static_cast<unsigned>(rank);
+    always_check(mask < bit, "lock taken against its rank");
+    mask |= bit;
+  }
+  static void release(LockRank rank) noexcept { mask &= ~(1U << static_cast<unsigned>(rank)); }
+  static inline thread_local unsigned mask = 0;
+};
+
+// Three-state futex lock (free, held, held with sleepers), after U. Drepper,
+// "Futexes Are Tricky". `Waiter` offers static futex_wait(word, expected) and
+// futex_wake(word, count). Constant-initialised: usable before any constructor.
+template <class Waiter, bool kCheckRanks>
+class RankedLock {
+ public:
+  constexpr explicit RankedLock(LockRank rank) noexcept : rank_{rank} {}
+
+  void lock() noexcept {
+    HeldRanks<kCheckRanks>::acquire(rank_);
+    std::uint32_t expected = kFree;
+    if (!state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) lock_slow();
+  }
+  void unlock() noexcept {
+    HeldRanks<kCheckRanks>::release(rank_);
+    if (state_.exchange(kFree, std::memory_order_release) == kContended) {
+      Waiter::futex_wake(&state_, 1);
+    }
+  }
+  // For the child of a fork: the holder, if any, was a thread that is gone or
+  // the caller itself.
+  void reset_after_fork() noexcept {
+    HeldRanks<kCheckRanks>::release(rank_);
+    state_.store(kFree, std::memory_order_relaxed);
+  }
+  // How often a thread found the lock taken.
+  [[nodiscard]] std::uint64_t contended() const noexcept {
+    return contended_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::uint32_t kFree = 0;
+  static constexpr std::uint32_t kHeld = 1;
+  static constexpr std::uint32_t kContended = 2;
+  static constexpr int kSpins = 64;
+
+  ALLOD_COLD void lock_slow() noexcept {
+    contended_.fetch_add(1, std::memory_order_relaxed);
+    for (int spin = 0; spin < kSpins; ++spin) {
+      std::uint32_t expected = kFree;
+      if (state_.load(std::memory_order_relaxed) == kFree &&
+          state_.compare_exchange_weak(expected, kHeld, std::memory_order_acquire)) {
+        return;
+      }
+      cpu_relax();
+    }
+    while (state_.exchange(kContended, std::memory_order_acquire) != kFree) {
+      Waiter::futex_wait(&state_, kContended);
+    }
+  }
+
+  std::atomic<std::uint32_t> state_{kFree};
+  const LockRank rank_;
+  std::atomic<std::uint64_t> contended_{0};
+};
+
+template <class Lock>
+class LockGuard {
+ public:
+  explicit LockGuard(Lock& lock) noexcept : lock_{lock} { lock_.lock(); }
+  ~LockGuard() { lock_.unlock(); }
+  LockGuard(const LockGuard&) = delete;
+  LockGuard& operator=(const LockGuard&) = delete;
+
+ private:
+  Lock& lock_;
+};
+
+}  // namespace allod

@@ -1,0 +1,173 @@
+// malloc when the magazine is empty.
+#pragma once
+
+#include "allod/heap/heap.hpp"
+
+namespace allod::heap {
+
+template <class Policy>
+void* Heap<Policy>::allocate(Domain& domain, std::size_t size, bool* zero) noexcept {
+  if (__builtin_expect(!usable_, 0)) return nullptr;
+  if (size > Sizes::kMaxSize) return allocate_huge(size, {1}, zero);
+  return refill(domain, Sizes::of(size), zero);
+}
+
+template <class Policy>
+void* Heap<Policy>::allocate_aligned(Domain& domain, std::size_t size, std::size_t alignment,
+                                     bool* zero) noexcept {
+  if (__builtin_expect(!usable_, 0)) return nullptr;
+  if (alignment <= kSliceBytes) {
+    const ClassIndex c = Sizes::of_aligned(size, alignment);
+    if (c < kClasses) return allocate_class(domain, c, zero);
+  }
+  const Slices slices{static_cast<std::uint32_t>(alignment >> kSliceShift)};
+  return allocate_huge(size, slices.count > 1 ? slices : Slices{1}, zero);
+}
+
+// A block that is a span of its own, and belongs to no domain.
+template <class Policy>
+void* Heap<Policy>::allocate_huge(std::size_t size, Slices alignment, bool* zero) noexcept {
+  if (size > std::size_t{PTRDIFF_MAX} - kSliceBytes) return nullptr;
+  if (size >= std::size_t{1} << kAddressBits) return nullptr;
+  const Slices slices = Slices::covering(size > 0 ? size : 1);
+  space::Span* const span = space_.allocate(slices, alignment);
+  if (span == nullptr) return nullptr;
+  space_.map().set_tags(span->base, span->size, space::kInteriorTag);
+  space_.map().set_tags(span->base, {1}, space::kHugeTag);
+  if (zero != nullptr) *zero = span->zero;
+  void* const block = reinterpret_cast<void*>(span->base);
+  maybe_purge();
+  return block;
+}
+
+// Fills the magazine with the free blocks of one slab, lowest address on top.
+template <class Policy>
+ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* zero) noexcept {
+  if (__builtin_expect(!usable_, 0)) return nullptr;
+  SlowPath<Domain> slow{domain};
+  look_around(domain);
+  prepare_magazine(domain, c);
+  Slab* const slab = slab_with_free_block(domain, c);
+  if (__builtin_expect(slab == nullptr, 0)) return nullptr;
+  domain.counters.refills.add(1);
+
+  Bin& bin = domain.bins[c];
+  Magazine& magazine = domain.magazines[c];
+  // The magazine is empty unless collecting remote blocks has just filled it.
+  if (void* const block = magazine.pop()) return block;
+  void* block;
+  if (bin.capacity <= 1 || (zero != nullptr && slab->capacity() <= kWordBits)) {
+    bool virgin;
+    block = slab->take_one(&virgin);
+    if (zero != nullptr) *zero = slab->zero && virgin;
+  } else {
+    // Half of it, so that a flush does not follow at once.
+    const std::uint32_t wanted = (bin.capacity + 1U) / 2;
+    const std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
+    slab->take(count, bin.slots + 1);
+    magazine.top = bin.slots + count;
+    block = magazine.pop();
+  }
+  if (slab->is_full()) {
+    bin.partial.remove(slab);
+    bin.full.push_front(slab);
+  }
+  return block;
+}
+
+template <class Policy>
+Slab* Heap<Policy>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept {
+  Bin& bin = domain.bins[c];
+  if (!bin.partial.empty()) return slab::as_slab(bin.partial.first());
+  if (Slab* const adopted = adopt(domain, c)) return adopted;
+  if (Slab* const fresh = new_slab(domain, c)) return fresh;
+  // The system refuses. What lies in our own stocks is all there is.
+  for (ClassIndex other = 0; other < kClasses; ++other) {
+    if (other != c) flush(domain, other, domain.cached(other));
+  }
+  return bin.partial.empty() ? new_slab(domain, c) : slab::as_slab(bin.partial.first());
+}
+
+template <class Policy>
+Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
+  const auto& shape = Sizes::shape_of(c);
+  space::Span* const span =
+      space_.allocate_described({shape.slices}, Slab::descriptor_bytes(shape));
+  if (span == nullptr) return nullptr;
+  Slab* const slab = slab::as_slab(span);
+  slab->start(shape, c, &domain);
+  set_slab_tags(*slab, space::make_tag(domain.id(), c));
+  Bin& bin = domain.bins[c];
+  bin.partial.push_front(slab);
+  ++bin.slab_count;
+  domain.counters.slabs_created.add(1);
+  return slab;
+}
+
+// --- magazines ---------------------------------------------------------------
+
+// Blocks from here on are worth a magazine only while they are in use again and
+// again: a single one holds more memory than a magazine of small ones.
+inline constexpr std::size_t kLargeBlock = std::size_t{32} << 10;
+
+template <class Policy>
+std::uint32_t Heap<Policy>::max_capacity(ClassIndex c) const noexcept {
+  constexpr std::size_t kMost = 256;
+  const std::size_t fit = options_.magazine_bytes / Sizes::size_of(c);
+  return static_cast<std::uint32_t>(fit < 1 ? 1 : fit > kMost ? kMost : fit);
+}
+
+// Doubles the magazine of a class that is in use, up to its limit.
+template <class Policy>
+void Heap<Policy>::prepare_magazine(Domain& domain, ClassIndex c) noexcept {
+  Bin& bin = domain.bins[c];
+  if (bin.events != 0xffff) ++bin.events;
+  if (Sizes::size_of(c) >= kLargeBlock) {
+    activate_large(domain, c);
+    return;
+  }
+  constexpr std::uint32_t kFirst = 7;
+  const std::uint32_t most = max_capacity(c);
+  const std::uint32_t next = bin.capacity == 0 ? kFirst : 2U * bin.capacity + 1;
+  if (bin.capacity < most) grow_magazine(domain, c, next < most ? next : most);
+}
+
+// Lets the large class `c` keep one block, and the classes that began before it
+// none, as far as the bytes demand it.
+template <class Policy>
+void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
+  if (domain.magazines[c].limit != &empty_slot) return;
+  const std::size_t bytes = Sizes::size_of(c);
+  while (domain.large_count > 0 &&
+         (domain.large_count == Domain::kLargeClasses ||
+          domain.large_bytes + bytes > options_.large_cache_bytes)) {
+    const ClassIndex oldest = domain.large[0];
+    drop_magazine(domain, oldest);
+    domain.large_bytes -= Sizes::size_of(oldest);
+    --domain.large_count;
+    __builtin_memmove(domain.large, domain.large + 1, domain.large_count);
+  }
+  grow_magazine(domain, c, 1);
+  if (domain.bins[c].capacity == 0) return;
+  domain.large[domain.large_count++] = static_cast<std::uint8_t>(c);
+  domain.large_bytes += bytes;
+}
+
+// Without metadata the magazine stays as it is.
+template <class Policy>
+void Heap<Policy>::grow_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept {
+  Bin& bin = domain.bins[c];
+  auto* const slots = static_cast<void**>(
+      space_.metadata().allocate(space_.platform(), (capacity + 1) * sizeof(void*)));
+  if (slots == nullptr) return;
+  const std::uint32_t held = domain.cached(c);
+  if (bin.slots != nullptr) {
+    __builtin_memcpy(slots, bin.slots, (held + 1) * sizeof(void*));
+    space_.metadata().free(bin.slots, (bin.capacity + 1U) * sizeof(void*));
+  }
+  bin.slots = slots;
+  bin.capacity = static_cast<std::uint16_t>(capacity);
+  domain.magazines[c] = {slots + held, slots + capacity};
+}
+
+}  // namespace allod::heap

@@ -1,0 +1,178 @@
+// An owner of slabs: magazines for the fast paths, lists of slabs behind them.
+#pragma once
+
+#include "allod/heap/magazine.hpp"
+#include "allod/slab/slab.hpp"
+
+namespace allod::heap {
+
+using slab::Slab;
+using space::SpanList;
+
+// Written by one thread, read by any.
+class Counter {
+ public:
+  void add(std::uint64_t n) noexcept {
+    value_.store(value() + n, std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint64_t value() const noexcept {
+    return value_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+struct DomainCounters {
+  Counter refills;          // magazines filled from slabs
+  Counter flushes;          // magazines emptied into slabs
+  Counter remote_frees;     // blocks of other domains freed here
+  Counter remote_batches;   // atomic operations they took
+  Counter collected;        // blocks that others freed and that came home
+  Counter slabs_created;
+  Counter slabs_retired;
+  Counter slabs_adopted;
+  Counter magazine_shrinks;
+};
+
+// The slabs of one class, and what stands behind its magazine.
+struct Bin {
+  SpanList partial;  // with free blocks; allocation takes from the first
+  SpanList full;
+  void** slots = nullptr;      // storage of the magazine; slots[0] stays null
+  std::uint16_t capacity = 0;  // blocks that fit
+  std::uint16_t events = 0;    // refills and flushes since the last look
+  std::uint32_t slab_count = 0;
+};
+
+// Calls `visit` for each slab of a bin; it may retire the slab or move it within
+// the bin, and then see it twice.
+template <class Visit>
+void for_each_slab(const Bin& bin, Visit&& visit) {
+  for (const SpanList* list : {&bin.full, &bin.partial}) {
+    for (space::Span *span = list->first(), *next = nullptr; span != nullptr; span = next) {
+      next = SpanList::next(span);
+      visit(*slab::as_slab(span));
+    }
+  }
+}
+
+// Frees of other domains' blocks that wait to be marked together: the blocks of
+// one word of one slab.
+struct RemoteBatch {
+  Slab* slab = nullptr;
+  std::uint32_t word = 0;
+  Word bits = 0;
+};
+inline constexpr std::size_t kRemoteBatches = 16;
+
+enum class DomainState : std::uint8_t {
+  active,     // bound to a thread
+  pooled,     // without slabs, ready for the next thread
+  set_aside,  // its thread was inside a slow path when the process forked
+};
+
+// The part of a domain that the fast paths use.
+template <class Sizes>
+struct Front {
+  static constexpr ClassIndex kClasses = Sizes::kCount;
+  static_assert(sizeof(Magazine) == 1U << space::kClassShift && kClasses <= space::kMaxClasses);
+
+  constexpr explicit Front(space::Tag own) noexcept : tag{own} {
+    for (Magazine& magazine : magazines) magazine = kNoMagazine;
+    for (std::size_t i = 0; i < Sizes::kTableSize; ++i) {
+      offsets[i] = static_cast<std::uint16_t>(sizeof(Magazine) * Sizes::of(i * 8));
+    }
+  }
+
+  // Does the domain own slabs of this tag?
+  [[nodiscard]] ALLOD_INLINE bool owns(space::Tag other) const noexcept {
+    return (tag ^ other) < sizeof magazines;
+  }
+  // A block for `size`, up to Sizes::kTableMaxSize; null when the magazine is
+  // empty.
+  [[nodiscard]] ALLOD_INLINE void* pop_small(std::size_t size) noexcept {
+    return pop_at(bytes(), offsets[Sizes::table_index(size)]);
+  }
+  // Takes a block of an own slab with tag `own`: the difference of the tags is
+  // the offset of the magazine. False when that is full.
+  [[nodiscard]] ALLOD_INLINE bool push(space::Tag own, void* block) noexcept {
+    return push_at(bytes(), (tag ^ own), block);
+  }
+
+  Magazine magazines[kClasses];
+  space::Tag tag;
+  // By size: the offset of its magazine. Here, and not in one table for all, so
+  // that it needs no address of its own.
+  std::uint16_t offsets[Sizes::kTableSize];
+
+ private:
+  [[nodiscard]] ALLOD_INLINE unsigned char* bytes() noexcept {
+    return reinterpret_cast<unsigned char*>(magazines);
+  }
+};
+
+// Used by the thread it is bound to; what other threads may read is atomic.
+template <class Sizes>
+struct Domain : Front<Sizes>, slab::Owner {
+  using Front<Sizes>::kClasses;
+  using Front<Sizes>::magazines;
+  using Front<Sizes>::tag;
+
+  // One that owns nothing and belongs to no thread: every fast path misses, and
+  // no branch asks whether there is a domain.
+  constexpr Domain() noexcept : Front<Sizes>{space::kNobodyTag} {}
+  explicit Domain(std::uint32_t id) noexcept : Front<Sizes>{space::make_tag(id, 0)} {}
+
+  [[nodiscard]] bool is_bound() const noexcept { return tag != space::kNobodyTag; }
+  [[nodiscard]] std::uint32_t id() const noexcept { return space::owner_of(tag); }
+
+  [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept {
+    const Bin& bin = bins[c];
+    return bin.slots == nullptr
+               ? 0
+               : static_cast<std::uint32_t>(magazines[c].top - bin.slots);
+  }
+
+  // True while the thread is inside a slow path: a fork at that moment leaves
+  // this domain in a state that the child cannot use.
+  std::atomic<bool> in_slow_path{false};
+  DomainState state = DomainState::active;
+
+  Bin bins[kClasses] = {};
+  RemoteBatch remote[kRemoteBatches] = {};
+  std::uint32_t slow_operations = 0;
+  // Classes of large blocks that may keep a magazine, in order of first use.
+  static constexpr std::size_t kLargeClasses = 8;
+  std::uint8_t large[kLargeClasses] = {};
+  std::uint8_t large_count = 0;
+  std::size_t large_bytes = 0;
+  DomainCounters counters;
+  ListLinks<Domain> links;       // in the registry
+  ListLinks<Domain> pool_links;  // in the pool
+  std::uint32_t thread = 0;      // system's id of the thread, 0: none
+  // The thread was bound when it was already ending, so nobody may tell us when
+  // it is gone.
+  bool bound_late = false;
+};
+
+// Marks the time in which a fork would find a domain in pieces.
+template <class D>
+class SlowPath {
+ public:
+  explicit SlowPath(D& domain) noexcept : domain_{domain} {
+    domain_.in_slow_path.store(true, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  ~SlowPath() {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    domain_.in_slow_path.store(false, std::memory_order_relaxed);
+  }
+  SlowPath(const SlowPath&) = delete;
+  SlowPath& operator=(const SlowPath&) = delete;
+
+ private:
+  D& domain_;
+};
+
+}  // namespace allod::heap

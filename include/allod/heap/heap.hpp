@@ -1,0 +1,204 @@
+// Layer 5: a heap, that is domains over one space. What happens when a magazine
+// is empty or full, when a block belongs to somebody else or is huge, and when a
+// domain comes and goes.
+#pragma once
+
+#include "allod/heap/domain.hpp"
+#include "allod/heap/misuse.hpp"
+
+namespace allod::heap {
+
+struct HeapOptions {
+  std::size_t region_bytes = std::size_t{64} << 20;
+  std::size_t magazine_bytes = std::size_t{32} << 10;  // of one class, at most
+  std::size_t large_cache_bytes = std::size_t{1} << 20;
+  std::size_t purge_budget = std::size_t{64} << 20;
+  std::int32_t purge_delay_ms = 500;  // 0: at once; negative: only when told
+  bool purge_thread = true;
+  bool report_foreign = false;
+};
+
+// Policy names the parts: Platform, Sizes, Reporter, and the level of checks.
+// One object, constant-initialised; all functions but start() are thread-safe as
+// long as each thread passes its own domain.
+template <class Policy>
+class Heap {
+ public:
+  using Platform = typename Policy::Platform;
+  using Sizes = typename Policy::Sizes;
+  using Reporter = typename Policy::Reporter;
+  static constexpr CheckLevel kChecks = Policy::kChecks;
+  using Space = space::Space<Platform, kChecks>;
+  using Domain = heap::Domain<Sizes>;
+  using Lock = typename Space::Lock;
+  static constexpr ClassIndex kClasses = Sizes::kCount;
+
+  constexpr Heap() noexcept = default;
+  Heap(const Heap&) = delete;
+  Heap& operator=(const Heap&) = delete;
+
+  // Called once, before anything else. Allocation fails cleanly when the system
+  // gave no addresses.
+  void start(const HeapOptions& options) noexcept {
+    options_ = options;
+    usable_ = space_.start(options.region_bytes);
+  }
+
+  // --- domains; see heap/lifetime.hpp -----------------------------------------
+
+  // A domain for the calling thread, or null. `late`: the thread is ending, and
+  // may not call detach.
+  [[nodiscard]] Domain* attach(bool late = false) noexcept;
+  // Gives up everything the domain holds. What is still in use becomes an
+  // orphan, for others to adopt.
+  void detach(Domain& domain) noexcept;
+
+  // --- slow paths of malloc; see heap/allocate.hpp ------------------------------
+
+  // `size` bytes when the magazine of its class is empty, or no class is large
+  // enough. Sets `*zero` when the block is known to be all zeros. Null when the
+  // system refuses.
+  [[nodiscard]] void* allocate(Domain& domain, std::size_t size, bool* zero) noexcept;
+  // With an alignment above 16, a power of two.
+  [[nodiscard]] void* allocate_aligned(Domain& domain, std::size_t size,
+                                       std::size_t alignment, bool* zero) noexcept;
+  // The same, from a magazine if possible.
+  [[nodiscard]] void* allocate_class(Domain& domain, ClassIndex c, bool* zero) noexcept {
+    if (void* const block = domain.magazines[c].pop()) return block;
+    return refill(domain, c, zero);
+  }
+
+  // --- slow paths of free; see heap/release.hpp and heap/remote.hpp --------------
+
+  // Any address: an own block whose magazine is full, somebody else's block, a
+  // huge block, or an address that should not be freed.
+  void release(Domain& domain, void* address) noexcept;
+  // For a thread that has no domain and shall not get one.
+  void release_detached(void* address) noexcept;
+
+  // --- questions; see heap/inspect.hpp ------------------------------------------
+
+  // Bytes that the block at `address` offers; 0 for an address that is no block.
+  [[nodiscard]] std::size_t usable_size(const void* address) const noexcept;
+  // Is `address` the start of a block that is in use, as far as can be told
+  // without stopping anybody?
+  [[nodiscard]] Misuse describe(MisuseKind kind, const void* address) const noexcept;
+
+  // --- realloc; see heap/resize.hpp ----------------------------------------------
+
+  // Changes a block's size where it stands, or by moving its pages. Null, and
+  // nothing changed, when that cannot be done.
+  [[nodiscard]] void* resize_in_place(Domain& domain, void* address, std::size_t size) noexcept;
+
+  // --- memory back to the system; see heap/purge.hpp ------------------------------
+
+  // Empties the domain's magazines into slabs, retires empty ones, and purges
+  // every free span. Returns the bytes given back.
+  std::size_t trim(Domain& domain) noexcept;
+
+  // --- fork; see heap/lifetime.hpp -------------------------------------------------
+
+  void before_fork() noexcept;
+  void after_fork_in_parent() noexcept;
+  // `own` is the domain of the one thread that is left, or null.
+  void after_fork_in_child(Domain* own) noexcept;
+
+  [[nodiscard]] Space& space() noexcept { return space_; }
+  [[nodiscard]] const HeapOptions& options() const noexcept { return options_; }
+  [[nodiscard]] HeapOptions& options() noexcept { return options_; }
+  [[nodiscard]] Lock& registry_lock() noexcept { return registry_lock_; }
+
+  // With the registry's lock held: every domain that was ever made.
+  template <class Visit>
+  void for_each_domain(Visit&& visit) noexcept {
+    for (Domain* d = domains_.first(); d != nullptr; d = DomainList::next(d)) visit(*d);
+  }
+  // With the registry's lock held: slabs without domain.
+  template <class Visit>
+  void for_each_orphan(Visit&& visit) noexcept {
+    for (SpanList& list : orphans_) {
+      for (space::Span* s = list.first(); s != nullptr; s = SpanList::next(s)) {
+        visit(*slab::as_slab(s));
+      }
+    }
+  }
+  // While no other thread uses the heap: walks and checks everything.
+  void check_invariants() noexcept;
+
+ private:
+  using DomainList = List<Domain, &Domain::links>;
+  using DomainPool = List<Domain, &Domain::pool_links>;
+
+  // allocate.hpp
+  [[nodiscard]] void* refill(Domain& domain, ClassIndex c, bool* zero) noexcept;
+  [[nodiscard]] Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
+  [[nodiscard]] Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
+  void prepare_magazine(Domain& domain, ClassIndex c) noexcept;
+  void activate_large(Domain& domain, ClassIndex c) noexcept;
+  void grow_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept;
+  [[nodiscard]] std::uint32_t max_capacity(ClassIndex c) const noexcept;
+  [[nodiscard]] void* allocate_huge(std::size_t size, Slices alignment, bool* zero) noexcept;
+
+  // release.hpp
+  void release_own(Domain& domain, ClassIndex c, void* address) noexcept;
+  void flush(Domain& domain, ClassIndex c, std::uint32_t count) noexcept;
+  void put_back(Domain& domain, ClassIndex c, void** blocks, std::uint32_t count) noexcept;
+  void settle(Domain& domain, Bin& bin, Slab& slab, std::uint32_t free_before) noexcept;
+  void retire(Domain& domain, Bin& bin, Slab& slab) noexcept;
+  void release_huge(void* address) noexcept;
+  void drop_magazine(Domain& domain, ClassIndex c) noexcept;
+
+  // remote.hpp
+  void release_remote(Domain& domain, Slab& slab, void* address) noexcept;
+  void mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept;
+  void send(RemoteBatch& batch) noexcept;
+  void send_all(Domain& domain) noexcept;
+  void collect_inbox(Domain& domain) noexcept;
+  void collect(Domain& domain, Slab& slab) noexcept;
+
+  // resize.hpp
+  [[nodiscard]] void* resize_huge(void* address, std::size_t size) noexcept;
+
+  // lifetime.hpp
+  [[nodiscard]] Slab* adopt(Domain& domain, ClassIndex c) noexcept;
+  void abandon(Slab& slab) noexcept;
+  void surrender(Domain& domain) noexcept;
+  void set_slab_tags(const Slab& slab, space::Tag tag) noexcept;
+  void reap_late_threads() noexcept;
+  void reap_orphans(std::uint32_t looks) noexcept;
+  void forget_announcements(Domain& domain) noexcept;
+
+  // purge.hpp
+  void look_around(Domain& domain) noexcept;
+  void shrink_idle_magazines(Domain& domain) noexcept;
+  void maybe_purge() noexcept;
+  static void purge_on_helper(void* heap) noexcept;
+
+  void report(MisuseKind kind, const void* address) noexcept {
+    Reporter::report(describe(kind, address));
+  }
+
+  Space space_;
+  HeapOptions options_;
+  bool usable_ = false;
+  Lock registry_lock_{LockRank::registry};
+  DomainList domains_;
+  DomainPool pool_;
+  std::uint32_t next_id_ = 1;
+  std::atomic<std::uint32_t> late_count_{0};
+  SpanList orphans_[kClasses] = {};
+  std::atomic<std::uint32_t> orphan_count_[kClasses] = {};
+  static constexpr std::uint32_t kOrphanLooks = 16;  // of one look around
+  std::atomic<bool> helper_running_{false};
+  std::atomic<std::uint32_t> helper_sleep_{0};
+};
+
+}  // namespace allod::heap
+
+#include "allod/heap/allocate.hpp"
+#include "allod/heap/inspect.hpp"
+#include "allod/heap/lifetime.hpp"
+#include "allod/heap/purge.hpp"
+#include "allod/heap/release.hpp"
+#include "allod/heap/remote.hpp"
+#include "allod/heap/resize.hpp"

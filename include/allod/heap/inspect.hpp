@@ -1,0 +1,78 @@
+// Questions about addresses, and the heap checked against itself.
+#pragma once
+
+#include "allod/heap/heap.hpp"
+
+namespace allod::heap {
+
+template <class Policy>
+std::size_t Heap<Policy>::usable_size(const void* address) const noexcept {
+  const Misuse found = describe(MisuseKind::invalid_free, address);
+  return found.block == address ? found.block_bytes : 0;
+}
+
+template <class Policy>
+Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexcept {
+  Misuse misuse{.kind = kind, .address = address};
+  const space::PageMap& map = space_.map();
+  const Address at = address_of(address);
+  const space::Tag tag = map.tag_of(at);
+  if (tag == space::kForeignTag || tag == space::kFreeTag) return misuse;
+  const space::Span* const span = map.span_of(at);
+  if (tag == space::kHugeTag || span->home == nullptr) {
+    misuse.block = reinterpret_cast<void*>(span->base);
+    misuse.block_bytes = span->size.bytes();
+    return misuse;
+  }
+  const Slab& slab = *static_cast<const Slab*>(span);
+  const std::uint32_t index = slab.index_around(at);
+  if (index >= slab.capacity()) return misuse;
+  misuse.block = slab.block_at(index);
+  misuse.block_bytes = slab.block_bytes();
+  misuse.owner = space::owner_of(tag);
+  return misuse;
+}
+
+template <class Policy>
+void Heap<Policy>::check_invariants() noexcept {
+  space_.check_invariants();
+  LockGuard guard{registry_lock_};
+  const auto check_slab = [&](Slab& slab, ClassIndex c, space::Tag tag) {
+    always_check(slab.size_class() == c, "a slab is in the bin of another class");
+    always_check(slab.free_count() == slab.count_free_bits(), "free blocks are counted wrongly");
+    always_check(space_.map().tag_of(slab.base) == tag, "a slab's tag is not its owner's");
+    always_check(space_.map().span_of(slab.base) == &slab, "the map does not lead to the slab");
+  };
+  for_each_domain([&](Domain& domain) {
+    if (domain.state != DomainState::active) return;
+    for (ClassIndex c = 0; c < kClasses; ++c) {
+      Bin& bin = domain.bins[c];
+      std::uint32_t slabs = 0;
+      for_each_slab(bin, [&](Slab& slab) {
+        ++slabs;
+        check_slab(slab, c, space::make_tag(domain.id(), c));
+        always_check(slab.owner() == &domain, "a slab names another owner");
+      });
+      always_check(slabs == bin.slab_count, "slabs are counted wrongly");
+      for (space::Span* s = bin.full.first(); s != nullptr; s = SpanList::next(s)) {
+        always_check(slab::as_slab(s)->is_full(), "a slab with free blocks is listed as full");
+      }
+      for (std::uint32_t i = 1; i <= domain.cached(c); ++i) {
+        const Slab& slab = *static_cast<const Slab*>(space_.map().span_of(address_of(bin.slots[i])));
+        const std::uint32_t index = slab.index_of(address_of(bin.slots[i]));
+        always_check(index != Slab::kNoBlock, "a magazine holds what is no block");
+        always_check(!slab.is_marked_free(index), "a block is free and in a magazine");
+      }
+    }
+  });
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    std::uint32_t orphans = 0;
+    for (space::Span* s = orphans_[c].first(); s != nullptr; s = SpanList::next(s)) {
+      ++orphans;
+      check_slab(*slab::as_slab(s), c, space::make_tag(space::kOrphanOwner, c));
+    }
+    always_check(orphans == orphan_count_[c].load(), "orphans are counted wrongly");
+  }
+}
+
+}  // namespace allod::heap

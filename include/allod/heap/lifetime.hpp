@@ -1,0 +1,204 @@
+// How domains come and go: attach, detach, adoption of orphans, fork.
+#pragma once
+
+#include "allod/heap/heap.hpp"
+
+namespace allod::heap {
+
+template <class Policy>
+auto Heap<Policy>::attach(bool late) noexcept -> Domain* {
+  if (!usable_) return nullptr;
+  if (late_count_.load(std::memory_order_relaxed) != 0) reap_late_threads();
+  LockGuard guard{registry_lock_};
+  Domain* domain = pool_.pop_front();
+  if (domain == nullptr) {
+    void* const memory = space_.metadata().allocate(space_.platform(), sizeof(Domain));
+    if (memory == nullptr || next_id_ >= space::kMaxOwner) return nullptr;
+    domain = new (memory) Domain{next_id_++};
+    domains_.push_back(domain);
+  }
+  domain->inbox.open();
+  domain->state = DomainState::active;
+  domain->thread = space_.platform().thread_id();
+  domain->bound_late = late;
+  if (late) late_count_.fetch_add(1, std::memory_order_relaxed);
+  return domain;
+}
+
+// Detaches domains of threads that allocated after their last notice.
+template <class Policy>
+void Heap<Policy>::reap_late_threads() noexcept {
+  for (;;) {
+    Domain* gone = nullptr;
+    {
+      LockGuard guard{registry_lock_};
+      for_each_domain([&](Domain& domain) {
+        if (domain.bound_late && space_.platform().thread_is_gone(domain.thread)) gone = &domain;
+      });
+      if (gone == nullptr) return;
+      gone->bound_late = false;
+      late_count_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    detach(*gone);
+  }
+}
+
+// First every slab loses its owner, then the inbox closes: a thread that finds
+// the inbox closed is sure to find the new owner when it looks again.
+template <class Policy>
+void Heap<Policy>::detach(Domain& domain) noexcept {
+  SlowPath<Domain> slow{domain};
+  send_all(domain);
+  collect_inbox(domain);
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    if (domain.bins[c].slots != nullptr) drop_magazine(domain, c);
+  }
+  domain.large_count = 0;
+  domain.large_bytes = 0;
+  surrender(domain);
+}
+
+// Leaves the domain without slabs, in the pool.
+template <class Policy>
+void Heap<Policy>::surrender(Domain& domain) noexcept {
+  LockGuard guard{registry_lock_};
+  for (Bin& bin : domain.bins) {
+    for_each_slab(bin, [](Slab& slab) noexcept { slab.set_owner(nullptr); });
+  }
+  domain.inbox.close([](Slab*) noexcept {});
+  for (Bin& bin : domain.bins) {
+    while (space::Span* const span = bin.partial.pop_front()) abandon(*slab::as_slab(span));
+    while (space::Span* const span = bin.full.pop_front()) abandon(*slab::as_slab(span));
+    bin = Bin{};
+  }
+  if (domain.bound_late) late_count_.fetch_sub(1, std::memory_order_relaxed);
+  domain.bound_late = false;
+  domain.state = DomainState::pooled;
+  domain.thread = 0;
+  pool_.push_front(&domain);
+}
+
+// Under the registry's lock. The slab is in no list and has no owner.
+template <class Policy>
+void Heap<Policy>::abandon(Slab& slab) noexcept {
+  slab.collect([](std::uint32_t) noexcept {});
+  if (slab.is_empty()) {
+    space_.free(&slab);
+    return;
+  }
+  const ClassIndex c = slab.size_class();
+  set_slab_tags(slab, space::make_tag(space::kOrphanOwner, c));
+  orphans_[c].push_front(&slab);
+  orphan_count_[c].fetch_add(1, std::memory_order_relaxed);
+}
+
+// A slab of class `c` with a free block that lost its domain, or null.
+template <class Policy>
+Slab* Heap<Policy>::adopt(Domain& domain, ClassIndex c) noexcept {
+  if (orphan_count_[c].load(std::memory_order_relaxed) == 0) return nullptr;
+  constexpr int kLooks = 8;
+  LockGuard guard{registry_lock_};
+  for (int look = 0; look < kLooks && !orphans_[c].empty(); ++look) {
+    Slab& slab = *slab::as_slab(orphans_[c].pop_front());
+    if (slab.is_full() && slab.remote_count() == 0) {
+      orphans_[c].push_back(&slab);
+      continue;
+    }
+    orphan_count_[c].fetch_sub(1, std::memory_order_relaxed);
+    // The new owner first, then the bits: see Slab::announce.
+    slab.set_owner(&domain);
+    set_slab_tags(slab, space::make_tag(domain.id(), c));
+    slab.collect([](std::uint32_t) noexcept {});
+    domain.bins[c].partial.push_front(&slab);
+    ++domain.bins[c].slab_count;
+    domain.counters.slabs_adopted.add(1);
+    return &slab;
+  }
+  return nullptr;
+}
+
+// Orphans that have become empty since go back to the space; a bounded look.
+template <class Policy>
+void Heap<Policy>::reap_orphans(std::uint32_t looks) noexcept {
+  for (ClassIndex c = 0; c < kClasses && looks > 0; ++c) {
+    if (orphan_count_[c].load(std::memory_order_relaxed) == 0) continue;
+    LockGuard guard{registry_lock_};
+    const std::uint32_t count = orphan_count_[c].load(std::memory_order_relaxed);
+    for (std::uint32_t i = 0; i < count && looks > 0; ++i, --looks) {
+      Slab& slab = *slab::as_slab(orphans_[c].pop_front());
+      slab.collect([](std::uint32_t) noexcept {});
+      if (slab.is_empty()) {
+        orphan_count_[c].fetch_sub(1, std::memory_order_relaxed);
+        space_.free(&slab);
+      } else {
+        orphans_[c].push_back(&slab);
+      }
+    }
+  }
+}
+
+template <class Policy>
+void Heap<Policy>::set_slab_tags(const Slab& slab, space::Tag tag) noexcept {
+  // The slices behind the first of a single block hold no start of a block.
+  if (slab.capacity() == 1) space_.map().set_tags(slab.base, slab.size, space::kInteriorTag);
+  space_.map().set_tags(slab.base, slab.capacity() == 1 ? Slices{1} : slab.size, tag);
+}
+
+// --- fork: locks in the order of their ranks ------------------------------------
+
+template <class Policy>
+void Heap<Policy>::before_fork() noexcept {
+  registry_lock_.lock();
+  space_.lock().lock();
+  space_.metadata().lock().lock();
+}
+
+template <class Policy>
+void Heap<Policy>::after_fork_in_parent() noexcept {
+  space_.metadata().lock().unlock();
+  space_.lock().unlock();
+  registry_lock_.unlock();
+}
+
+// The other threads are gone. What they owned is adopted, unless they were just
+// changing it.
+template <class Policy>
+void Heap<Policy>::after_fork_in_child(Domain* own) noexcept {
+  space_.metadata().lock().reset_after_fork();
+  space_.lock().reset_after_fork();
+  registry_lock_.reset_after_fork();
+  space_.platform().after_fork_in_child();
+  helper_running_.store(false, std::memory_order_relaxed);
+  {
+    LockGuard guard{space_.lock()};
+    space_.repair_after_fork();
+  }
+  bool in_pieces = false;
+  for (Domain* d = domains_.first(); d != nullptr; d = DomainList::next(d)) {
+    if (d == own || d->state != DomainState::active) continue;
+    if (d->in_slow_path.load(std::memory_order_relaxed)) {
+      d->state = DomainState::set_aside;
+      in_pieces = true;
+    }
+  }
+  for (Domain* d = domains_.first(); d != nullptr; d = DomainList::next(d)) {
+    if (in_pieces) forget_announcements(*d);
+    if (d != own && d->state == DomainState::active) detach(*d);
+  }
+}
+
+// A thread that is gone may have been about to push any of these slabs into an
+// inbox. The inbox may hold half a list, so everything is collected instead.
+template <class Policy>
+void Heap<Policy>::forget_announcements(Domain& domain) noexcept {
+  if (domain.state != DomainState::active) return;
+  domain.inbox.open();
+  for (Bin& bin : domain.bins) {
+    for_each_slab(bin, [&](Slab& slab) noexcept {
+      slab.forget_announcement();
+      collect(domain, slab);
+    });
+  }
+}
+
+}  // namespace allod::heap

@@ -1,0 +1,39 @@
+// What a program can do wrong, as the heap tells it.
+#pragma once
+
+#include "allod/base/base.hpp"
+
+namespace allod::heap {
+
+enum class MisuseKind : std::uint8_t {
+  double_free,    // the block is free already
+  invalid_free,   // inside one of our spans, but not the start of a block
+  foreign_free,   // not our memory
+  size_mismatch,  // a sized free or delete with a size of another class
+};
+
+struct Misuse {
+  MisuseKind kind;
+  const void* address;
+  // The block around the address; null when there is none.
+  const void* block = nullptr;
+  std::size_t block_bytes = 0;
+  std::uint32_t owner = 0;  // id of the domain that owns the slab; 0: none
+  std::size_t claimed_bytes = 0;  // size_mismatch: what the caller said
+};
+
+// Says what happens on misuse. `report` may return, and then nothing is done
+// with the address. It is called without any lock held and must not allocate.
+template <class R>
+concept Reporter = requires(const Misuse& misuse) {
+  { R::report(misuse) };
+};
+
+// For compositions that do not name another: stop.
+struct TrapOnMisuse {
+  static void report(const Misuse& misuse) noexcept {
+    if (misuse.kind != MisuseKind::foreign_free) check_failed("misuse of the heap");
+  }
+};
+
+}  // namespace allod::heap

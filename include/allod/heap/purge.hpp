@@ -1,0 +1,90 @@
+// What slow paths do besides, and memory on its way back to the system.
+#pragma once
+
+#include "allod/heap/heap.hpp"
+
+namespace allod::heap {
+
+// A purge that a caller has to wait for gives back at most this much.
+inline constexpr std::size_t kPurgeStep = std::size_t{1} << 20;
+// Less than this does not deserve a thread.
+inline constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
+// Slow operations between two looks at the magazines.
+inline constexpr std::uint32_t kLookInterval = 256;
+
+template <class Policy>
+void Heap<Policy>::look_around(Domain& domain) noexcept {
+  if (!domain.inbox.empty()) collect_inbox(domain);
+  if (++domain.slow_operations % kLookInterval != 0) return;
+  send_all(domain);
+  shrink_idle_magazines(domain);
+  reap_orphans(kOrphanLooks);
+  maybe_purge();
+}
+
+// A magazine that has neither run dry nor full since the last look holds more
+// than its class needs: half of it goes back.
+template <class Policy>
+void Heap<Policy>::shrink_idle_magazines(Domain& domain) noexcept {
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    Bin& bin = domain.bins[c];
+    const bool idle = bin.events == 0;
+    bin.events = 0;
+    const std::uint32_t held = domain.cached(c);
+    if (!idle || held == 0) continue;
+    domain.counters.magazine_shrinks.add(1);
+    flush(domain, c, (held + 1) / 2);
+  }
+}
+
+template <class Policy>
+void Heap<Policy>::maybe_purge() noexcept {
+  if (options_.purge_delay_ms < 0 || space_.dirty_bytes() == 0) return;
+  const auto delay = static_cast<std::uint32_t>(options_.purge_delay_ms);
+  if (delay == 0) {
+    space_.purge(0, 0, ~std::size_t{0});
+    return;
+  }
+  space_.purge(delay, options_.purge_budget, kPurgeStep);
+  if (!options_.purge_thread || space_.dirty_bytes() < kWorthAThread) return;
+  if (helper_running_.load(std::memory_order_relaxed)) return;
+  if (helper_running_.exchange(true, std::memory_order_acquire)) return;
+  if (!space_.platform().start_helper(&purge_on_helper, this)) {
+    helper_running_.store(false, std::memory_order_relaxed);
+  }
+}
+
+// Runs until little is left to purge. Uses nothing of the thread that started
+// it; see os/linux_helper.hpp.
+template <class Policy>
+void Heap<Policy>::purge_on_helper(void* heap) noexcept {
+  Heap& self = *static_cast<Heap*>(heap);
+  const auto delay = static_cast<std::uint32_t>(self.options_.purge_delay_ms);
+  while (self.space_.dirty_bytes() >= kWorthAThread) {
+    const std::uint32_t wait = self.space_.next_purge_in(delay);
+    if (wait == ~0U) break;
+    // Spans freed a little later are worth waiting for: few, larger steps.
+    if (wait != 0) Platform::futex_wait_ms(&self.helper_sleep_, 0, wait + delay / 8 + 1);
+    self.space_.purge(delay, self.options_.purge_budget, ~std::size_t{0});
+  }
+  self.helper_running_.store(false, std::memory_order_release);
+}
+
+template <class Policy>
+std::size_t Heap<Policy>::trim(Domain& domain) noexcept {
+  if (domain.is_bound()) {
+    SlowPath<Domain> slow{domain};
+    send_all(domain);
+    collect_inbox(domain);
+    for (ClassIndex c = 0; c < kClasses; ++c) {
+      flush(domain, c, domain.cached(c));
+      for_each_slab(domain.bins[c], [&](Slab& slab) noexcept {
+        if (slab.is_empty()) retire(domain, domain.bins[c], slab);
+      });
+    }
+  }
+  reap_orphans(~0U);
+  return space_.purge(0, 0, ~std::size_t{0});
+}
+
+}  // namespace allod::heap

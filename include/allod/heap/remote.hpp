@@ -1,0 +1,102 @@
+// Blocks that belong to another domain, on their way home.
+#pragma once
+
+#include "allod/heap/heap.hpp"
+
+namespace allod::heap {
+
+// Blocks from here on go home at once: a batch that waits must not hold much.
+inline constexpr std::size_t kBatchedBlock = std::size_t{4} << 10;
+
+template <class Policy>
+void Heap<Policy>::release_remote(Domain& domain, Slab& slab, void* address) noexcept {
+  const std::uint32_t index = slab.index_of(address_of(address));
+  if (__builtin_expect(index == Slab::kNoBlock, 0)) {
+    return report(MisuseKind::invalid_free, address);
+  }
+  domain.counters.remote_frees.add(1);
+  const std::uint32_t word = index / kWordBits;
+  const Word mask = bit(index % kWordBits);
+  if (slab.block_bytes() >= kBatchedBlock) {
+    domain.counters.remote_batches.add(1);
+    return mark_remote(slab, word, mask);
+  }
+  const std::size_t hash = (address_of(&slab) / kCacheLine + word) % kRemoteBatches;
+  RemoteBatch& batch = domain.remote[hash];
+  if (batch.slab != &slab || batch.word != word) {
+    if (batch.slab != nullptr) {
+      domain.counters.remote_batches.add(1);
+      send(batch);
+    }
+    batch = {&slab, word, 0};
+  }
+  if (__builtin_expect((batch.bits & mask) != 0, 0)) {
+    return report(MisuseKind::double_free, address);
+  }
+  batch.bits |= mask;
+}
+
+template <class Policy>
+void Heap<Policy>::release_detached(void* address) noexcept {
+  const space::Tag tag = space_.map().tag_of(address_of(address));
+  switch (tag) {
+    case space::kForeignTag: return;
+    case space::kHugeTag: return release_huge(address);
+    case space::kInteriorTag: return report(MisuseKind::invalid_free, address);
+    case space::kFreeTag: return report(MisuseKind::double_free, address);
+    default: break;
+  }
+  Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
+  const std::uint32_t index = slab.index_of(address_of(address));
+  if (index == Slab::kNoBlock) return report(MisuseKind::invalid_free, address);
+  mark_remote(slab, index / kWordBits, bit(index % kWordBits));
+}
+
+template <class Policy>
+void Heap<Policy>::mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept {
+  const Word doubled = slab.give_remotely(word, bits);
+  slab.announce();
+  for (Word rest = doubled; rest != 0; rest &= rest - 1) {
+    report(MisuseKind::double_free, slab.block_at(word * kWordBits + lowest_bit(rest)));
+  }
+}
+
+template <class Policy>
+void Heap<Policy>::send(RemoteBatch& batch) noexcept {
+  const RemoteBatch full = batch;
+  batch = {};
+  mark_remote(*full.slab, full.word, full.bits);
+}
+
+template <class Policy>
+void Heap<Policy>::send_all(Domain& domain) noexcept {
+  for (RemoteBatch& batch : domain.remote) {
+    if (batch.slab == nullptr) continue;
+    domain.counters.remote_batches.add(1);
+    send(batch);
+  }
+}
+
+template <class Policy>
+void Heap<Policy>::collect_inbox(Domain& domain) noexcept {
+  domain.inbox.take_all([&](Slab* slab) noexcept {
+    if (slab->owner() == &domain) {
+      collect(domain, *slab);
+    } else {
+      // Announced to this domain just before the slab, or the domain, changed
+      // hands. Whoever owns the slab now may be waiting for it.
+      slab->announce();
+    }
+  });
+}
+
+template <class Policy>
+void Heap<Policy>::collect(Domain& domain, Slab& slab) noexcept {
+  const std::uint32_t free_before = slab.free_count();
+  const std::uint32_t gained = slab.collect(
+      [&](std::uint32_t index) { report(MisuseKind::double_free, slab.block_at(index)); });
+  domain.counters.collected.add(gained);
+  settle(domain, domain.bins[slab.size_class()], slab, free_before);
+}
+
+}  // namespace allod::heap

@@ -1,0 +1,142 @@
+// Linux, by raw system calls: errno is never touched, and nothing depends on
+// the state of libc at the moment of the call.
+#pragma once
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "allod/os/linux_helper.hpp"
+#include "allod/os/platform.hpp"
+
+namespace allod::os {
+
+class Linux {
+ public:
+  void start() noexcept {
+    const unsigned long page = getauxval(AT_PAGESZ);
+    page_size_ = page != 0 ? page : 4096;
+  }
+  [[nodiscard]] std::size_t page_size() const noexcept { return page_size_; }
+
+  [[nodiscard]] std::size_t address_space_limit() const noexcept {
+    rlimit64 limit{};
+    const long failed = raw_syscall(SYS_prlimit64, 0, RLIMIT_AS, 0, to_long(&limit));
+    return failed != 0 || limit.rlim_cur == RLIM64_INFINITY ? 0 : limit.rlim_cur;
+  }
+
+  [[nodiscard]] void* reserve(std::size_t bytes, std::size_t alignment) noexcept {
+    void* const exact = map_anonymous(bytes, PROT_NONE);
+    if (exact == nullptr || is_aligned(exact, alignment)) return exact;
+    unmap(exact, bytes);
+    return reserve_trimmed(bytes, alignment);
+  }
+  [[nodiscard]] void* reserve_zeros(std::size_t bytes) noexcept {
+    return map_anonymous(bytes, PROT_READ);
+  }
+  [[nodiscard]] bool commit(void* address, std::size_t bytes) noexcept {
+    return raw_syscall(SYS_mprotect, to_long(address), to_long(bytes), PROT_READ | PROT_WRITE) ==
+           0;
+  }
+  [[nodiscard]] void* map(std::size_t bytes) noexcept {
+    return map_anonymous(bytes, PROT_READ | PROT_WRITE);
+  }
+  void unmap(void* address, std::size_t bytes) noexcept {
+    raw_syscall(SYS_munmap, to_long(address), to_long(bytes));
+  }
+  [[nodiscard]] bool purge(void* address, std::size_t bytes) noexcept {
+    return raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_DONTNEED) == 0;
+  }
+  [[nodiscard]] bool grow(void* address, std::size_t from, std::size_t to) noexcept {
+    return raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to), 0) ==
+           to_long(address);
+  }
+  [[nodiscard]] void* move(void* address, std::size_t from, std::size_t to,
+                           std::size_t alignment) noexcept {
+    void* const target = reserve(to, alignment);
+    if (target == nullptr) return nullptr;
+    const long moved = raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to),
+                                   MREMAP_MAYMOVE | MREMAP_FIXED, to_long(target));
+    if (moved == to_long(target)) return target;
+    unmap(target, to);
+    return nullptr;
+  }
+  void name(void* address, std::size_t bytes, const char* text) noexcept {
+    raw_syscall(SYS_prctl, kSetVma, kSetVmaAnonymousName, to_long(address), to_long(bytes),
+                to_long(text));
+  }
+  [[nodiscard]] std::uint64_t now_ms() const noexcept {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1000 +
+           static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
+  }
+  [[nodiscard]] std::uint32_t thread_id() const noexcept {
+    return static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
+  }
+  [[nodiscard]] bool thread_is_gone(std::uint32_t id) const noexcept {
+    return raw_syscall(SYS_tgkill, raw_syscall(SYS_getpid), id, 0) == -ESRCH;
+  }
+  void after_fork_in_child() noexcept { LinuxHelper::reset_after_fork(); }
+  [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
+    return !kThreadSanitizer && LinuxHelper::start(function, argument);
+  }
+
+  static void futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) noexcept {
+    raw_syscall(SYS_futex, to_long(word), FUTEX_WAIT_PRIVATE, expected);
+  }
+  static void futex_wait_ms(std::atomic<std::uint32_t>* word, std::uint32_t expected,
+                            std::uint32_t milliseconds) noexcept {
+    const timespec timeout{milliseconds / 1000, static_cast<long>(milliseconds % 1000) * 1'000'000};
+    raw_syscall(SYS_futex, to_long(word), FUTEX_WAIT_PRIVATE, expected, to_long(&timeout));
+  }
+  static void futex_wake(std::atomic<std::uint32_t>* word, int count) noexcept {
+    raw_syscall(SYS_futex, to_long(word), FUTEX_WAKE_PRIVATE, count);
+  }
+
+ private:
+  // Values of <linux/prctl.h> since 5.17, which older headers do not have.
+  static constexpr long kSetVma = 0x53564d41;
+  static constexpr long kSetVmaAnonymousName = 0;
+
+  template <class T>
+  static long to_long(T value) noexcept {
+    if constexpr (std::is_pointer_v<T>) {
+      return static_cast<long>(reinterpret_cast<std::uintptr_t>(value));
+    } else {
+      return static_cast<long>(value);
+    }
+  }
+  static bool is_aligned(void* address, std::size_t alignment) noexcept {
+    return (address_of(address) & (alignment - 1)) == 0;
+  }
+  static void* map_anonymous(std::size_t bytes, int protection) noexcept {
+    const long result = raw_syscall(SYS_mmap, 0, to_long(bytes), protection,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const bool failed = result < 0 && result > -4096;
+    return failed ? nullptr : reinterpret_cast<void*>(result);
+  }
+  [[nodiscard]] void* reserve_trimmed(std::size_t bytes, std::size_t alignment) noexcept {
+    if (bytes + alignment < bytes) return nullptr;
+    void* const raw = map_anonymous(bytes + alignment, PROT_NONE);
+    if (raw == nullptr) return nullptr;
+    const Address start = address_of(raw);
+    const Address aligned = align_up(start, alignment);
+    const std::size_t head = aligned - start;
+    const std::size_t tail = alignment - head;
+    if (head != 0) unmap(raw, head);
+    if (tail != 0) unmap(reinterpret_cast<void*>(aligned + bytes), tail);
+    return reinterpret_cast<void*>(aligned);
+  }
+
+  std::size_t page_size_ = 4096;
+};
+
+static_assert(Platform<Linux>);
+
+}  // namespace allod::os

@@ -1,0 +1,118 @@
+// One thread of our own, outside of any thread library.
+//
+// pthread_create allocates, takes the loader's locks and runs the program's
+// hooks, so an allocator must not call it from inside malloc. This thread is
+// made by the system call itself, on a static stack, with all signals blocked
+// and a thread pointer of its own, so that it shares neither errno nor
+// thread-local variables with the thread that started it. It may use only code
+// that needs neither.
+#pragma once
+
+#include <linux/sched.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "allod/base/base.hpp"
+
+namespace allod::os {
+
+class LinuxHelper {
+ public:
+  // Starts `function(argument)` unless a helper is running. Thread-safe.
+  static bool start(void (*function)(void*), void* argument) noexcept {
+    std::uint32_t free = 0;
+    if (!alive_.compare_exchange_strong(free, kStarting, std::memory_order_acquire)) return false;
+    const std::uint64_t all = ~std::uint64_t{0};
+    std::uint64_t before = 0;
+    raw_syscall(SYS_rt_sigprocmask, kBlock, as_long(&all), as_long(&before), sizeof all);
+    const long thread = clone_onto(stack_ + kStackBytes, function, argument);
+    raw_syscall(SYS_rt_sigprocmask, kSetMask, as_long(&before), 0, sizeof before);
+    if (thread < 0) alive_.store(0, std::memory_order_release);
+    return thread > 0;
+  }
+  // A forked child has no helper, whatever its parent had.
+  static void reset_after_fork() noexcept { alive_.store(0, std::memory_order_relaxed); }
+
+ private:
+  static constexpr std::uint32_t kStarting = 1;
+  static constexpr std::size_t kStackBytes = 16 * 1024;
+  static constexpr std::size_t kThreadBlockBytes = 4096;
+  static constexpr long kBlock = 0;
+  static constexpr long kSetMask = 2;
+  // The kernel clears `alive_` when the thread has left its stack for good.
+  static constexpr unsigned long kFlags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND |
+                                          CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
+                                          CLONE_CHILD_CLEARTID;
+
+  template <class T>
+  static long as_long(T* pointer) noexcept {
+    return static_cast<long>(reinterpret_cast<std::uintptr_t>(pointer));
+  }
+
+#if defined(__x86_64__)
+  static long clone_onto(unsigned char* top, void (*function)(void*), void* argument) noexcept {
+    auto* const block = reinterpret_cast<void**>(thread_block_ + kThreadBlockBytes - 512);
+    block[0] = block;  // the ABI reads the thread pointer through itself
+    auto** const frame = reinterpret_cast<void**>(top) - 2;
+    frame[0] = reinterpret_cast<void*>(function);
+    frame[1] = argument;
+    long result;
+    register long r10 __asm__("r10") = as_long(&alive_);
+    register long r8 __asm__("r8") = as_long(block);
+    __asm__ volatile(
+        "syscall\n\t"
+        "test %%rax, %%rax\n\t"
+        "jnz 1f\n\t"
+        "xor %%ebp, %%ebp\n\t"
+        "pop %%rax\n\t"
+        "pop %%rdi\n\t"
+        "call *%%rax\n\t"
+        "xor %%edi, %%edi\n\t"
+        "mov %[exit], %%eax\n\t"
+        "syscall\n\t"
+        "ud2\n"
+        "1:"
+        : "=a"(result)
+        : "0"(static_cast<long>(SYS_clone)), "D"(kFlags), "S"(frame), "d"(0L), "r"(r10), "r"(r8),
+          [exit] "i"(SYS_exit)
+        : "rcx", "r11", "memory");
+    return result;
+  }
+#else
+  static long clone_onto(unsigned char* top, void (*function)(void*), void* argument) noexcept {
+    auto** const frame = reinterpret_cast<void**>(top) - 2;
+    frame[0] = reinterpret_cast<void*>(function);
+    frame[1] = argument;
+    register long x8 __asm__("x8") = SYS_clone;
+    register long x0 __asm__("x0") = static_cast<long>(kFlags);
+    register long x1 __asm__("x1") = as_long(frame);
+    register long x2 __asm__("x2") = 0;
+    register long x3 __asm__("x3") = as_long(thread_block_ + kThreadBlockBytes / 2);
+    register long x4 __asm__("x4") = as_long(&alive_);
+    __asm__ volatile(
+        "svc #0\n\t"
+        "cbnz x0, 1f\n\t"
+        "mov x29, xzr\n\t"
+        "ldp x9, x0, [sp], #16\n\t"
+        "blr x9\n\t"
+        "mov x0, xzr\n\t"
+        "mov x8, %[exit]\n\t"
+        "svc #0\n\t"
+        "brk #1\n"
+        "1:"
+        : "+r"(x0)
+        : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), [exit] "i"(SYS_exit)
+        : "memory");
+    return x0;
+  }
+#endif
+
+  static inline constinit std::atomic<std::uint32_t> alive_{0};
+  alignas(16) static inline unsigned char stack_[kStackBytes];
+  alignas(64) static inline unsigned char thread_block_[kThreadBlockBytes];
+};
+
+}  // namespace allod::os

@@ -1,0 +1,62 @@
+// What the allocator asks of an operating system.
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+#include "allod/base/base.hpp"
+
+namespace allod::os {
+
+// All functions are thread-safe, leave errno alone, and report failure by their
+// result. Addresses and lengths are multiples of page_size().
+//   start()                      reads what the others need; called once, first
+//   page_size()                  bytes
+//   address_space_limit()        bytes this process may map; 0 means no limit
+//   reserve(bytes, alignment)    addresses without access and without memory
+//   reserve_zeros(bytes)         the same, but reads give zeros
+//   commit(address, bytes)       makes reserved addresses readable and writable
+//   map(bytes)                   reserve and commit in one
+//   unmap(address, bytes)        gives addresses and memory back
+//   purge(address, bytes)        gives memory back, keeps the addresses; true
+//                                when they read as zero from now on
+//   grow(address, from, to)      lengthens a mapping where it stands
+//   move(address, from, to, alignment)
+//                                moves a mapping by page tables, without copying
+//   name(address, bytes, text)   shows up in the system's list of mappings; may
+//                                do nothing
+//   now_ms()                     monotonic, coarse
+//   after_fork_in_child()        only the calling thread is left
+//   thread_id()                  of the calling thread, never 0
+//   thread_is_gone(id)           certainly not running any more
+//   start_helper(function, argument)
+//                                runs function on a thread of our own that
+//                                belongs to no library; false when it cannot
+template <class P>
+concept Platform = requires(P platform, void* address, std::size_t bytes, const char* text,
+                            std::atomic<std::uint32_t>* word, void (*function)(void*)) {
+  { platform.start() };
+  { platform.page_size() } -> std::same_as<std::size_t>;
+  { platform.address_space_limit() } -> std::same_as<std::size_t>;
+  { platform.reserve(bytes, bytes) } -> std::same_as<void*>;
+  { platform.reserve_zeros(bytes) } -> std::same_as<void*>;
+  { platform.commit(address, bytes) } -> std::same_as<bool>;
+  { platform.map(bytes) } -> std::same_as<void*>;
+  { platform.unmap(address, bytes) };
+  { platform.purge(address, bytes) } -> std::same_as<bool>;
+  { platform.grow(address, bytes, bytes) } -> std::same_as<bool>;
+  { platform.move(address, bytes, bytes, bytes) } -> std::same_as<void*>;
+  { platform.name(address, bytes, text) };
+  { platform.now_ms() } -> std::same_as<std::uint64_t>;
+  { platform.after_fork_in_child() };
+  { platform.thread_id() } -> std::same_as<std::uint32_t>;
+  { platform.thread_is_gone(std::uint32_t{}) } -> std::same_as<bool>;
+  { platform.start_helper(function, address) } -> std::same_as<bool>;
+  { P::futex_wait(word, std::uint32_t{}) };
+  { P::futex_wait_ms(word, std::uint32_t{}, std::uint32_t{}) };
+  { P::futex_wake(word, 1) };
+};
+
+}  // namespace allod::os

@@ -1,0 +1,244 @@
+// Layer 4: a slab, its blocks as bits, and the way back for blocks that other
+// threads free. The blocks themselves are never read or written.
+#pragma once
+
+#include "allod/sizes/geometric.hpp"
+#include "allod/slab/inbox.hpp"
+#include "allod/space/space.hpp"
+
+namespace allod::slab {
+
+// Descriptor of one slab: what describes the span, what other threads write,
+// what the owner writes, each from a cache line of its own. The owner's part ends
+// with one bit per block for "free"; one more bit per block, for "freed by
+// another thread", follows on a line of its own.
+//
+// A block is free when its bit is set in the owner's part; blocks in a magazine
+// count as used.
+//
+// A descriptor is stable metadata, and `announced` and the remote bits survive
+// its reuse: a thread that has marked the last block of a slab may announce it
+// after the slab is gone. It then announces whatever slab the descriptor serves,
+// which costs its owner a needless look and nothing else.
+class Slab : public space::Span {
+ public:
+  [[nodiscard]] static std::size_t descriptor_bytes(const sizes::SlabShape& shape) noexcept {
+    return remote_bits_offset(shape.capacity) + words_for(shape.capacity) * sizeof(Word);
+  }
+
+  // Turns a new or reused descriptor into a slab whose blocks are all free.
+  void start(const sizes::SlabShape& shape, ClassIndex size_class, Owner* owner) noexcept {
+    reciprocal_ = shape.reciprocal;
+    block_bytes_ = shape.block_bytes;
+    capacity_ = shape.capacity;
+    size_class_ = static_cast<std::uint16_t>(size_class);
+    free_count_ = shape.capacity;
+    first_word_ = 0;
+    touched_ = 0;
+    for (std::uint32_t word = 0; word < words(); ++word) free_bits()[word] = ~Word{0};
+    if (capacity_ % kWordBits != 0) free_bits()[words() - 1] = low_bits(capacity_ % kWordBits);
+    set_owner(owner);
+  }
+
+  // Changes the class of a slab that is one used block, after its span has
+  // changed its size.
+  void become(const sizes::SlabShape& shape, ClassIndex size_class) noexcept {
+    block_bytes_ = shape.block_bytes;
+    size_class_ = static_cast<std::uint16_t>(size_class);
+  }
+
+  [[nodiscard]] ClassIndex size_class() const noexcept { return size_class_; }
+  [[nodiscard]] std::uint32_t block_bytes() const noexcept { return block_bytes_; }
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] std::uint32_t free_count() const noexcept { return free_count_; }
+  [[nodiscard]] bool is_full() const noexcept { return free_count_ == 0; }
+  [[nodiscard]] bool is_empty() const noexcept { return free_count_ == capacity_; }
+
+  // A block's number, or kNoBlock for an address that is not the start of one.
+  // Safe for any address in the slab's span, from any thread.
+  static constexpr std::uint32_t kNoBlock = ~0U;
+  [[nodiscard]] ALLOD_INLINE std::uint32_t index_of(Address address) const noexcept {
+    const std::uint64_t offset = address - base;
+    const auto index = static_cast<std::uint32_t>((offset * reciprocal_) >> 40);
+    const bool exact = std::uint64_t{index} * block_bytes_ == offset && index < capacity_;
+    return __builtin_expect(exact, 1) ? index : kNoBlock;
+  }
+  // The number of the block that holds `address`; may be `capacity()` or more in
+  // the tail that holds no block.
+  [[nodiscard]] std::uint32_t index_around(Address address) const noexcept {
+    return static_cast<std::uint32_t>(((address - base) * reciprocal_) >> 40);
+  }
+  [[nodiscard]] void* block_at(std::uint32_t index) const noexcept {
+    return reinterpret_cast<void*>(base + std::size_t{index} * block_bytes_);
+  }
+  [[nodiscard]] bool is_marked_free(std::uint32_t index) const noexcept {
+    return (free_bits()[index / kWordBits] & bit(index % kWordBits)) != 0;
+  }
+
+  // Takes the `count` free blocks with the lowest addresses and writes them to
+  // out[0 .. count), the lowest one last, as a stack wants them. `count` must
+  // be at least 1 and not exceed free_count().
+  void take(std::uint32_t count, void** out) noexcept {
+    std::uint32_t word = first_word_;
+    void** to = out + count;
+    const Word first_bits = free_bits()[0];
+    free_count_ -= count;
+    for (;; ++word) {
+      Word bits = free_bits()[word];
+      if (bits == 0) continue;
+      Address const start = base + std::size_t{word} * kWordBits * block_bytes_;
+      do {
+        *--to = reinterpret_cast<void*>(start + std::size_t{lowest_bit(bits)} * block_bytes_);
+        bits &= bits - 1;
+      } while (bits != 0 && to != out);
+      free_bits()[word] = bits;
+      if (to == out) break;
+    }
+    first_word_ = word;
+    if (words() == 1) touched_ |= first_bits & ~free_bits()[0];
+  }
+  // Takes one block; free_count() must not be 0. `*virgin` is set when it has
+  // certainly not been handed out before.
+  [[nodiscard]] void* take_one(bool* virgin) noexcept {
+    const Word touched = touched_;
+    void* block;
+    take(1, &block);
+    *virgin = words() == 1 && touched != touched_;
+    return block;
+  }
+  // Marks block `index` free. False, and nothing changed, when it was free.
+  [[nodiscard]] ALLOD_INLINE bool give(std::uint32_t index) noexcept {
+    Word& word = free_bits()[index / kWordBits];
+    const Word mask = bit(index % kWordBits);
+    if (__builtin_expect((word & mask) != 0, 0)) return false;
+    word |= mask;
+    ++free_count_;
+    if (index / kWordBits < first_word_) first_word_ = index / kWordBits;
+    return true;
+  }
+
+  // --- what other threads use -------------------------------------------------
+
+  [[nodiscard]] Owner* owner() const noexcept { return owner_.load(); }
+  void set_owner(Owner* owner) noexcept { owner_.store(owner); }
+  // Some thread has put the slab into an inbox, or is about to.
+  [[nodiscard]] bool is_announced() const noexcept { return announced_.load() != 0; }
+  // In the child of a fork, where that thread may be gone.
+  void forget_announcement() noexcept { announced_.store(0); }
+
+  // Marks the blocks of `mask` in word `word` as freed by a thread that is not
+  // the owner. Returns those of them that were marked already: freed twice. The
+  // caller must announce() afterwards. Thread-safe.
+  [[nodiscard]] Word give_remotely(std::uint32_t word, Word mask) noexcept {
+    return remote_bits()[word].fetch_or(mask) & mask;
+  }
+  // Makes sure that the owner will look at the remote bits. Thread-safe.
+  void announce() noexcept;
+
+  // Turns remote bits into free ones. Returns how many blocks came home;
+  // `on_double` is told the number of each that was free already. Owner only.
+  template <class OnDouble>
+  std::uint32_t collect(OnDouble&& on_double) noexcept {
+    std::uint32_t gained = 0;
+    for (std::uint32_t word = 0; word < words(); ++word) {
+      if (remote_bits()[word].load(std::memory_order_relaxed) == 0) continue;
+      Word bits = remote_bits()[word].exchange(0);
+      const Word doubled = bits & free_bits()[word];
+      for (Word rest = doubled; rest != 0; rest &= rest - 1) {
+        on_double(word * kWordBits + lowest_bit(rest));
+      }
+      bits &= ~doubled;
+      free_bits()[word] |= bits;
+      gained += count_bits(bits);
+      if (word < first_word_) first_word_ = word;
+    }
+    free_count_ += gained;
+    return gained;
+  }
+  // Blocks that are marked freed by others and not collected yet. Thread-safe,
+  // approximate.
+  [[nodiscard]] std::uint32_t remote_count() const noexcept {
+    std::uint32_t count = 0;
+    for (std::uint32_t word = 0; word < words(); ++word) {
+      count += count_bits(remote_bits()[word].load(std::memory_order_relaxed));
+    }
+    return count;
+  }
+  [[nodiscard]] bool is_marked_remote(std::uint32_t index) const noexcept {
+    const Word bits = remote_bits()[index / kWordBits].load(std::memory_order_relaxed);
+    return (bits & bit(index % kWordBits)) != 0;
+  }
+
+  // Counted afresh, for checks.
+  [[nodiscard]] std::uint32_t count_free_bits() const noexcept {
+    std::uint32_t count = 0;
+    for (std::uint32_t word = 0; word < words(); ++word) count += count_bits(free_bits()[word]);
+    return count;
+  }
+
+ private:
+  friend class Inbox;
+
+  static std::size_t remote_bits_offset(std::uint32_t capacity) noexcept {
+    return align_up(sizeof(Slab) + words_for(capacity) * sizeof(Word), kCacheLine);
+  }
+  [[nodiscard]] std::uint32_t words() const noexcept { return words_for(capacity_); }
+  [[nodiscard]] Word* free_bits() const noexcept {
+    return reinterpret_cast<Word*>(const_cast<Slab*>(this) + 1);
+  }
+  [[nodiscard]] std::atomic<Word>* remote_bits() const noexcept {
+    return reinterpret_cast<std::atomic<Word>*>(
+        reinterpret_cast<unsigned char*>(const_cast<Slab*>(this)) +
+        remote_bits_offset(capacity_));
+  }
+
+  // Read by every thread.
+  alignas(kCacheLine) std::uint64_t reciprocal_;
+  std::uint32_t block_bytes_;
+  std::uint16_t capacity_;
+  std::uint16_t size_class_;
+  // Written by other threads.
+  std::atomic<Owner*> owner_;
+  Slab* next_in_inbox_;
+  std::atomic<std::uint32_t> announced_;
+  // Written by the owner.
+  alignas(kCacheLine) std::uint32_t free_count_;
+  std::uint32_t first_word_;  // no free block lies in a word before this one
+  Word touched_;  // of up to 64 blocks: those that have been handed out
+};
+
+[[nodiscard]] inline Slab* as_slab(space::Span* span) noexcept { return static_cast<Slab*>(span); }
+
+inline Slab* Inbox::next(const Slab* slab) noexcept { return slab->next_in_inbox_; }
+
+inline bool Inbox::push(Slab* slab) noexcept {
+  Slab* head = head_.load(std::memory_order_relaxed);
+  do {
+    if (head == closed()) return false;
+    slab->next_in_inbox_ = head;
+  } while (!head_.compare_exchange_weak(head, slab));
+  return true;
+}
+
+inline void Inbox::accept(Slab* slab) noexcept { slab->announced_.store(0); }
+
+// The announcement and the owner's look at the bits are ordered like Dekker's
+// algorithm: here the bits are set before `announced` is read, there it is
+// cleared before the bits are read. All of it is sequentially consistent.
+inline void Slab::announce() noexcept {
+  if (announced_.load() != 0 || announced_.exchange(1) != 0) return;
+  for (;;) {
+    Owner* const owner = owner_.load();
+    if (owner != nullptr) {
+      // A closed inbox means that its owner is leaving and has already named
+      // another one, or nobody, here.
+      if (owner->inbox.push(this)) return;
+      continue;
+    }
+    // Whoever adopts an orphan collects its bits after naming itself.
+    announced_.store(0);
+    if (owner_.load() == nullptr || announced_.exchange(1) != 0) return;
+  }
+}
+
+}  // namespace allod::slab

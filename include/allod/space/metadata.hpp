@@ -1,0 +1,133 @@
+// Memory for the allocator's own bookkeeping, apart from every user block.
+#pragma once
+
+#include <new>
+
+#include "allod/os/platform.hpp"
+
+namespace allod::space {
+
+// Pieces of multiples of 64 bytes, cut from chunks of mapped memory. Pieces of
+// up to 4 KiB are reused by exact size, then by splitting larger ones; chunks
+// are never given back. Once a piece has been freed, a piece of its size or
+// smaller can be had without the system. Thread-safe.
+template <os::Platform P, bool kCheckRanks>
+class Metadata {
+ public:
+  constexpr Metadata() noexcept = default;
+
+  // Zeroed memory aligned to 64 bytes, or null.
+  [[nodiscard]] void* allocate(P& platform, std::size_t bytes) noexcept {
+    const std::size_t granules = granules_for(bytes);
+    LockGuard guard{lock_};
+    void* const piece = take(platform, granules);
+    if (piece != nullptr) used_bytes_ += granules * kGranule;
+    return piece;
+  }
+  // `bytes` as it was allocated.
+  void free(void* piece, std::size_t bytes) noexcept {
+    const std::size_t granules = granules_for(bytes);
+    LockGuard guard{lock_};
+    used_bytes_ -= granules * kGranule;
+    put(piece, granules);
+  }
+
+  // The same for pieces that must stay what they are: a stable piece is reused
+  // only as a stable piece of its size, and with what it held. A thread that is
+  // late may therefore still look at one that was freed.  A new
+  // one is zero.
+  [[nodiscard]] void* allocate_stable(P& platform, std::size_t bytes) noexcept {
+    const std::size_t granules = granules_for(bytes);
+    always_check(granules <= kListed, "a stable piece of metadata is too large");
+    LockGuard guard{lock_};
+    Free*& list = stable_[granules];
+    void* piece = list;
+    if (piece != nullptr) {
+      list = list->next;
+    } else {
+      piece = take(platform, granules);
+    }
+    if (piece != nullptr) used_bytes_ += granules * kGranule;
+    return piece;
+  }
+  // The first bytes of the piece become a link, all others keep their values.
+  void free_stable(void* piece, std::size_t bytes) noexcept {
+    const std::size_t granules = granules_for(bytes);
+    LockGuard guard{lock_};
+    used_bytes_ -= granules * kGranule;
+    stable_[granules] = new (piece) Free{stable_[granules]};
+  }
+
+  // Bytes mapped, and of them in use.
+  [[nodiscard]] std::size_t mapped_bytes() const noexcept { return mapped_bytes_; }
+  [[nodiscard]] std::size_t used_bytes() const noexcept { return used_bytes_; }
+
+  using Lock = RankedLock<P, kCheckRanks>;
+  [[nodiscard]] Lock& lock() noexcept { return lock_; }
+
+ private:
+  static constexpr std::size_t kGranule = 64;
+  static constexpr std::size_t kListed = 64;  // granules of the largest piece that is kept
+  static constexpr std::size_t kChunkBytes = 256 * 1024;
+
+  struct Free {
+    Free* next;
+  };
+
+  static constexpr std::size_t granules_for(std::size_t bytes) noexcept {
+    return (bytes + kGranule - 1) / kGranule;
+  }
+  void* take(P& platform, std::size_t granules) noexcept {
+    if (granules <= kListed && free_[granules] != nullptr) return cleared(pop(granules), granules);
+    const std::size_t bytes = granules * kGranule;
+    if (bytes > available_ && !refill(platform, bytes)) return cleared(split(granules), granules);
+    unsigned char* const piece = next_;
+    next_ += bytes;
+    available_ -= bytes;
+    return piece;
+  }
+  // Memory that is cut for the first time is zero, and stays untouched.
+  static void* cleared(void* piece, std::size_t granules) noexcept {
+    if (piece != nullptr) __builtin_memset(piece, 0, granules * kGranule);
+    return piece;
+  }
+  void* pop(std::size_t granules) noexcept {
+    Free* const piece = free_[granules];
+    free_[granules] = piece->next;
+    return piece;
+  }
+  void put(void* piece, std::size_t granules) noexcept {
+    if (granules > kListed) granules = kListed;
+    free_[granules] = new (piece) Free{free_[granules]};
+  }
+  void* split(std::size_t granules) noexcept {
+    for (std::size_t larger = granules + 1; larger <= kListed; ++larger) {
+      if (free_[larger] == nullptr) continue;
+      auto* const piece = static_cast<unsigned char*>(pop(larger));
+      put(piece + granules * kGranule, larger - granules);
+      return piece;
+    }
+    return nullptr;
+  }
+  bool refill(P& platform, std::size_t bytes) noexcept {
+    const std::size_t chunk = align_up(bytes > kChunkBytes ? bytes : kChunkBytes, kSliceBytes);
+    void* const memory = platform.map(chunk);
+    if (memory == nullptr) return false;
+    platform.name(memory, chunk, "allod: metadata");
+    if (available_ >= kGranule) put(next_, granules_for(available_));
+    next_ = static_cast<unsigned char*>(memory);
+    available_ = chunk;
+    mapped_bytes_ += chunk;
+    return true;
+  }
+
+  Lock lock_{LockRank::metadata};
+  unsigned char* next_ = nullptr;
+  std::size_t available_ = 0;
+  Free* free_[kListed + 1] = {};
+  Free* stable_[kListed + 1] = {};
+  std::size_t mapped_bytes_ = 0;
+  std::size_t used_bytes_ = 0;
+};
+
+}  // namespace allod::space

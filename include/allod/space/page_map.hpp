@@ -1,0 +1,165 @@
+// One map from any address to its owner.
+//
+// Two flat arrays with an element for each slice of the address space: a tag,
+// which the fast path of free compares with the caller's own, and the span that
+// covers the slice. Both are reserved, not committed: where nothing is ours,
+// the system's page of zeros answers "foreign". When the process has little
+// address space, the arrays cover only a window of it.
+#pragma once
+
+#include <atomic>
+
+#include "allod/os/platform.hpp"
+
+namespace allod::space {
+
+struct Span;
+
+// A tag holds the owner in its upper 20 bits and 16 times the size class in its
+// lower 12. A domain's own tag has class 0, so that `tag ^ own` is less than 16
+// times the number of classes when, and only when, the slab is its own. It is
+// then also the offset of the class in an array of 16-byte elements.
+using Tag = std::uint32_t;
+inline constexpr unsigned kOwnerShift = 12;
+inline constexpr unsigned kClassShift = 4;
+inline constexpr std::uint32_t kMaxClasses = 1U << (kOwnerShift - kClassShift);
+inline constexpr std::uint32_t kMaxOwner = 0xffff0;
+
+[[nodiscard]] constexpr Tag make_tag(std::uint32_t owner, std::uint32_t size_class) noexcept {
+  return (owner << kOwnerShift) | (size_class << kClassShift);
+}
+[[nodiscard]] constexpr std::uint32_t owner_of(Tag tag) noexcept { return tag >> kOwnerShift; }
+[[nodiscard]] constexpr std::uint32_t class_of(Tag tag) noexcept {
+  return (tag >> kClassShift) & (kMaxClasses - 1);
+}
+
+// Owners that are not domains.
+inline constexpr std::uint32_t kForeignOwner = 0;
+inline constexpr std::uint32_t kOrphanOwner = 0xffffc;  // of a slab whose domain is gone
+inline constexpr Tag kForeignTag = 0;
+inline constexpr Tag kFreeTag = make_tag(0xfffff, 0);      // in a free span
+inline constexpr Tag kInteriorTag = make_tag(0xffffe, 0);  // not the first slice of its block
+inline constexpr Tag kHugeTag = make_tag(0xffffd, 0);      // a block without class or domain
+inline constexpr Tag kNobodyTag = make_tag(0xffffb, 0);    // own tag of a thread without domain
+
+// Is it the tag of a slab, with or without a domain?
+[[nodiscard]] constexpr bool is_slab(Tag tag) noexcept {
+  const std::uint32_t owner = owner_of(tag);
+  return (owner != kForeignOwner && owner <= kMaxOwner) || owner == kOrphanOwner;
+}
+
+class PageMap {
+ public:
+  constexpr PageMap() noexcept = default;
+  PageMap(const PageMap&) = delete;
+  PageMap& operator=(const PageMap&) = delete;
+
+  // Reserves the arrays; not thread-safe, called once. False when the system
+  // gives no addresses.
+  template <os::Platform P>
+  [[nodiscard]] bool start(P& platform) noexcept;
+
+  // Makes the elements for [first, first + bytes) writable. False when they lie
+  // outside of the window or the system gives no memory. Thread-safe.
+  template <os::Platform P>
+  [[nodiscard]] bool cover(P& platform, Address first, std::size_t bytes) noexcept;
+
+  // The tag of any address whatsoever. Thread-safe, never faults.
+  [[nodiscard]] ALLOD_INLINE Tag tag_of(Address address) const noexcept {
+    const std::size_t slice = slice_of(address);
+    return __builtin_expect(slice < slices_, 1) ? tag_at(slice) : kForeignTag;
+  }
+  // The same in two steps, for a caller that has its own way with addresses
+  // outside of the map.
+  [[nodiscard]] ALLOD_INLINE std::size_t slice_of(Address address) const noexcept {
+    return (address - base_) >> kSliceShift;
+  }
+  [[nodiscard]] ALLOD_INLINE bool has(std::size_t slice) const noexcept { return slice < slices_; }
+  [[nodiscard]] ALLOD_INLINE Tag tag_at(std::size_t slice) const noexcept {
+    return tags_[slice].load(std::memory_order_relaxed);
+  }
+  // The span that covers `address`; null when that is foreign. For a free span,
+  // right only at its first and last slice.
+  [[nodiscard]] ALLOD_INLINE Span* span_of(Address address) const noexcept {
+    const std::size_t slice = (address - base_) >> kSliceShift;
+    if (__builtin_expect(slice >= slices_, 0)) return nullptr;
+    return spans_[slice].load(std::memory_order_relaxed);
+  }
+  // The range must have been covered.
+  void set_tags(Address first, Slices count, Tag tag) noexcept {
+    const std::size_t slice = (first - base_) >> kSliceShift;
+    for (std::size_t i = 0; i < count.count; ++i) {
+      tags_[slice + i].store(tag, std::memory_order_relaxed);
+    }
+  }
+  void set_spans(Address first, Slices count, Span* span) noexcept {
+    const std::size_t slice = (first - base_) >> kSliceShift;
+    for (std::size_t i = 0; i < count.count; ++i) {
+      spans_[slice + i].store(span, std::memory_order_relaxed);
+    }
+  }
+  void set_span(Address address, Span* span) noexcept { set_spans(address, {1}, span); }
+
+ private:
+  using TagCell = std::atomic<Tag>;
+  using SpanCell = std::atomic<Span*>;
+  static constexpr std::size_t kBytesPerSlice = sizeof(TagCell) + sizeof(SpanCell);
+
+  template <os::Platform P>
+  [[nodiscard]] bool reserve(P& platform, Address base, std::size_t slices) noexcept;
+
+  Address base_ = 0;
+  std::size_t slices_ = 0;
+  TagCell* tags_ = nullptr;
+  SpanCell* spans_ = nullptr;
+};
+
+template <os::Platform P>
+bool PageMap::start(P& platform) noexcept {
+  const std::size_t limit = platform.address_space_limit();
+  const std::size_t everything = std::size_t{1} << kAddressBits;
+  if (limit == 0 && reserve(platform, 0, everything >> kSliceShift)) return true;
+
+  // Mappings are handed out downwards from one place, so a window that hangs
+  // from there and is some times larger than the limit holds all of them.
+  void* const probe = platform.reserve(kSliceBytes, kSliceBytes);
+  if (probe == nullptr) return false;
+  platform.unmap(probe, kSliceBytes);
+  constexpr std::size_t kGiB = std::size_t{1} << 30;
+  const Address end = align_up(address_of(probe), kGiB) + kGiB;
+  std::size_t window = limit == 0 ? 1024 * kGiB : 4 * kGiB;
+  while (window < 4 * limit && window < everything) window *= 2;
+  for (; window >= kGiB; window /= 2) {
+    const Address base = end > window ? end - window : 0;
+    if (reserve(platform, base, (end - base) >> kSliceShift)) return true;
+  }
+  return false;
+}
+
+template <os::Platform P>
+bool PageMap::reserve(P& platform, Address base, std::size_t slices) noexcept {
+  const std::size_t bytes = align_up(slices * kBytesPerSlice, platform.page_size());
+  void* const memory = platform.reserve_zeros(bytes);
+  if (memory == nullptr) return false;
+  platform.name(memory, bytes, "allod: page map");
+  spans_ = static_cast<SpanCell*>(memory);
+  tags_ = reinterpret_cast<TagCell*>(spans_ + slices);
+  base_ = base;
+  slices_ = slices;
+  return true;
+}
+
+template <os::Platform P>
+bool PageMap::cover(P& platform, Address first, std::size_t bytes) noexcept {
+  const std::size_t slice = (first - base_) >> kSliceShift;
+  const std::size_t count = bytes >> kSliceShift;
+  if (slice >= slices_ || count > slices_ - slice) return false;
+  const auto writable = [&](auto* cells) noexcept {
+    const Address from = align_down(address_of(cells + slice), platform.page_size());
+    const Address to = align_up(address_of(cells + slice + count), platform.page_size());
+    return platform.commit(reinterpret_cast<void*>(from), to - from);
+  };
+  return writable(tags_) && writable(spans_);
+}
+
+}  // namespace allod::space

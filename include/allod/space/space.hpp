@@ -1,0 +1,314 @@
+// Layer 3: address space in slices. Spans are cut from regions, found by best
+// fit, merged with their free neighbours, and purged when they stay free.
+#pragma once
+
+#include "allod/space/metadata.hpp"
+#include "allod/space/page_map.hpp"
+#include "allod/space/span.hpp"
+#include "allod/space/span_bins.hpp"
+
+namespace allod::space {
+
+// What happened so far and how things stand; bytes unless said otherwise.
+struct SpaceCounters {
+  std::size_t reserved = 0;    // addresses held in regions
+  std::size_t used = 0;        // in used spans
+  std::size_t peak_used = 0;
+  std::size_t dirty = 0;       // in free spans whose memory is present
+  std::size_t clean = 0;       // in free spans without memory
+  std::size_t purged = 0;      // given back, ever
+  std::uint64_t purges = 0;    // steps of giving back
+  std::uint64_t regions = 0;   // held
+  std::uint64_t refused = 0;   // requests that the system did not serve
+  std::uint64_t span_allocations = 0;
+  std::uint64_t span_frees = 0;
+};
+
+template <os::Platform P, CheckLevel kChecks>
+class Space {
+ public:
+  using Pool = Metadata<P, kChecks >= CheckLevel::debug>;
+  using Lock = typename Pool::Lock;
+
+  constexpr Space() noexcept = default;
+  Space(const Space&) = delete;
+  Space& operator=(const Space&) = delete;
+
+  // Called once, before anything else and by one thread. False when the system
+  // gives no addresses at all; every allocation fails then.
+  bool start(std::size_t region_bytes) noexcept {
+    platform_.start();
+    region_slices_ = Slices::covering(region_bytes);
+    return map_.start(platform_);
+  }
+
+  // A used span of at least `size` whose base is a multiple of `alignment`
+  // slices (a power of two). The page map leads to it from every slice; tags are
+  // the caller's to set. Null when the system refuses. Thread-safe.
+  [[nodiscard]] Span* allocate(Slices size, Slices alignment) noexcept {
+    return allocate_with(size, alignment, nullptr, 0);
+  }
+  // The same, but held by a descriptor of `bytes` that starts with a Span. It is
+  // stable metadata: behind the Span, it holds what it held when a span with a
+  // descriptor of that size was freed, or zeros.
+  [[nodiscard]] Span* allocate_described(Slices size, std::size_t bytes) noexcept {
+    auto* const descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
+    if (descriptor == nullptr) return nullptr;
+    Span* const span = allocate_with(size, {1}, descriptor, bytes);
+    if (span == nullptr) metadata_.free_stable(descriptor, bytes);
+    return span;
+  }
+
+  // Takes the span back; its descriptor is gone afterwards. Thread-safe.
+  void free(Span* span) noexcept {
+    const auto now = static_cast<std::uint32_t>(platform_.now_ms());
+    LockGuard guard{lock_};
+    ++counters_.span_frees;
+    counters_.used -= span->size.bytes();
+    map_.set_tags(span->base, span->size, kFreeTag);
+    insert_free(go_home(span), SpanState::dirty, now);
+  }
+
+  // Lengthens a used span into its free neighbour. False, and nothing changed,
+  // when that is used or too small. The caller sets the tags. Thread-safe.
+  [[nodiscard]] bool grow(Span* span, Slices to) noexcept {
+    LockGuard guard{lock_};
+    const Slices more = to - span->size;
+    Span* const right = free_neighbour(end_of(*span), *span->region);
+    if (right != nullptr && right->size >= more) {
+      remove_free(right);
+      give_back_tail(right, more);
+      absorb(span, right);
+    } else if (!is_at_front(*span) || !advance(*span->region, more)) {
+      return false;
+    } else {
+      span->size = to;
+    }
+    map_.set_spans(span->base, span->size, span);
+    account_used(more.bytes());
+    return true;
+  }
+
+  // Cuts a used span down to its first `to` slices. When there is no metadata
+  // for the rest it keeps its size. Thread-safe.
+  void shrink(Span* span, Slices to) noexcept {
+    const auto now = static_cast<std::uint32_t>(platform_.now_ms());
+    LockGuard guard{lock_};
+    Span* const tail = split(span, to);
+    if (tail == nullptr) return;
+    counters_.used -= tail->size.bytes();
+    map_.set_tags(tail->base, tail->size, kFreeTag);
+    insert_free(tail, SpanState::dirty, now);
+  }
+
+  // Moves or lengthens a used span that is a region of its own, by page tables.
+  // False, and nothing changed, when it shares a region or the system refuses.
+  // The caller sets the tags. Thread-safe.
+  [[nodiscard]] bool remap(Span* span, Slices to) noexcept;
+
+  // Gives back the memory of spans that have been free for `delay_ms`, and of
+  // the oldest while more than `budget` bytes are free; at most `limit` bytes.
+  // Returns how much. Thread-safe; the memory goes without the lock held.
+  std::size_t purge(std::uint32_t delay_ms, std::size_t budget, std::size_t limit) noexcept;
+
+  // Milliseconds until the oldest free span has been free for `delay_ms`; the
+  // largest value when nothing is dirty. Thread-safe.
+  [[nodiscard]] std::uint32_t next_purge_in(std::uint32_t delay_ms) noexcept {
+    LockGuard guard{lock_};
+    const Span* const oldest = by_age_.last();
+    if (oldest == nullptr) return ~0U;
+    const std::uint32_t age = static_cast<std::uint32_t>(platform_.now_ms()) - oldest->freed_ms;
+    return age >= delay_ms ? 0 : delay_ms - age;
+  }
+  // Bytes in free spans whose memory is present. Thread-safe, approximate.
+  [[nodiscard]] std::size_t dirty_bytes() const noexcept {
+    return dirty_bytes_.load(std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] SpaceCounters counters() noexcept {
+    LockGuard guard{lock_};
+    SpaceCounters copy = counters_;
+    copy.dirty = dirty_bytes();
+    return copy;
+  }
+  // Calls `visit` for every span, used and free, with the lock held: spans do not
+  // come and go meanwhile, but owners may be changing what is theirs.
+  template <class Visit>
+  void for_each_span(Visit&& visit) noexcept {
+    LockGuard guard{lock_};
+    for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
+      const Address end = region->base + region->used.bytes();
+      for (Address at = region->base; at < end;) {
+        const Span& span = *map_.span_of(at);
+        visit(span);
+        at = end_of(span);
+      }
+    }
+  }
+  [[nodiscard]] P& platform() noexcept { return platform_; }
+  [[nodiscard]] PageMap& map() noexcept { return map_; }
+  [[nodiscard]] const PageMap& map() const noexcept { return map_; }
+  [[nodiscard]] Pool& metadata() noexcept { return metadata_; }
+  [[nodiscard]] Lock& lock() noexcept { return lock_; }
+
+  // In the child of a fork, with the lock held: spans that a thread of the
+  // parent was purging are dirty again.
+  void repair_after_fork() noexcept {
+    while (Span* const span = purging_.pop_front()) insert_free(span, SpanState::dirty, 0);
+  }
+
+  // Walks everything and checks it against itself; for tests and debug builds.
+  void check_invariants() noexcept;
+
+ private:
+  static constexpr Slices kCommitStep{32};
+
+  [[nodiscard]] Span* take(Slices size, Slices alignment) noexcept;
+  [[nodiscard]] Span* take_free(Slices size) noexcept;
+  [[nodiscard]] Span* take_fresh(Slices size) noexcept;
+  [[nodiscard]] Region* new_region(Slices size) noexcept;
+  [[nodiscard]] bool advance(Region& region, Slices more) noexcept;
+  void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
+
+  [[nodiscard]] Span* new_span() noexcept {
+    return static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));
+  }
+  void account_used(std::size_t bytes) noexcept {
+    counters_.used += bytes;
+    if (counters_.used > counters_.peak_used) counters_.peak_used = counters_.used;
+  }
+  [[nodiscard]] Span* allocate_with(Slices size, Slices alignment, Span* descriptor,
+                                    std::size_t bytes) noexcept {
+    LockGuard guard{lock_};
+    Span* span = take(size, alignment);
+    if (span == nullptr) {
+      ++counters_.refused;
+      return nullptr;
+    }
+    span->state = SpanState::used;
+    if (descriptor != nullptr) {
+      *descriptor = *span;
+      descriptor->home = span;
+      descriptor->descriptor_bytes = static_cast<std::uint16_t>(bytes);
+      span = descriptor;
+    }
+    map_.set_spans(span->base, span->size, span);
+    ++counters_.span_allocations;
+    account_used(span->size.bytes());
+    return span;
+  }
+  // Leaves a larger descriptor.
+  [[nodiscard]] Span* go_home(Span* span) noexcept {
+    Span* const home = span->home;
+    if (home == nullptr) return span;
+    const std::size_t bytes = span->descriptor_bytes;
+    *home = *span;
+    home->home = nullptr;
+    home->descriptor_bytes = 0;
+    metadata_.free_stable(span, bytes);
+    return home;
+  }
+  [[nodiscard]] Span* free_neighbour(Address at, const Region& region) const noexcept {
+    if (at < region.base || at >= region.base + region.used.bytes()) return nullptr;
+    if (map_.tag_of(at) != kFreeTag) return nullptr;
+    Span* const span = map_.span_of(at);
+    return is_free(*span) ? span : nullptr;
+  }
+  [[nodiscard]] bool is_at_front(const Span& span) const noexcept {
+    return end_of(span) == span.region->base + span.region->used.bytes();
+  }
+  // `tail` follows `span`; both are in no bin. The descriptor of `tail` goes.
+  void absorb(Span* span, Span* tail) noexcept {
+    span->size = span->size + tail->size;
+    metadata_.free(tail, sizeof(Span));
+  }
+  // Cuts `span` (in no bin) to `size`; the rest is returned, in no bin either,
+  // or null when nothing is left or no metadata can be had.
+  [[nodiscard]] Span* split(Span* span, Slices size) noexcept {
+    if (span->size <= size) return nullptr;
+    Span* const tail = new_span();
+    if (tail == nullptr) return nullptr;
+    tail->base = span->base + size.bytes();
+    tail->size = span->size - size;
+    tail->state = span->state;
+    tail->region = span->region;
+    tail->freed_ms = span->freed_ms;
+    span->size = size;
+    return tail;
+  }
+  // Of a free span that was just taken out of its bin. What follows it is not
+  // free in the same state, or it would have been merged.
+  void give_back_tail(Span* span, Slices keep) noexcept {
+    if (Span* const tail = split(span, keep)) file_free(tail);
+  }
+
+  SpanBins& bins(SpanState state) noexcept { return state == SpanState::dirty ? dirty_ : clean_; }
+
+  // Merges with free neighbours in the same state and files the result.
+  void insert_free(Span* span, SpanState state, std::uint32_t freed_ms) noexcept {
+    span->state = state;
+    span->freed_ms = freed_ms;
+    span->links = {};
+    span->age_links = {};
+    Span* const left = free_neighbour(span->base - 1, *span->region);
+    if (left != nullptr && left->state == state) {
+      remove_free(left);
+      left->freed_ms = freed_ms;
+      absorb(left, span);
+      span = left;
+    }
+    Span* const right = free_neighbour(end_of(*span), *span->region);
+    if (right != nullptr && right->state == state) {
+      remove_free(right);
+      absorb(span, right);
+    }
+    file_free(span);
+  }
+  void file_free(Span* span) noexcept {
+    map_.set_tags(span->base, {1}, kFreeTag);
+    map_.set_span(span->base, span);
+    map_.set_span(end_of(*span) - 1, span);
+    bins(span->state).insert(span);
+    if (span->state == SpanState::dirty) {
+      by_age_.push_front(span);
+      add_dirty(span->size.bytes());
+    } else {
+      counters_.clean += span->size.bytes();
+    }
+  }
+  void remove_free(Span* span) noexcept {
+    bins(span->state).remove(span);
+    if (span->state == SpanState::dirty) {
+      by_age_.remove(span);
+      add_dirty(-span->size.bytes());
+    } else {
+      counters_.clean -= span->size.bytes();
+    }
+  }
+  void add_dirty(std::size_t bytes) noexcept {
+    dirty_bytes_.store(dirty_bytes() + bytes, std::memory_order_relaxed);
+  }
+  [[nodiscard]] Span* oldest_to_purge(std::uint32_t delay_ms, std::size_t budget,
+                                      std::size_t limit) noexcept;
+  void finish_purge(Span* span, bool reads_zero) noexcept;
+  void release_region(Span* span) noexcept;
+
+  Lock lock_{LockRank::space};
+  [[no_unique_address]] P platform_{};
+  PageMap map_;
+  Pool metadata_;
+  Slices region_slices_{1024};
+  RegionList regions_;     // with untouched slices first
+  SpanBins dirty_;
+  SpanBins clean_;
+  SpanAgeList by_age_;     // dirty spans, freed last first
+  SpanList purging_;
+  std::atomic<std::size_t> dirty_bytes_{0};
+  SpaceCounters counters_;
+};
+
+}  // namespace allod::space
+
+#include "allod/space/space_allocate.hpp"
+#include "allod/space/space_check.hpp"
+#include "allod/space/space_purge.hpp"

@@ -1,0 +1,163 @@
+// Where a span comes from: free spans, the untouched front of a region, a new region.
+#pragma once
+
+#include "allod/space/space.hpp"
+
+namespace allod::space {
+
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::take(Slices size, Slices alignment) noexcept {
+  const Slices room{alignment.count > 1 ? size.count + alignment.count - 1 : size.count};
+  Span* span = take_free(room);
+  if (span == nullptr) span = take_fresh(room);
+  if (span != nullptr && alignment.count > 1) trim_to_alignment(span, size, alignment);
+  return span;
+}
+
+// Dirty memory first: it costs no page fault, and using it keeps the resident
+// size where it is.
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::take_free(Slices size) noexcept {
+  Span* span = dirty_.find(size);
+  if (span == nullptr) span = clean_.find(size);
+  if (span == nullptr) return nullptr;
+  remove_free(span);
+  give_back_tail(span, size);
+  span->zero = span->state == SpanState::clean;
+  return span;
+}
+
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::take_fresh(Slices size) noexcept {
+  Span* const span = new_span();
+  if (span == nullptr) return nullptr;
+  for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
+    // Regions without untouched slices are at the end of the list.
+    if (region->used == region->size) break;
+    if (!advance(*region, size)) continue;
+    span->region = region;
+    break;
+  }
+  if (span->region == nullptr) span->region = new_region(size);
+  if (span->region == nullptr) {
+    metadata_.free(span, sizeof(Span));
+    return nullptr;
+  }
+  Region& region = *span->region;
+  span->size = size;
+  span->base = region.base + (region.used - size).bytes();
+  span->zero = true;
+  if (region.used == region.size) {
+    regions_.remove(&region);
+    regions_.push_back(&region);
+  }
+  return span;
+}
+
+// Hands out the next `more` slices of a region.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::advance(Region& region, Slices more) noexcept {
+  if (more > region.size - region.used) return false;
+  const Slices needed = region.used + more;
+  if (needed > region.committed) {
+    Slices goal = needed + kCommitStep;
+    if (goal > region.size) goal = region.size;
+    const auto commit_to = [&](Slices to) noexcept {
+      void* const from = reinterpret_cast<void*>(region.base + region.committed.bytes());
+      if (!platform_.commit(from, (to - region.committed).bytes())) return false;
+      region.committed = to;
+      return true;
+    };
+    if (!commit_to(goal) && !commit_to(needed)) return false;
+  }
+  region.used = needed;
+  return true;
+}
+
+// A region of the usual size, or as large as the request; less when addresses
+// are scarce. Its first `size` slices are handed out.
+template <os::Platform P, CheckLevel kChecks>
+Region* Space<P, kChecks>::new_region(Slices size) noexcept {
+  auto* const region = static_cast<Region*>(metadata_.allocate(platform_, sizeof(Region)));
+  if (region == nullptr) return nullptr;
+  for (Slices wanted = size.count * 2 > region_slices_.count ? size : region_slices_;;) {
+    void* const memory = platform_.reserve(wanted.bytes(), kSliceBytes);
+    if (memory != nullptr && !map_.cover(platform_, address_of(memory), wanted.bytes())) {
+      platform_.unmap(memory, wanted.bytes());
+    } else if (memory != nullptr) {
+      region->base = address_of(memory);
+      region->size = wanted;
+      break;
+    }
+    if (wanted == size) {
+      metadata_.free(region, sizeof(Region));
+      return nullptr;
+    }
+    wanted.count = wanted.count / 2 > size.count ? wanted.count / 2 : size.count;
+  }
+  if (!advance(*region, size)) {
+    platform_.unmap(reinterpret_cast<void*>(region->base), region->size.bytes());
+    metadata_.free(region, sizeof(Region));
+    return nullptr;
+  }
+  platform_.name(reinterpret_cast<void*>(region->base), region->size.bytes(), "allod: heap");
+  regions_.push_front(region);
+  ++counters_.regions;
+  counters_.reserved += region->size.bytes();
+  return region;
+}
+
+// Keeps the aligned part of `span` and frees what is before and behind it.
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept {
+  const Address aligned = align_up(span->base, alignment.bytes());
+  const SpanState state = span->zero ? SpanState::clean : SpanState::dirty;
+  const bool zero = span->zero;
+  const auto file = [&](Span* part) noexcept {
+    map_.set_tags(part->base, part->size, kFreeTag);
+    insert_free(part, state, static_cast<std::uint32_t>(platform_.now_ms()));
+  };
+  span->state = SpanState::used;
+  const Slices head{static_cast<std::uint32_t>((aligned - span->base) >> kSliceShift)};
+  if (head.count != 0) {
+    Span* const body = split(span, head);
+    if (body != nullptr) map_.set_spans(body->base, body->size, body);
+    file(span);
+    span = body;
+    if (span == nullptr) return;
+    span->zero = zero;
+  }
+  map_.set_spans(span->base, span->size, span);
+  if (Span* const tail = split(span, size)) file(tail);
+}
+
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::remap(Span* span, Slices to) noexcept {
+  LockGuard guard{lock_};
+  Region& region = *span->region;
+  if (region.size != span->size) return false;
+  void* const old_base = reinterpret_cast<void*>(region.base);
+  const std::size_t old_bytes = region.size.bytes();
+  void* base = old_base;
+  if (!platform_.grow(base, old_bytes, to.bytes())) {
+    base = platform_.move(old_base, old_bytes, to.bytes(), kSliceBytes);
+    if (base == nullptr) return false;
+  }
+  if (!map_.cover(platform_, address_of(base), to.bytes())) {
+    // Only a window of the addresses is covered and the new place is outside.
+    // Moving back into the old place cannot fail for lack of addresses.
+    void* const back = platform_.move(base, to.bytes(), old_bytes, kSliceBytes);
+    always_check(back == old_base, "a moved mapping could not be moved back");
+    return false;
+  }
+  map_.set_tags(span->base, span->size, kForeignTag);
+  map_.set_spans(span->base, span->size, nullptr);
+  counters_.reserved += to.bytes() - old_bytes;
+  account_used(to.bytes() - old_bytes);
+  region.base = span->base = address_of(base);
+  region.size = region.used = region.committed = span->size = to;
+  map_.set_spans(span->base, span->size, span);
+  return true;
+}
+
+}  // namespace allod::space

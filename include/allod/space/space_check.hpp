@@ -1,0 +1,50 @@
+// What must hold whenever the space's lock is free.
+#pragma once
+
+#include "allod/space/space.hpp"
+
+namespace allod::space {
+
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::check_invariants() noexcept {
+  LockGuard guard{lock_};
+  std::size_t dirty = 0;
+  std::size_t clean = 0;
+  const auto check_free = [&](const Span& span, SpanState state) {
+    always_check(span.state == state, "a free span is in the wrong bin");
+    always_check(map_.span_of(span.base) == &span, "the map misses a free span's start");
+    always_check(map_.span_of(end_of(span) - 1) == &span, "the map misses a free span's end");
+    for (Address at = span.base; at < end_of(span); at += kSliceBytes) {
+      always_check(map_.tag_of(at) == kFreeTag, "a slice of a free span is not marked free");
+    }
+    (state == SpanState::dirty ? dirty : clean) += span.size.bytes();
+  };
+  dirty_.for_each([&](const Span& span) { check_free(span, SpanState::dirty); });
+  clean_.for_each([&](const Span& span) { check_free(span, SpanState::clean); });
+  always_check(dirty == dirty_bytes(), "dirty bytes are counted wrongly");
+  always_check(clean == counters_.clean, "clean bytes are counted wrongly");
+
+  std::size_t aged = 0;
+  for (Span* span = by_age_.first(); span != nullptr; span = SpanAgeList::next(span)) {
+    aged += span->size.bytes();
+  }
+  always_check(aged == dirty, "a dirty span is missing from the list by age");
+
+  std::size_t reserved = 0;
+  std::size_t handed_out = 0;
+  for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
+    always_check(region->used <= region->committed && region->committed <= region->size,
+                 "a region's marks are out of order");
+    reserved += region->size.bytes();
+    handed_out += region->used.bytes();
+  }
+  std::size_t purging = 0;
+  for (Span* span = purging_.first(); span != nullptr; span = SpanList::next(span)) {
+    purging += span->size.bytes();
+  }
+  always_check(reserved == counters_.reserved, "reserved bytes are counted wrongly");
+  always_check(handed_out == counters_.used + dirty + clean + purging,
+               "a slice is neither used nor free");
+}
+
+}  // namespace allod::space

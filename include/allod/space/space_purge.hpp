@@ -1,0 +1,85 @@
+// Giving memory back, and keeping the addresses.
+#pragma once
+
+#include "allod/space/space.hpp"
+
+namespace allod::space {
+
+template <os::Platform P, CheckLevel kChecks>
+std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
+                                     std::size_t limit) noexcept {
+  std::size_t purged = 0;
+  while (purged < limit) {
+    Span* span = nullptr;
+    {
+      LockGuard guard{lock_};
+      span = oldest_to_purge(delay_ms, budget, limit - purged);
+    }
+    if (span == nullptr) break;
+    // Nobody else can reach the span: it is in no bin and merges with nothing.
+    const bool zero =
+        platform_.purge(reinterpret_cast<void*>(span->base), span->size.bytes());
+    purged += span->size.bytes();
+    LockGuard guard{lock_};
+    finish_purge(span, zero);
+  }
+  return purged;
+}
+
+// Takes the span that was freed first out of its bin, or a part of it.
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t budget,
+                                         std::size_t limit) noexcept {
+  Span* const span = by_age_.last();
+  if (span == nullptr) return nullptr;
+  const std::uint32_t age = static_cast<std::uint32_t>(platform_.now_ms()) - span->freed_ms;
+  if (age < delay_ms && dirty_bytes() <= budget) return nullptr;
+  remove_free(span);
+  const Slices part{static_cast<std::uint32_t>(limit >> kSliceShift)};
+  Span* const rest = split(span, part.count != 0 ? part : Slices{1});
+  span->state = SpanState::purging;
+  purging_.push_front(span);
+  if (rest != nullptr) {
+    // Filed as the oldest again, and without a merge: its neighbour is `span`.
+    rest->state = SpanState::dirty;
+    file_free(rest);
+    by_age_.remove(rest);
+    by_age_.push_back(rest);
+  }
+  // A neighbour that is freed now must not find a free span at this edge.
+  map_.set_span(span->base, span);
+  map_.set_span(end_of(*span) - 1, span);
+  return span;
+}
+
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::finish_purge(Span* span, bool reads_zero) noexcept {
+  purging_.remove(span);
+  ++counters_.purges;
+  counters_.purged += span->size.bytes();
+  if (!reads_zero) {
+    // The system cannot give it back; it stays dirty, as the youngest, so that
+    // others get their turn.
+    insert_free(span, SpanState::dirty, static_cast<std::uint32_t>(platform_.now_ms()));
+  } else if (span->size == span->region->size && span->size > region_slices_) {
+    release_region(span);
+  } else {
+    insert_free(span, SpanState::clean, 0);
+  }
+}
+
+// Addresses of a block that was a region of its own are of use to nobody else.
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::release_region(Span* span) noexcept {
+  Region* const region = span->region;
+  map_.set_tags(span->base, span->size, kForeignTag);
+  map_.set_spans(span->base, span->size, nullptr);
+  platform_.unmap(reinterpret_cast<void*>(region->base), region->size.bytes());
+  counters_.reserved -= region->size.bytes();
+  --counters_.regions;
+  regions_.remove(region);
+  metadata_.free(region, sizeof(Region));
+  metadata_.free(span, sizeof(Span));
+}
+
+}  // namespace allod::space

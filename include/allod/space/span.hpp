@@ -1,0 +1,53 @@
+// A run of slices: a slab, one large block, or free.
+#pragma once
+
+#include "allod/base/base.hpp"
+
+namespace allod::space {
+
+enum class SpanState : std::uint8_t {
+  used,
+  dirty,    // free, its memory still present
+  clean,    // free, reads as zero, without memory
+  purging,  // free, on its way from dirty to clean
+};
+
+// Address space obtained in one piece. Spans are cut from its front up to
+// `used`; what lies behind has never been touched. Guarded by the space's lock.
+struct Region {
+  ListLinks<Region> links;
+  Address base = 0;
+  Slices size;
+  Slices used;       // handed out so far
+  Slices committed;  // readable and writable, at least `used`
+};
+using RegionList = List<Region, &Region::links>;
+
+// Guarded by the space's lock while free, by its owner while used. `links` then
+// belong to the owner.
+struct Span {
+  Address base = 0;
+  Slices size;
+  SpanState state = SpanState::used;
+  bool zero = false;                 // used: read as zero when it was handed out
+  std::uint16_t descriptor_bytes = 0;  // used, with a larger descriptor: its size
+  ListLinks<Span> links;
+  ListLinks<Span> age_links;
+  Region* region = nullptr;
+  // Used, with a larger descriptor: where the span lives when it is free.
+  // Nothing has to be allocated, then, in order to free it.
+  Span* home = nullptr;
+  std::uint32_t freed_ms = 0;
+};
+
+using SpanList = List<Span, &Span::links>;
+using SpanAgeList = List<Span, &Span::age_links>;
+
+[[nodiscard]] inline Address end_of(const Span& span) noexcept {
+  return span.base + span.size.bytes();
+}
+[[nodiscard]] inline bool is_free(const Span& span) noexcept {
+  return span.state == SpanState::dirty || span.state == SpanState::clean;
+}
+
+}  // namespace allod::space

@@ -1,0 +1,50 @@
+#include "entry.hpp"
+
+#include "options.hpp"
+
+namespace allod::entry {
+
+namespace {
+
+[[gnu::cold]] void* reallocate_what_is_no_block(void* address) noexcept {
+  auto kind = heap::MisuseKind::invalid_free;
+  const auto tag = Process::heap().space().map().tag_of(address_of(address));
+  if (tag == space::kForeignTag) kind = heap::MisuseKind::foreign_free;
+  if (tag == space::kFreeTag) kind = heap::MisuseKind::double_free;
+  ReportToUser::report(Process::heap().describe(kind, address));
+  errno = ENOMEM;
+  return nullptr;
+}
+
+void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
+  void* const moved = Process::allocate<SetErrno>(size);
+  if (moved == nullptr) return nullptr;
+  memcpy(moved, block, old_size < size ? old_size : size);
+  Process::release(block);
+  return moved;
+}
+
+}  // namespace
+
+// As glibc does it: a size of 0 frees.
+void* reallocate(void* block, std::size_t size) noexcept {
+  if (block == nullptr) return allocate<SetErrno>(size);
+  if (size == 0) {
+    release(block);
+    return nullptr;
+  }
+  const std::size_t old_size = Process::heap().usable_size(block);
+  if (__builtin_expect(old_size == 0, 0)) return reallocate_what_is_no_block(block);
+  if constexpr (Policy::kTracked) {
+    // The debug library moves every block, so that old pointers are found out.
+    void* const moved = allocate<SetErrno>(size);
+    if (moved == nullptr) return nullptr;
+    memcpy(moved, block, old_size < size ? old_size : size);
+    release(block);
+    return moved;
+  }
+  if (void* const same = Process::resize_in_place(block, size)) return same;
+  return move_block(block, old_size, size);
+}
+
+}  // namespace allod::entry

@@ -1,0 +1,274 @@
+#include "options.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "process.hpp"
+#include "version.hpp"
+
+namespace allod {
+
+namespace {
+
+constinit Settings current_settings;
+constexpr std::string_view kPrefix = "ALLOD_";
+
+// Values are kept here, because the environment may change under us.
+constinit char stats_file_name[4096];
+
+bool parse_bool(std::string_view text, bool* value) noexcept {
+  const bool yes = text == "1" || text == "yes" || text == "true" || text == "on";
+  const bool no = text == "0" || text == "no" || text == "false" || text == "off";
+  if (yes || no) *value = yes;
+  return yes || no;
+}
+
+bool parse_number(std::string_view text, std::int64_t* value) noexcept {
+  const bool negative = !text.empty() && text[0] == '-';
+  if (negative) text.remove_prefix(1);
+  if (text.empty() || text.size() > 18) return false;
+  std::int64_t number = 0;
+  for (const char digit : text) {
+    if (digit < '0' || digit > '9') return false;
+    number = number * 10 + (digit - '0');
+  }
+  *value = negative ? -number : number;
+  return true;
+}
+
+bool parse_size(std::string_view text, std::size_t* value) noexcept {
+  unsigned shift = 0;
+  for (std::string_view end : {"iB", "B"}) {
+    if (text.size() > end.size() && text.ends_with(end)) {
+      text.remove_suffix(end.size());
+      break;
+    }
+  }
+  if (!text.empty()) {
+    constexpr std::string_view kUnits = "KMGT";
+    const char last = static_cast<char>(text.back() & ~0x20);
+    const std::size_t unit = kUnits.find(last);
+    if (unit != std::string_view::npos) {
+      shift = 10 * (static_cast<unsigned>(unit) + 1);
+      text.remove_suffix(1);
+    }
+  }
+  std::int64_t number = 0;
+  if (!parse_number(text, &number) || number < 0) return false;
+  const auto size = static_cast<std::size_t>(number);
+  if ((size << shift) >> shift != size) return false;
+  *value = size << shift;
+  return true;
+}
+
+struct Option {
+  std::string_view name;  // without the prefix
+  std::string_view values;
+  std::string_view initial;
+  bool at_start_only;
+  std::string_view meaning;
+  bool (*set)(Settings& settings, std::string_view value) noexcept;
+};
+
+constexpr Option kOptions[] = {
+    {"HELP", "0, 1", "0", true, "print this list at start and go on",
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.help); }},
+    {"VERBOSE", "0 to 2", "0", false,
+     "1: a line at start that names version and build; 2: the options too",
+     [](Settings& s, std::string_view v) noexcept {
+       std::int64_t level = 0;
+       if (!parse_number(v, &level) || level < 0 || level > 2) return false;
+       s.verbosity = level;
+       return true;
+     }},
+    {"SHOW_STATS", "0, 1, text, json", "0", false, "print statistics when the process ends",
+     [](Settings& s, std::string_view v) noexcept {
+       bool yes = false;
+       if (v == "text") {
+         s.show_stats = StatsFormat::text;
+       } else if (v == "json") {
+         s.show_stats = StatsFormat::json;
+       } else if (parse_bool(v, &yes)) {
+         s.show_stats = yes ? StatsFormat::text : StatsFormat::none;
+       } else {
+         return false;
+       }
+       return true;
+     }},
+    {"STATS_FILE", "a path", "standard error", false,
+     "where statistics at the end go; %p becomes the process id",
+     [](Settings& s, std::string_view v) noexcept {
+       if (v.empty() || v.size() >= sizeof stats_file_name) return false;
+       memcpy(stats_file_name, v.data(), v.size());
+       stats_file_name[v.size()] = '\0';
+       s.stats_file = stats_file_name;
+       return true;
+     }},
+    {"SHOW_ERRORS", "0, 1", "1", false, "report misuse of the heap on standard error",
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.show_errors); }},
+    {"ABORT_ON_ERROR", "0, 1", "1", false,
+     "abort after a report; with 0 the offending call has no effect",
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.abort_on_error); }},
+    {"FOREIGN_FREE", "ignore, report", Policy::kTracked ? "report" : "ignore", false,
+     "what to do when memory is freed that did not come from Allod",
+     [](Settings& s, std::string_view v) noexcept {
+       if (v != "ignore" && v != "report") return false;
+       s.heap.report_foreign = v == "report";
+       return true;
+     }},
+    {"PURGE_DELAY", "milliseconds, 0 or -1", "500", false,
+     "how long free memory is kept before it goes back to the system; 0: at once, -1: only when "
+     "told",
+     [](Settings& s, std::string_view v) noexcept {
+       std::int64_t delay = 0;
+       if (!parse_number(v, &delay) || delay < -1 || delay > 0x7fffffff) return false;
+       s.heap.purge_delay_ms = static_cast<std::int32_t>(delay);
+       return true;
+     }},
+    {"PURGE_BUDGET", "bytes", "64M", false, "free memory above this goes back without delay",
+     [](Settings& s, std::string_view v) noexcept {
+       return parse_size(v, &s.heap.purge_budget);
+     }},
+    {"PURGE_THREAD", "0, 1", "1", false,
+     "give memory back also while the program is idle, by a thread that lives only as long as "
+     "there is something to give back",
+     [](Settings& s, std::string_view v) noexcept {
+       return parse_bool(v, &s.heap.purge_thread);
+     }},
+    {"REGION_SIZE", "bytes, 1M to 64G", "64M", true,
+     "how much address space is reserved at a time",
+     [](Settings& s, std::string_view v) noexcept {
+       std::size_t bytes = 0;
+       if (!parse_size(v, &bytes) || bytes < std::size_t{1} << 20 || bytes > std::size_t{64} << 30) {
+         return false;
+       }
+       s.heap.region_bytes = bytes;
+       return true;
+     }},
+    {"MAGAZINE_BYTES", "bytes, 0 to 16M", "32K", false,
+     "the most that a thread keeps at hand of one size class",
+     [](Settings& s, std::string_view v) noexcept {
+       std::size_t bytes = 0;
+       if (!parse_size(v, &bytes) || bytes > std::size_t{16} << 20) return false;
+       s.heap.magazine_bytes = bytes;
+       return true;
+     }},
+};
+
+const Option* find_option(std::string_view name) noexcept {
+  for (const Option& option : kOptions) {
+    if (option.name == name) return &option;
+  }
+  return nullptr;
+}
+
+void take_variable(std::string_view variable) noexcept {
+  if (!variable.starts_with(kPrefix)) return;
+  const std::size_t equals = variable.find('=');
+  if (equals == std::string_view::npos) return;
+  // Not substr: it can throw.
+  const std::string_view name{variable.data() + kPrefix.size(), equals - kPrefix.size()};
+  const std::string_view value{variable.data() + equals + 1, variable.size() - equals - 1};
+  const Option* const option = find_option(name);
+  if (option == nullptr) {
+    Message{} << "warning: unknown option " << kPrefix << name << " is ignored; ALLOD_HELP=1 lists "
+              << "the options";
+  } else if (!option->set(current_settings, value)) {
+    Message{} << "warning: " << kPrefix << name << "=" << value << " is ignored; expected "
+              << option->values;
+  }
+}
+
+// In the loader, libc's environ may not be set yet; the kernel knows.
+void take_initial_environment() noexcept {
+  const long file = raw_syscall(SYS_openat, AT_FDCWD,
+                                reinterpret_cast<long>("/proc/self/environ"), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  static char buffer[8192];
+  std::size_t held = 0;
+  bool skipping = false;
+  for (;;) {
+    const long got = raw_syscall(SYS_read, file, reinterpret_cast<long>(buffer + held),
+                                 static_cast<long>(sizeof buffer - held));
+    if (got <= 0) break;
+    held += static_cast<std::size_t>(got);
+    std::size_t start = 0;
+    for (std::size_t i = 0; i < held; ++i) {
+      if (buffer[i] != '\0') continue;
+      if (!skipping) take_variable({buffer + start, i - start});
+      skipping = false;
+      start = i + 1;
+    }
+    held -= start;
+    memmove(buffer, buffer + start, held);
+    if (held == sizeof buffer) {
+      skipping = true;  // longer than any value of ours
+      held = 0;
+    }
+  }
+  raw_syscall(SYS_close, file);
+}
+
+}  // namespace
+
+Settings& settings() noexcept { return current_settings; }
+std::int64_t verbosity() noexcept { return current_settings.verbosity; }
+heap::HeapOptions heap_options() noexcept { return current_settings.heap; }
+
+void read_options_from_environment() noexcept {
+  current_settings.heap.report_foreign = Policy::kTracked;
+  if (environ == nullptr) return take_initial_environment();
+  for (char** variable = environ; *variable != nullptr; ++variable) take_variable(*variable);
+}
+
+int set_option(const char* name, const char* value) noexcept {
+  std::string_view plain{name};
+  if (plain.starts_with(kPrefix)) plain.remove_prefix(kPrefix.size());
+  const Option* const option = find_option(plain);
+  if (option == nullptr) return ENOENT;
+  if (option->at_start_only) return EPERM;
+  Process::ensure_started();
+  if (!option->set(current_settings, value)) return EINVAL;
+  Process::heap().options() = current_settings.heap;
+  return 0;
+}
+
+void write_options(Text& out) noexcept {
+  out << "Allod " << kVersion << " reads these environment variables:\n";
+  for (const Option& option : kOptions) {
+    out << "  " << kPrefix << option.name << "=" << option.values << "  (default: "
+        << option.initial << ")\n      " << option.meaning << "\n";
+  }
+}
+
+void write_options_markdown(Text& out) noexcept {
+  out << "| option | values | default | when | meaning |\n|---|---|---|---|---|\n";
+  for (const Option& option : kOptions) {
+    out << "| `" << kPrefix << option.name << "` | " << option.values << " | " << option.initial
+        << " | " << (option.at_start_only ? "at start" : "any time") << " | " << option.meaning
+        << " |\n";
+  }
+}
+
+void show_help_if_asked() noexcept {
+  if (!current_settings.help) return;
+  int descriptor = 2;
+  Text out{write_to_descriptor, &descriptor};
+  write_options(out);
+}
+
+void announce_start() noexcept {
+  Message{} << kVersion << (Policy::kTracked ? " (debug)" : "") << " serves process "
+            << static_cast<std::int64_t>(raw_syscall(SYS_getpid));
+  if (verbosity() < 2) return;
+  const heap::HeapOptions options = heap_options();
+  Message{} << "regions of " << Human{options.region_bytes} << ", magazines up to "
+            << Human{options.magazine_bytes} << ", purge after " << options.purge_delay_ms
+            << " ms or above " << Human{options.purge_budget}
+            << (options.purge_thread ? ", by a thread when idle" : "");
+}
+
+}  // namespace allod

@@ -1,0 +1,43 @@
+// What a user can set, by environment and by API. The table of options is in
+// options.cpp, and nowhere else.
+#pragma once
+
+#include "allod/heap/heap.hpp"
+#include "text.hpp"
+
+namespace allod {
+
+enum class StatsFormat { none, text, json };
+
+struct Settings {
+  heap::HeapOptions heap;
+  std::int64_t verbosity = 0;
+  StatsFormat show_stats = StatsFormat::none;
+  const char* stats_file = nullptr;  // null: standard error
+  bool show_errors = true;
+  bool abort_on_error = true;
+  bool help = false;
+};
+
+// Read by any thread; written at start and by set_option.
+[[nodiscard]] Settings& settings() noexcept;
+[[nodiscard]] heap::HeapOptions heap_options() noexcept;
+[[nodiscard]] std::int64_t verbosity() noexcept;
+
+// Takes every ALLOD_* variable. What it does not know or understand, it says.
+void read_options_from_environment() noexcept;
+
+// Sets one option by its name, with or without "ALLOD_", at run time. Returns 0,
+// or an errno value: ENOENT for an unknown name, EINVAL for a value that does not
+// fit, EPERM for an option that only counts at start.
+int set_option(const char* name, const char* value) noexcept;
+
+// Writes all options with their values, meanings and defaults.
+void write_options(Text& out) noexcept;
+// The same as a Markdown table, for the reference.
+void write_options_markdown(Text& out) noexcept;
+
+void show_help_if_asked() noexcept;
+void announce_start() noexcept;
+
+}  // namespace allod

@@ -1,0 +1,36 @@
+// Start and end of the process, as far as the heap is concerned.
+#include "process.hpp"
+
+#include "options.hpp"
+#include "report.hpp"
+#include "stats.hpp"
+#include "tracker.hpp"
+
+template class allod::heap::Heap<allod::Policy>;
+
+namespace allod {
+
+heap::HeapOptions LibraryPolicy::options() noexcept {
+  read_options_from_environment();
+  check_failure_handler = &report_failed_check;
+  return heap_options();
+}
+
+namespace {
+
+// Before the constructors of the program and of most libraries. The heap itself
+// does not wait for it: it starts with the first allocation.
+[[gnu::constructor(101)]] void start_process() noexcept {
+  if constexpr (Policy::kTracked) {
+    pthread_atfork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
+  }
+  Process::start();
+  show_help_if_asked();
+  if (verbosity() > 0) announce_start();
+}
+
+[[gnu::destructor(101)]] void end_process() noexcept { show_stats_if_asked(); }
+
+}  // namespace
+
+}  // namespace allod

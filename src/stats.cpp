@@ -1,0 +1,392 @@
+#include "stats.hpp"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "options.hpp"
+#include "process.hpp"
+#include "version.hpp"
+
+namespace allod {
+
+namespace {
+
+using Heap = Process::Heap;
+constexpr ClassIndex kClasses = Heap::kClasses;
+
+struct ClassCount {
+  std::uint64_t slabs;
+  std::uint64_t blocks;
+  std::uint64_t free;    // in slabs
+  std::uint64_t cached;  // in magazines
+  [[nodiscard]] std::uint64_t live() const noexcept {
+    return blocks > free + cached ? blocks - free - cached : 0;
+  }
+};
+
+struct Count {
+  ClassCount classes[kClasses] = {};
+  std::uint64_t huge_blocks = 0;
+  std::uint64_t huge_bytes = 0;
+  std::uint64_t orphan_slabs = 0;
+  std::uint64_t domains = 0;
+  std::uint64_t active_domains = 0;
+  space::SpaceCounters space;
+  std::uint64_t metadata_mapped = 0;
+  std::uint64_t metadata_used = 0;
+};
+
+struct DomainSums {
+  std::uint64_t refills = 0, flushes = 0, remote_frees = 0, remote_batches = 0, collected = 0,
+                slabs_created = 0, slabs_retired = 0, slabs_adopted = 0, shrinks = 0;
+
+  void add(const heap::DomainCounters& counters) noexcept {
+    refills += counters.refills.value();
+    flushes += counters.flushes.value();
+    remote_frees += counters.remote_frees.value();
+    remote_batches += counters.remote_batches.value();
+    collected += counters.collected.value();
+    slabs_created += counters.slabs_created.value();
+    slabs_retired += counters.slabs_retired.value();
+    slabs_adopted += counters.slabs_adopted.value();
+    shrinks += counters.magazine_shrinks.value();
+  }
+};
+
+void count_span(Count& count, const space::Span& span) noexcept {
+  if (span.state != space::SpanState::used) return;
+  if (span.home == nullptr) {
+    ++count.huge_blocks;
+    count.huge_bytes += span.size.bytes();
+    return;
+  }
+  const auto& slab = static_cast<const slab::Slab&>(span);
+  if (slab.size_class() >= kClasses) return;
+  ClassCount& c = count.classes[slab.size_class()];
+  ++c.slabs;
+  c.blocks += slab.capacity();
+  c.free += slab.free_count() + slab.remote_count();
+  if (slab.owner() == nullptr) ++count.orphan_slabs;
+}
+
+// Blocks in magazines and in batches on their way to other domains. Those
+// belong to running threads, so a figure may be out of date when it is read.
+void count_domain(Count& count, Heap::Domain& domain) noexcept {
+  ++count.domains;
+  if (domain.state != heap::DomainState::active) return;
+  ++count.active_domains;
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    const std::uint32_t cached = domain.cached(c);
+    if (cached <= domain.bins[c].capacity) count.classes[c].cached += cached;
+  }
+  for (const heap::RemoteBatch& batch : domain.remote) {
+    if (batch.slab != nullptr) {
+      count.classes[batch.slab->size_class()].cached += count_bits(batch.bits);
+    }
+  }
+}
+
+void take_count(Count& count) noexcept {
+  Process::ensure_started();
+  Heap& heap = Process::heap();
+  LockGuard guard{heap.registry_lock()};
+  heap.for_each_domain([&](Heap::Domain& domain) { count_domain(count, domain); });
+  heap.space().for_each_span([&](const space::Span& span) { count_span(count, span); });
+  count.space = heap.space().counters();
+  count.metadata_mapped = heap.space().metadata().mapped_bytes();
+  count.metadata_used = heap.space().metadata().used_bytes();
+}
+
+DomainSums sum_domains() noexcept {
+  DomainSums sums;
+  Heap& heap = Process::heap();
+  LockGuard guard{heap.registry_lock()};
+  heap.for_each_domain([&](Heap::Domain& domain) { sums.add(domain.counters); });
+  return sums;
+}
+
+struct Contention {
+  std::uint64_t registry, space, metadata;
+  [[nodiscard]] std::uint64_t sum() const noexcept { return registry + space + metadata; }
+};
+Contention contention() noexcept {
+  Heap& heap = Process::heap();
+  return {heap.registry_lock().contended(), heap.space().lock().contended(),
+          heap.space().metadata().lock().contended()};
+}
+
+allod_stats_t summarise(const Count& count) noexcept {
+  allod_stats_t stats{};
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    const ClassCount& it = count.classes[c];
+    const std::size_t size = Process::Sizes::size_of(c);
+    stats.live += it.live() * size;
+    stats.live_blocks += it.live();
+    stats.cached += it.cached * size;
+    stats.free_in_slabs += it.free * size;
+  }
+  stats.huge = count.huge_bytes;
+  stats.huge_blocks = count.huge_blocks;
+  stats.live += stats.huge;
+  stats.live_blocks += stats.huge_blocks;
+  stats.dirty = count.space.dirty;
+  stats.clean = count.space.clean;
+  stats.reserved = count.space.reserved;
+  stats.metadata = count.metadata_mapped;
+  stats.purges = count.space.purges;
+  stats.purged = count.space.purged;
+  stats.contended = contention().sum();
+  return stats;
+}
+
+struct Faults {
+  std::uint64_t minor, major;
+};
+Faults page_faults() noexcept {
+  rusage usage{};
+  raw_syscall(SYS_getrusage, RUSAGE_SELF, reinterpret_cast<long>(&usage));
+  return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt)};
+}
+
+// Writes `"name": value` pairs of one JSON object.
+class JsonObject {
+ public:
+  explicit JsonObject(Text& out) noexcept : out_{out} { out_ << "{"; }
+  ~JsonObject() { out_ << "}"; }
+  JsonObject(const JsonObject&) = delete;
+  JsonObject& operator=(const JsonObject&) = delete;
+
+  JsonObject& field(std::string_view name, std::uint64_t value) noexcept {
+    key(name) << value;
+    return *this;
+  }
+  Text& key(std::string_view name) noexcept {
+    if (!first_) out_ << ", ";
+    first_ = false;
+    return out_ << "\"" << name << "\": ";
+  }
+
+ private:
+  Text& out_;
+  bool first_ = true;
+};
+
+}  // namespace
+
+allod_stats_t collect_summary() noexcept {
+  Count count;
+  take_count(count);
+  allod_stats_t stats = summarise(count);
+  stats.remote_frees = sum_domains().remote_frees;
+  return stats;
+}
+
+void write_stats_text(Text& out) noexcept {
+  Count count;
+  take_count(count);
+  const allod_stats_t all = summarise(count);
+  const DomainSums sums = sum_domains();
+  const Contention locks = contention();
+  const Faults faults = page_faults();
+  out << "allod " << kVersion << " statistics of process "
+      << static_cast<std::int64_t>(raw_syscall(SYS_getpid)) << "\n";
+  out << "live       " << Human{all.live} << " in " << all.live_blocks << " blocks (huge: "
+      << Human{all.huge} << " in " << all.huge_blocks << ")\n";
+  out << "free       " << Human{all.cached} << " at hand, " << Human{all.free_in_slabs}
+      << " in slabs, " << Human{all.dirty} << " dirty, " << Human{all.clean} << " given back\n";
+  out << "spans      " << Human{count.space.used} << " in use, " << Human{count.space.peak_used}
+      << " at most; " << count.space.span_allocations << " taken, " << count.space.span_frees
+      << " freed, " << count.space.refused << " refused\n";
+  out << "regions    " << count.space.regions << " of " << Human{all.reserved}
+      << " of addresses; metadata " << Human{count.metadata_used} << " of "
+      << Human{all.metadata} << "\n";
+  out << "domains    " << count.active_domains << " active, " << count.domains
+      << " ever at once; " << count.orphan_slabs << " orphaned slabs\n";
+  out << "slow paths " << sums.refills << " refills, " << sums.flushes << " flushes, "
+      << sums.shrinks << " shrinks; slabs: " << sums.slabs_created << " created, "
+      << sums.slabs_retired << " retired, " << sums.slabs_adopted << " adopted\n";
+  out << "remote     " << sums.remote_frees << " frees in " << sums.remote_batches
+      << " batches, " << sums.collected << " collected\n";
+  out << "purges     " << all.purges << " of " << Human{all.purged} << "\n";
+  out << "contention " << locks.registry << " registry, " << locks.space << " space, "
+      << locks.metadata << " metadata\n";
+  out << "faults     " << faults.minor << " minor, " << faults.major << " major\n";
+  out << "     size    slabs     live     free   cached\n";
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    const ClassCount& it = count.classes[c];
+    if (it.slabs == 0) continue;
+    out << Padded{Process::Sizes::size_of(c), 9} << Padded{it.slabs, 9} << Padded{it.live(), 9}
+        << Padded{it.free, 9} << Padded{it.cached, 9} << "\n";
+  }
+}
+
+void write_stats_json(Text& out) noexcept {
+  Count count;
+  take_count(count);
+  const allod_stats_t all = summarise(count);
+  const DomainSums sums = sum_domains();
+  const Contention locks = contention();
+  const Faults faults = page_faults();
+  {
+    JsonObject json{out};
+    json.key("version") << "\"" << kVersion << "\"";
+    json.field("pid", static_cast<std::uint64_t>(raw_syscall(SYS_getpid)));
+    json.field("live", all.live).field("live_blocks", all.live_blocks);
+    json.field("huge", all.huge).field("huge_blocks", all.huge_blocks);
+    json.field("cached", all.cached).field("free_in_slabs", all.free_in_slabs);
+    json.field("dirty", all.dirty).field("clean", all.clean).field("reserved", all.reserved);
+    json.field("regions", count.space.regions);
+    {
+      json.key("spans");
+      JsonObject spans{out};
+      spans.field("used", count.space.used).field("peak_used", count.space.peak_used);
+      spans.field("taken", count.space.span_allocations).field("freed", count.space.span_frees);
+      spans.field("refused", count.space.refused);
+    }
+    {
+      json.key("metadata");
+      JsonObject metadata{out};
+      metadata.field("mapped", count.metadata_mapped).field("used", count.metadata_used);
+    }
+    {
+      json.key("slow_paths");
+      JsonObject slow{out};
+      slow.field("refills", sums.refills).field("flushes", sums.flushes);
+      slow.field("shrinks", sums.shrinks).field("slabs_created", sums.slabs_created);
+      slow.field("slabs_retired", sums.slabs_retired).field("slabs_adopted", sums.slabs_adopted);
+    }
+    {
+      json.key("remote");
+      JsonObject remote{out};
+      remote.field("frees", sums.remote_frees).field("batches", sums.remote_batches);
+      remote.field("collected", sums.collected);
+    }
+    {
+      json.key("purge");
+      JsonObject purge{out};
+      purge.field("steps", all.purges).field("bytes", all.purged);
+    }
+    {
+      json.key("contention");
+      JsonObject lock{out};
+      lock.field("registry", locks.registry).field("space", locks.space);
+      lock.field("metadata", locks.metadata);
+    }
+    {
+      json.key("faults");
+      JsonObject fault{out};
+      fault.field("minor", faults.minor).field("major", faults.major);
+    }
+    json.field("orphan_slabs", count.orphan_slabs);
+    json.key("classes") << "[";
+    bool first = true;
+    for (ClassIndex c = 0; c < kClasses; ++c) {
+      const ClassCount& it = count.classes[c];
+      if (it.slabs == 0) continue;
+      if (!first) out << ", ";
+      first = false;
+      JsonObject row{out};
+      row.field("size", Process::Sizes::size_of(c)).field("slabs", it.slabs);
+      row.field("live", it.live()).field("free", it.free).field("cached", it.cached);
+    }
+    out << "], \"domains\": [";
+    first = true;
+    Heap& heap = Process::heap();
+    LockGuard guard{heap.registry_lock()};
+    heap.for_each_domain([&](Heap::Domain& domain) {
+      if (domain.state != heap::DomainState::active) return;
+      if (!first) out << ", ";
+      first = false;
+      DomainSums own;
+      own.add(domain.counters);
+      JsonObject row{out};
+      row.field("id", domain.id()).field("thread", domain.thread);
+      row.field("refills", own.refills).field("flushes", own.flushes);
+      row.field("remote_frees", own.remote_frees).field("collected", own.collected);
+    });
+    out << "]";
+  }
+  out << "\n";
+}
+
+void write_stats_xml(Text& out) noexcept {
+  Count count;
+  take_count(count);
+  const allod_stats_t all = summarise(count);
+  out << "<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>\n";
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    const ClassCount& it = count.classes[c];
+    if (it.free + it.cached == 0) continue;
+    const std::uint64_t to = Process::Sizes::size_of(c);
+    const std::uint64_t from = c == 0 ? 1 : Process::Sizes::size_of(c - 1) + 1;
+    out << "<size from=\"" << from << "\" to=\"" << to << "\" total=\""
+        << (it.free + it.cached) * to << "\" count=\"" << it.free + it.cached << "\"/>\n";
+  }
+  out << "</sizes>\n</heap>\n";
+  out << "<total type=\"fast\" count=\"0\" size=\"" << std::uint64_t{all.cached} << "\"/>\n";
+  out << "<total type=\"rest\" count=\"0\" size=\""
+      << std::uint64_t{all.free_in_slabs + all.dirty} << "\"/>\n";
+  out << "<total type=\"mmap\" count=\"" << std::uint64_t{all.huge_blocks} << "\" size=\""
+      << std::uint64_t{all.huge} << "\"/>\n";
+  out << "<system type=\"current\" size=\"" << std::uint64_t{all.reserved} << "\"/>\n";
+  out << "<system type=\"max\" size=\"" << std::uint64_t{count.space.peak_used} << "\"/>\n";
+  out << "<aspace type=\"total\" size=\"" << std::uint64_t{all.reserved} << "\"/>\n</malloc>\n";
+}
+
+void print_stats_to_stderr() noexcept {
+  int descriptor = 2;
+  Text out{write_to_descriptor, &descriptor};
+  write_stats_text(out);
+}
+
+namespace {
+
+// Opens the file that the options name, with %p replaced by the process id.
+int open_stats_file(const char* pattern) noexcept {
+  struct Path {
+    char text[4096];
+    std::size_t length;
+  } path{{}, 0};
+  {
+    const auto append = [](const char* text, std::size_t length, void* context) {
+      Path& to = *static_cast<Path*>(context);
+      if (length >= sizeof to.text - to.length) return;
+      memcpy(to.text + to.length, text, length);
+      to.length += length;
+    };
+    Text out{append, &path};
+    for (const char* at = pattern; *at != '\0'; ++at) {
+      if (at[0] == '%' && at[1] == 'p') {
+        out << static_cast<std::int64_t>(raw_syscall(SYS_getpid));
+        ++at;
+      } else {
+        out << std::string_view{at, 1};
+      }
+    }
+  }
+  const long file = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(path.text),
+                                O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) {
+    Message{} << "warning: cannot write statistics to " << path.text << " (error "
+              << static_cast<std::int64_t>(-file) << "); they follow here";
+    return 2;
+  }
+  return static_cast<int>(file);
+}
+
+}  // namespace
+
+void show_stats_if_asked() noexcept {
+  const Settings& chosen = settings();
+  if (chosen.show_stats == StatsFormat::none) return;
+  int descriptor = chosen.stats_file == nullptr ? 2 : open_stats_file(chosen.stats_file);
+  {
+    Text out{write_to_descriptor, &descriptor};
+    chosen.show_stats == StatsFormat::json ? write_stats_json(out) : write_stats_text(out);
+  }
+  if (descriptor != 2) raw_syscall(SYS_close, descriptor);
+}
+
+}  // namespace allod

@@ -1,0 +1,20 @@
+// Statistics: computed when asked, from what the heap knows anyway.
+#pragma once
+
+#include "allod.h"
+#include "text.hpp"
+
+namespace allod {
+
+[[nodiscard]] allod_stats_t collect_summary() noexcept;
+
+void write_stats_text(Text& out) noexcept;
+void write_stats_json(Text& out) noexcept;
+// In the form of glibc's malloc_info.
+void write_stats_xml(Text& out) noexcept;
+
+void print_stats_to_stderr() noexcept;
+// At the end of the process, as the options say.
+void show_stats_if_asked() noexcept;
+
+}  // namespace allod

@@ -1,0 +1,88 @@
+#include "text.hpp"
+
+#include <errno.h>
+#include <sys/syscall.h>
+
+#include "allod/base/base.hpp"
+
+namespace allod {
+
+void write_to_descriptor(const char* text, std::size_t length, void* context) noexcept {
+  const int descriptor = *static_cast<int*>(context);
+  while (length > 0) {
+    const long written = raw_syscall(SYS_write, descriptor, reinterpret_cast<long>(text),
+                                     static_cast<long>(length));
+    if (written == -EINTR) continue;
+    if (written <= 0) return;
+    text += written;
+    length -= static_cast<std::size_t>(written);
+  }
+}
+
+Text& Text::operator<<(std::string_view text) noexcept {
+  for (const char c : text) put(c);
+  return *this;
+}
+
+namespace {
+
+struct Digits {
+  char text[24];
+  int length = 0;
+};
+
+Digits digits_of(std::uint64_t number) noexcept {
+  Digits digits;
+  do {
+    digits.text[digits.length++] = static_cast<char>('0' + number % 10);
+    number /= 10;
+  } while (number != 0);
+  return digits;
+}
+
+}  // namespace
+
+Text& Text::operator<<(std::uint64_t number) noexcept { return *this << Padded{number, 0}; }
+
+Text& Text::operator<<(std::int64_t number) noexcept {
+  if (number >= 0) return *this << static_cast<std::uint64_t>(number);
+  put('-');
+  return *this << (~static_cast<std::uint64_t>(number) + 1);
+}
+
+Text& Text::operator<<(Padded padded) noexcept {
+  Digits digits = digits_of(padded.value);
+  for (int i = digits.length; i < padded.width; ++i) put(' ');
+  while (digits.length > 0) put(digits.text[--digits.length]);
+  return *this;
+}
+
+Text& Text::operator<<(Hex hex) noexcept {
+  *this << "0x";
+  int shift = 60;
+  while (shift > 0 && (hex.value >> shift) == 0) shift -= 4;
+  for (; shift >= 0; shift -= 4) put("0123456789abcdef"[(hex.value >> shift) & 15]);
+  return *this;
+}
+
+Text& Text::operator<<(Human human) noexcept {
+  constexpr const char* kUnits[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"};
+  std::uint64_t whole = human.bytes;
+  std::uint64_t tenths = 0;
+  int unit = 0;
+  while (whole >= 1024) {
+    tenths = (whole % 1024) * 10 / 1024;
+    whole /= 1024;
+    ++unit;
+  }
+  *this << whole;
+  if (unit > 0) *this << "." << tenths;
+  return *this << kUnits[unit];
+}
+
+void Text::flush() noexcept {
+  if (length_ != 0) sink_(buffer_, length_, context_);
+  length_ = 0;
+}
+
+}  // namespace allod

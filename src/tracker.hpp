@@ -1,0 +1,27 @@
+// For the debug library: what happened to each block, and whether the next thing
+// may happen to it.
+#pragma once
+
+#include "process.hpp"
+#include "text.hpp"
+
+namespace allod {
+
+// Notes that `block` was handed out for `bytes`. Thread-safe.
+void track_allocation(void* block, std::size_t bytes) noexcept;
+
+// What a caller of a free function claims about the size: nothing.
+inline constexpr std::size_t kAnySize = ~std::size_t{0};
+
+// Notes that `address` is being freed. False when it must not be: that has been
+// reported. Thread-safe.
+[[nodiscard]] bool track_release(void* address, std::size_t claimed_bytes) noexcept;
+
+// Writes who allocated and who freed the block last, and who is calling now.
+void write_history(Text& out, const void* block) noexcept;
+
+void lock_records() noexcept;
+void unlock_records() noexcept;
+void reset_records_lock_after_fork() noexcept;
+
+}  // namespace allod
