@@ -21,10 +21,11 @@ namespace {
 // Before the constructors of the program and of most libraries. The heap itself
 // does not wait for it: it starts with the first allocation.
 [[gnu::constructor(101)]] void start_process() noexcept {
+  Process::start();
   if constexpr (Policy::kTracked) {
+    // Registered last, so taken first, as its rank demands.
     pthread_atfork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
   }
-  Process::start();
   show_help_if_asked();
   if (verbosity() > 0) announce_start();
 }

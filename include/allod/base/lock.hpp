@@ -11,7 +11,7 @@ namespace allod {
 
 // The order in which locks may be taken, and in which fork takes them: a
 // thread that holds a lock may only take locks of a higher rank.
-enum class LockRank : std::uint8_t { registry = 0, space = 1, records = 2, metadata = 3 };
+enum class LockRank : std::uint8_t { records = 0, registry = 1, space = 2, metadata = 3 };
 
 // Ranks that the calling thread holds, one bit each; maintained only in builds
 // that check ranks.

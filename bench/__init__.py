@@ -1,0 +1,1 @@
+"""Measurements of Allod beside other allocators."""

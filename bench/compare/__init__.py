@@ -1,0 +1,1 @@
+"""The side-by-side comparison: workloads, peers, runs, statistics, report."""

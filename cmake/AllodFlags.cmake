@@ -1,0 +1,43 @@
+# Compile and link options, as interface targets.
+
+add_library(allod_warnings INTERFACE)
+target_compile_options(allod_warnings INTERFACE
+  -Wall -Wextra -Wconversion -Wshadow -Werror
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>)
+
+# How the objects of the products are compiled.
+add_library(allod_product_flags INTERFACE)
+target_compile_options(allod_product_flags INTERFACE
+  -fno-exceptions
+  -fno-rtti
+  -fno-threadsafe-statics
+  -fvisibility=hidden
+  -fvisibility-inlines-hidden
+  # A call to malloc inside malloc must not be folded away or turned into calloc.
+  -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free
+  # One load reaches the thread's domain, and the loader never has to allocate for it.
+  -ftls-model=initial-exec
+  -fno-plt
+  -fPIC)
+target_include_directories(allod_product_flags INTERFACE
+  ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+target_link_libraries(allod_product_flags INTERFACE allod_warnings)
+
+# How tests are compiled; the sanitizer, if any, comes in here.
+add_library(allod_test_flags INTERFACE)
+target_link_libraries(allod_test_flags INTERFACE allod_warnings)
+if(ALLOD_SANITIZER STREQUAL "")
+elseif(ALLOD_SANITIZER STREQUAL "address" OR ALLOD_SANITIZER STREQUAL "fuzzer")
+  set(allod_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all)
+elseif(ALLOD_SANITIZER STREQUAL "thread")
+  set(allod_sanitizers -fsanitize=thread)
+else()
+  message(FATAL_ERROR "ALLOD_SANITIZER is '${ALLOD_SANITIZER}'; it can be address, thread, fuzzer or empty")
+endif()
+if(allod_sanitizers)
+  target_compile_options(allod_test_flags INTERFACE ${allod_sanitizers} -fno-omit-frame-pointer)
+  target_link_options(allod_test_flags INTERFACE ${allod_sanitizers})
+  if(ALLOD_SANITIZER STREQUAL "fuzzer")
+    target_compile_options(allod_test_flags INTERFACE -fsanitize=fuzzer-no-link)
+  endif()
+endif()

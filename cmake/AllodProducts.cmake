@@ -1,0 +1,106 @@
+# The products. Every variant compiles its sources once, into two object libraries (core and
+# override); shared libraries link those objects, and the static forms are one relocatable object.
+
+function(allod_add_objects name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;OPTIONS")
+  add_library(${name} OBJECT ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE allod_product_flags)
+  target_compile_options(${name} PRIVATE ${arg_OPTIONS})
+endfunction()
+
+# allod_add_variant(NAME [SOURCES ...] [OPTIONS ...]): object libraries NAME_core, with the further
+# sources, and NAME_override.
+function(allod_add_variant name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;OPTIONS")
+  allod_add_objects(${name}_core SOURCES ${ALLOD_CORE_SOURCES} ${arg_SOURCES}
+    OPTIONS ${arg_OPTIONS})
+  allod_add_objects(${name}_override SOURCES ${ALLOD_OVERRIDE_SOURCES} OPTIONS ${arg_OPTIONS})
+endfunction()
+
+# allod_add_shared(TARGET OUTPUT OBJECT_LIBRARIES...): OUTPUT.so in the build folder.
+function(allod_add_shared target output)
+  add_library(${target} SHARED)
+  foreach(objects IN LISTS ARGN)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  endforeach()
+  set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME ${output}
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}
+    LINKER_LANGUAGE C
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  target_link_options(${target} PRIVATE
+    -static-libgcc
+    LINKER:--no-undefined
+    LINKER:--as-needed
+    LINKER:--exclude-libs,ALL
+    LINKER:-z,relro
+    LINKER:-O1)
+  target_include_directories(${target} INTERFACE
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endfunction()
+
+# allod_add_static(TARGET OUTPUT OBJECT_FILE OBJECT_LIBRARIES...): OBJECT_FILE, one relocatable
+# object, and OUTPUT.a, an archive of just that object. One object, so that a link either replaces
+# the whole surface or nothing of it. Names that are not exported become local to the object, so
+# that a program which also uses the header-only library cannot merge its copies with ours.
+function(allod_add_static target output object_file)
+  set(objects "")
+  foreach(library IN LISTS ARGN)
+    list(APPEND objects $<TARGET_OBJECTS:${library}>)
+  endforeach()
+  set(object ${CMAKE_BINARY_DIR}/${object_file})
+  add_custom_command(OUTPUT ${object}
+    COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${object} ${objects}
+    COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${object}
+    DEPENDS ${objects}
+    COMMENT "Linking relocatable object ${object_file}"
+    COMMAND_EXPAND_LISTS VERBATIM)
+  set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  add_library(${target} STATIC ${object})
+  set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME ${output}
+    LINKER_LANGUAGE C
+    ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  target_link_libraries(${target} INTERFACE Threads::Threads)
+  target_include_directories(${target} INTERFACE
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endfunction()
+
+function(allod_add_products)
+  allod_add_variant(allod_release)
+  # The define selects the policy type in src/, nothing else; frame pointers and unwind tables are
+  # for the backtraces of its reports.
+  allod_add_variant(allod_debug SOURCES ${ALLOD_DEBUG_SOURCES} OPTIONS
+    -DALLOD_VARIANT_DEBUG -fno-omit-frame-pointer -fasynchronous-unwind-tables)
+
+  allod_add_shared(allod_shared allod allod_release_core allod_release_override)
+  allod_add_shared(allod_debug_shared allod-debug allod_debug_core allod_debug_override)
+  allod_add_shared(allod_prefixed_shared allod-prefixed allod_release_core)
+
+  allod_add_static(allod_static allod allod.o allod_release_core allod_release_override)
+  # The archive is pulled in by a reference to malloc; a program may have none of its own.
+  target_link_options(allod_static INTERFACE LINKER:--undefined=malloc)
+  allod_add_static(allod_prefixed_static allod-prefixed allod-prefixed.o allod_release_core)
+
+  set_target_properties(allod_shared PROPERTIES EXPORT_NAME shared)
+  set_target_properties(allod_static PROPERTIES EXPORT_NAME static)
+  set_target_properties(allod_debug_shared PROPERTIES EXPORT_NAME debug)
+  set_target_properties(allod_prefixed_shared PROPERTIES EXPORT_NAME prefixed)
+  set_target_properties(allod_prefixed_static PROPERTIES EXPORT_NAME prefixed_static)
+  add_library(allod::shared ALIAS allod_shared)
+  add_library(allod::static ALIAS allod_static)
+  add_library(allod::debug ALIAS allod_debug_shared)
+  add_library(allod::prefixed ALIAS allod_prefixed_shared)
+  add_library(allod::prefixed_static ALIAS allod_prefixed_static)
+
+  # A program may name nothing of Allod and still want its malloc: the reference keeps the library
+  # on the list of needed ones where the linker drops those that look unused.
+  target_link_options(allod_shared INTERFACE LINKER:--undefined=malloc)
+  target_link_options(allod_debug_shared INTERFACE LINKER:--undefined=malloc)
+
+  add_custom_target(products DEPENDS
+    allod_shared allod_static allod_debug_shared allod_prefixed_shared allod_prefixed_static)
+endfunction()

@@ -1,0 +1,83 @@
+# Tests. Everything built here lands in build/<preset>/tests/, and what the test runner is to run by
+# itself is described in build/<preset>/tests/manifest.json.
+
+set(ALLOD_TESTS_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+define_property(GLOBAL PROPERTY ALLOD_TEST_MANIFEST BRIEF_DOCS "Entries of manifest.json")
+
+function(allod_record_test kind name)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ REGEX "^[^/]" OUTPUT_VARIABLE sources)
+  list(GET sources 0 source)
+  set_property(GLOBAL APPEND PROPERTY ALLOD_TEST_MANIFEST
+    "{\"kind\": \"${kind}\", \"name\": \"${name}\", \"source\": \"${source}\", \"executable\": \"${ALLOD_TESTS_DIRECTORY}/${name}\"}")
+endfunction()
+
+function(allod_add_executable name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;DEFINITIONS;OPTIONS")
+  add_executable(${name} ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${ALLOD_TESTS_DIRECTORY})
+  target_compile_options(${name} PRIVATE ${arg_OPTIONS})
+  target_compile_definitions(${name} PRIVATE ${arg_DEFINITIONS})
+  target_link_libraries(${name} PRIVATE
+    allod_test_flags allod::header_only ${arg_LIBRARIES} ${CMAKE_DL_LIBS})
+endfunction()
+
+# allod_add_test(NAME SOURCES... [LIBRARIES ...] [DEFINITIONS ...] [OPTIONS ...])
+# A GoogleTest program. Its tests are collected by pytest under the first source file.
+function(allod_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;DEFINITIONS;OPTIONS")
+  set(sources ${arg_UNPARSED_ARGUMENTS} ${arg_SOURCES})
+  allod_add_executable(${name} SOURCES ${sources}
+    LIBRARIES ${arg_LIBRARIES} GTest::gtest GTest::gtest_main
+    DEFINITIONS ${arg_DEFINITIONS} OPTIONS ${arg_OPTIONS})
+  allod_record_test(gtest ${name} ${sources})
+endfunction()
+
+# allod_add_fuzzer(NAME SOURCES...): a libFuzzer program; built by the fuzz preset only. Its corpus
+# is kept in the folder corpus/NAME beside its source.
+function(allod_add_fuzzer name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;DEFINITIONS;OPTIONS")
+  if(NOT ALLOD_SANITIZER STREQUAL "fuzzer")
+    return()
+  endif()
+  set(sources ${arg_UNPARSED_ARGUMENTS} ${arg_SOURCES})
+  allod_add_executable(${name} SOURCES ${sources}
+    LIBRARIES ${arg_LIBRARIES} DEFINITIONS ${arg_DEFINITIONS} OPTIONS ${arg_OPTIONS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  allod_record_test(fuzzer ${name} ${sources})
+endfunction()
+
+# allod_add_program(NAME SOURCES... [LIBRARIES ...] [DEFINITIONS ...] [OPTIONS ...])
+# A plain C or C++ program that tests or benchmarks start themselves, usually under LD_PRELOAD.
+# Calls to malloc and its kin stay calls: the compiler must not reason them away.
+function(allod_add_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES;DEFINITIONS;OPTIONS")
+  set(sources ${arg_UNPARSED_ARGUMENTS} ${arg_SOURCES})
+  allod_add_executable(${name} SOURCES ${sources}
+    LIBRARIES ${arg_LIBRARIES} DEFINITIONS ${arg_DEFINITIONS}
+    OPTIONS
+      -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free
+      ${arg_OPTIONS})
+endfunction()
+
+# Folders of tests on the layers alone are built in every preset, fuzzers where there is a fuzzing
+# engine, and folders of programs that run on the products where the products are built.
+function(allod_add_test_directories)
+  set(directories tests/unit tests/model)
+  if(ALLOD_SANITIZER STREQUAL "fuzzer")
+    set(directories tests/fuzz)
+  endif()
+  if(ALLOD_BUILD_PRODUCTS)
+    list(APPEND directories
+      tests/surface tests/traps tests/stress tests/death tests/programs)
+  endif()
+  foreach(directory IN LISTS directories)
+    if(EXISTS ${CMAKE_SOURCE_DIR}/${directory}/CMakeLists.txt)
+      add_subdirectory(${directory})
+    endif()
+    # A folder, or its list of programs, that appears later makes the build configure again.
+    file(GLOB list_file CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${directory}/CMakeLists.txt)
+  endforeach()
+  get_property(entries GLOBAL PROPERTY ALLOD_TEST_MANIFEST)
+  list(JOIN entries ",\n  " entries)
+  file(WRITE ${ALLOD_TESTS_DIRECTORY}/manifest.json "[\n  ${entries}\n]\n")
+endfunction()

@@ -1,0 +1,76 @@
+"""What every test can ask for: the products, the way to preload them, Debian packages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from allod import paths
+from allod.packages import PackagesUnavailable, ensure_packages
+
+PreloadEnvironment = Callable[..., dict[str, str]]
+DebianPackages = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def build_dir() -> Path:
+    """The release build's folder; the programs built for tests are in its tests/."""
+    return paths.build_dir("release")
+
+
+@pytest.fixture(scope="session")
+def liballod(build_dir: Path) -> Path:
+    """The library that replaces malloc."""
+    return _present(build_dir / "liballod.so")
+
+
+@pytest.fixture(scope="session")
+def liballod_debug(build_dir: Path) -> Path:
+    """The library that replaces malloc and checks everything."""
+    return _present(build_dir / "liballod-debug.so")
+
+
+@pytest.fixture(scope="session")
+def preload_env(build_dir: Path) -> PreloadEnvironment:
+    """Makes the environment of a preloaded program.
+
+    preload_env(debug=False, show_stats="json", ...) gives this process's environment without any
+    ALLOD_* option of its own, with the library preloaded and the given options set.
+    """
+
+    def make(*, debug: bool = False, **options: str | int) -> dict[str, str]:
+        library = _present(
+            build_dir / ("liballod-debug.so" if debug else "liballod.so")
+        )
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("ALLOD_")
+        }
+        environment["LD_PRELOAD"] = str(library)
+        for name, value in options.items():
+            environment[f"ALLOD_{name.upper()}"] = str(value)
+        return environment
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def debian_packages() -> DebianPackages:
+    """debian_packages("redis-server") installs what is missing, or skips the test."""
+
+    def need(*names: str) -> None:
+        try:
+            ensure_packages(names)
+        except PackagesUnavailable as reason:
+            pytest.skip(str(reason))
+
+    return need
+
+
+def _present(product: Path) -> Path:
+    if not product.exists():
+        pytest.fail(f"{product} is not there: run ./allod build", pytrace=False)
+    return product

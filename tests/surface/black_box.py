@@ -1,0 +1,110 @@
+"""Programs of named cases, each case run in a process of its own on the library under test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+LIBRARIES = ("liballod", "liballod_debug")
+"""The fixtures that name the libraries on which every case has to hold."""
+
+CASE_SECONDS = 120.0
+"""How long a case may run before it counts as hung."""
+
+SKIPPED = 77
+"""The exit status of a case that cannot be tried here; standard output says why."""
+
+_CASE = re.compile(r"^CASE\((\w+)\)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case of a program, known from the program's source before anything is built."""
+
+    program: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.program}-{self.name}"
+
+
+def cases_in(folder: Path) -> list[Case]:
+    """Every case of every program whose source is in the folder."""
+    sources = [
+        path for path in sorted(folder.iterdir()) if path.suffix in (".c", ".cpp")
+    ]
+    return [
+        Case(source.stem, name)
+        for source in sources
+        for name in _CASE.findall(source.read_text(encoding="utf-8"))
+    ]
+
+
+def environment(library: Path) -> dict[str, str]:
+    """The environment in which a program runs on the library, with no option set."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("ALLOD_")
+    }
+    return kept | {"LD_PRELOAD": str(library), "ALLOD_TEST_LIBRARY": str(library)}
+
+
+def run_program(
+    command: list[str | Path],
+    variables: Mapping[str, str],
+    directory: Path,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end. One that hangs is killed with all that it started."""
+    with subprocess.Popen(
+        command,
+        env=dict(variables),
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=CASE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, errors = process.communicate()
+            pytest.fail(f"{command} hangs\n{output}{errors}", pytrace=False)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def describe(result: subprocess.CompletedProcess[str]) -> str:
+    """What a program did, for the report of a failure."""
+    how = f"ended with status {result.returncode}"
+    if result.returncode < 0:
+        how = f"was killed by {signal.Signals(-result.returncode).name}"
+    command = " ".join(str(word) for word in result.args)
+    return f"{command} {how}\n{result.stdout}{result.stderr}"
+
+
+def run_case(program: Path, case: str, library: Path, directory: Path) -> str:
+    """Runs one case; fails or skips the test as the case does, and returns its output.
+
+    A case that holds has also nothing to report: whatever the allocator writes to standard error
+    is a failure.
+    """
+    result = run_program([program, case], environment(library), directory)
+    if result.returncode == SKIPPED:
+        pytest.skip(result.stdout.strip())
+    if result.returncode != 0 or "allod: " in result.stderr:
+        pytest.fail(describe(result), pytrace=False)
+    return result.stdout

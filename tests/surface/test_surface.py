@@ -1,0 +1,56 @@
+"""Every entry point of the allocator, as programs see it through the preloaded library."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from surface.black_box import LIBRARIES, Case, cases_in, run_case
+
+FOLDER = Path(__file__).parent
+CASES = cases_in(FOLDER)
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Each of the preloadable libraries."""
+    path: Path = request.getfixturevalue(request.param)
+    yield path
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_surface(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> None:
+    """The case holds on the library."""
+    run_case(
+        build_dir / "tests" / "surface" / case.program, case.name, library, tmp_path
+    )
+
+
+@pytest.mark.parametrize("program", sorted({case.program for case in CASES}))
+def test_no_case_is_forgotten(program: str, build_dir: Path) -> None:
+    """What the program lists is what its source defines, and so what is tested above."""
+    listed = subprocess.run(
+        [build_dir / "tests" / "surface" / program, "--list"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    defined = {case.name for case in CASES if case.program == program}
+    assert set(listed.stdout.split()) == defined
+
+
+def test_malloc_info_is_well_formed(
+    library: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """The output of malloc_info is XML: a malloc element with a version, and something in it."""
+    program = build_dir / "tests" / "surface" / "queries"
+    root = ElementTree.fromstring(run_case(program, "info_is_xml", library, tmp_path))
+    assert root.tag == "malloc"
+    assert root.attrib["version"] == "1"
+    assert len(root) > 0
+    in_use = [int(size.attrib["size"]) for size in root.iter() if "size" in size.attrib]
+    assert max(in_use) >= 3 * 1024 * 1024

@@ -1,0 +1,334 @@
+"""The checks of tools/checks pass, and each of them can fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from allod.build import PRESETS, ensure_built
+from allod.environment import ensure_bench
+from allod.paths import ROOT
+from allod.paths import build_dir as build_dir_of
+from checks import budgets, install, layers, resident, style, symbols
+
+SCRIPTS = ("budgets", "install", "layers", "resident", "style", "symbols")
+DebianPackages = Callable[..., None]
+# Stands in for malloc. Its fast path has 5 instructions; the one of 3 moves no block.
+FAST = """
+    endbr64
+    test %rdi, %rdi
+    je 1f
+    mov (%rdi), %rax
+    mov %rax, 8(%rdi)
+    ret
+1:  ret
+"""
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_each_check_runs_alone_and_explains_itself(name: str) -> None:
+    script = ROOT / "tools" / "checks" / f"{name}.py"
+    done = subprocess.run(
+        [sys.executable, script, "--help"], capture_output=True, text=True, check=True
+    )
+    assert "--help" in done.stdout
+
+
+@pytest.mark.parametrize("check", style.CHECKS, ids=lambda check: check.name)
+def test_sources_are_formatted_and_free_of_lint(
+    check: style.Check, debian_packages: DebianPackages
+) -> None:
+    debian_packages(*check.packages)
+    if check.name == "mypy":
+        ensure_bench()
+    complaint = check.complaint()
+    if complaint is not None:
+        pytest.fail(complaint, pytrace=False)
+
+
+@pytest.mark.slow
+def test_clang_tidy_finds_nothing(debian_packages: DebianPackages) -> None:
+    debian_packages("clang-tidy-19")
+    ensure_built(PRESETS["clang"], tests=True)
+    sources = sorted(str(file) for file in (ROOT / "src").glob("*.cpp"))
+    done = subprocess.run(
+        ["clang-tidy-19", "--quiet", "-p", str(build_dir_of("clang")), *sources],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.fail(done.stdout, pytrace=False)
+
+
+# Layers
+
+
+def test_no_layer_includes_a_higher_one() -> None:
+    assert list(layers.violations(ROOT / "include")) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("base/planted.hpp", "#include <allod/os/os.hpp>"),
+        ("slab/planted.hpp", '#include "allod/heap/heap.hpp"'),
+        ("slab/planted.hpp", '  #  include "../heap/heap.hpp"'),
+        ("heap/planted.hpp", "#include <allod/profiling/sampler.hpp>"),
+        ("api/planted.hpp", '#include "../../../src/process.hpp"'),
+        ("api/planted.hpp", "#include <allod.h>"),
+        ("profiling/planted.hpp", "#include <cstddef>"),
+    ],
+)
+def test_a_planted_include_is_found(tmp_path: Path, file: str, line: str) -> None:
+    include = tmp_path / "include"
+    shutil.copytree(ROOT / "include", include)
+    for layer in layers.LAYERS:
+        (include / "allod" / layer).mkdir(exist_ok=True)
+        (include / "allod" / layer / f"{layer}.hpp").touch()
+    (include / "allod.h").touch()
+    assert list(layers.violations(include)) == []
+
+    planted = include / "allod" / file
+    planted.parent.mkdir(exist_ok=True)
+    planted.write_text(f"#pragma once\n{line}\n")
+    found = list(layers.violations(include))
+    assert len(found) == 1
+    assert str(planted.parent) in found[0]
+
+
+def test_a_lower_layer_and_the_system_may_be_included(tmp_path: Path) -> None:
+    heap = tmp_path / "allod" / "heap"
+    heap.mkdir(parents=True)
+    (heap / "own.hpp").touch()
+    (heap / "planted.hpp").write_text(
+        '#include <vector>\n#include <allod/base/bits.hpp>\n#include "own.hpp"\n'
+    )
+    assert list(layers.violations(tmp_path)) == []
+
+
+# Budgets
+
+
+def test_fast_paths_keep_their_budgets(liballod: Path) -> None:
+    rules = budgets.read_budgets(budgets.BUDGETS)
+    assert {"malloc", "free", "_ZdlPvm"} <= rules.keys()
+    found = budgets.measure(liballod, rules)
+    assert [complaint for one in found for complaint in one.complaints] == []
+
+
+def assembled(folder: Path, body: str, name: str = "malloc") -> Path:
+    """A shared library with one function."""
+    source = folder / "function.s"
+    source.write_text(
+        f".text\n.globl {name}\n.type {name}, @function\n{name}:\n{body}\n"
+        f".size {name}, .-{name}\n.section .note.GNU-stack\n"
+    )
+    library = folder / "function.so"
+    subprocess.run(["cc", "-shared", "-nostdlib", "-o", library, source], check=True)
+    return library
+
+
+def complaints_on(library: Path, at_most: int, path: str = "shortest") -> list[str]:
+    rules: budgets.Rules = {"malloc": {"at_most": at_most, "path": path}}
+    return [
+        complaint
+        for finding in budgets.measure(library, rules)
+        for complaint in finding.complaints
+    ]
+
+
+def test_a_fast_path_costs_what_it_executes_up_to_its_return(tmp_path: Path) -> None:
+    library = assembled(tmp_path, FAST)
+    assert complaints_on(library, at_most=5) == []
+    assert complaints_on(library, at_most=4) == ["malloc: 5 instructions, budget 4"]
+
+
+def test_the_longest_path_can_be_held_to_the_budget(tmp_path: Path) -> None:
+    library = assembled(
+        tmp_path,
+        """
+        mov %rsi, 8(%rdi)
+        test %rsi, %rsi
+        je 1f
+        ret
+        1: mov %rsi, 16(%rdi)
+        nop
+        ret
+        """,
+    )
+    assert complaints_on(library, at_most=4) == []
+    assert complaints_on(library, at_most=5, path="longest") == []
+    assert complaints_on(library, at_most=4, path="longest") == [
+        "malloc: 5 instructions, budget 4"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "culprit"),
+    [
+        ("push %rbx", "pop %rbx", "push %rbx"),
+        ("mov %rdi, -8(%rsp)", "", "mov %rdi,-0x8(%rsp)"),
+        ("sub $8, %rsp", "add $8, %rsp", "sub $0x8,%rsp"),
+        ("movl $1, -4(%rbp)", "", "movl $0x1,-0x4(%rbp)"),
+    ],
+)
+def test_use_of_the_stack_on_the_fast_path_is_found(
+    tmp_path: Path, before: str, after: str, culprit: str
+) -> None:
+    library = assembled(
+        tmp_path, f"{before}\nmov (%rdi), %rax\nmov %rax, 8(%rdi)\n{after}\nret\n"
+    )
+    assert f"malloc: uses the stack: {culprit}" in complaints_on(library, at_most=9)
+
+
+def test_slow_paths_cost_nothing(tmp_path: Path) -> None:
+    library = assembled(
+        tmp_path,
+        """
+        test %rdi, %rdi
+        je elsewhere@PLT
+        cmp $1, %rdi
+        je 1f
+        lock cmpxchg %rax, (%rdi)
+        ret
+        1: push %rbx
+        call elsewhere@PLT
+        pop %rbx
+        ret
+        """,
+    )
+    assert complaints_on(library, at_most=6, path="longest") == []
+    assert complaints_on(library, at_most=5) == ["malloc: 6 instructions, budget 5"]
+
+
+def test_a_function_without_a_fast_path_is_an_error(tmp_path: Path) -> None:
+    library = assembled(tmp_path, "mov %rax, (%rdi)\njmp elsewhere@PLT")
+    with pytest.raises(budgets.CheckError, match="no path to a return"):
+        complaints_on(library, at_most=9)
+
+
+def test_a_missing_function_is_an_error(tmp_path: Path) -> None:
+    library = assembled(tmp_path, FAST, name="other")
+    with pytest.raises(budgets.CheckError, match="has no function malloc"):
+        complaints_on(library, at_most=9)
+
+
+def test_one_function_can_be_held_to_what_another_costs(tmp_path: Path) -> None:
+    library = assembled(tmp_path, FAST)
+    rules: budgets.Rules = {
+        "malloc": {"at_most": 9, "path": "shortest"},
+        "other": {"as": "malloc", "path": "shortest"},
+    }
+    with pytest.raises(budgets.CheckError, match="has no function other"):
+        budgets.measure(library, rules)
+
+    dearer = FAST.replace("mov (%rdi), %rax", "mov (%rdi), %rax\nadd %rax, %rax")
+    body = f"{FAST}.globl other\n.type other, @function\nother:{dearer}"
+    library = assembled(tmp_path, f"{body}.size other, .-other")
+    findings = budgets.measure(library, rules)
+    assert [finding.at_most for finding in findings] == [9, 5]
+    assert findings[1].complaints == ["other: 6 instructions, budget 5"]
+
+
+# Symbols
+
+
+@pytest.mark.parametrize("name", ["liballod.so", "liballod-debug.so"])
+def test_the_replacing_libraries_export_the_whole_surface_and_need_libc(
+    build_dir: Path, name: str
+) -> None:
+    expected = symbols.expected_symbols(
+        header=ROOT / "include" / "allod.h",
+        names=ROOT / "tools" / "checks" / "symbols.txt",
+    )
+    assert {"malloc", "free", "_Znwm", "allod_malloc"} <= expected
+    assert list(symbols.complaints(build_dir / name, expected)) == []
+
+
+def test_the_prefixed_library_exports_the_prefixed_surface_only(
+    build_dir: Path,
+) -> None:
+    expected = symbols.expected_symbols(header=ROOT / "include" / "allod.h", names=None)
+    assert all(name.startswith("allod_") for name in expected)
+    library = build_dir / "liballod-prefixed.so"
+    assert list(symbols.complaints(library, expected)) == []
+
+
+def test_wrong_symbols_and_libraries_are_found(tmp_path: Path) -> None:
+    source = tmp_path / "library.c"
+    source.write_text("#include <math.h>\ndouble extra(double x) { return cos(x); }\n")
+    library = tmp_path / "library.so"
+    flags = ["-shared", "-fPIC", "-Wl,--no-as-needed", "-o", str(library)]
+    subprocess.run(["cc", *flags, str(source), "-lm"], check=True)
+    assert list(symbols.complaints(library, {"malloc"})) == [
+        "library.so exports extra, which is not expected",
+        "library.so does not export malloc",
+        "library.so needs libm.so.6",
+    ]
+
+
+def test_declarations_are_told_from_comments_and_macros() -> None:
+    header = """
+    /* allod_commented() is not there. */  // nor allod_this()
+    #define ALLOD_API \\
+      allod_macro()
+    ALLOD_API void* allod_malloc(size_t size);
+    typedef struct allod_thing allod_thing;
+    void allod_walk(void (*visit)(void*), allod_thing* thing);
+    """
+    assert symbols.declared_functions(header) == {"allod_malloc", "allod_walk"}
+
+
+# Resident size
+
+
+def test_a_small_program_stays_small(liballod: Path) -> None:
+    sizes = resident.measure(liballod)
+    assert sizes.added <= resident.MOST_ADDED_KIB, sizes
+
+
+def test_a_library_that_touches_memory_is_found(tmp_path: Path) -> None:
+    source = tmp_path / "fat.c"
+    source.write_text(
+        "static char fat[1 << 20];\n"
+        "__attribute__((constructor)) static void touch(void) {\n"
+        "  for (volatile char *p = fat; p < fat + sizeof fat; p += 4096) *p = 1;\n}\n"
+    )
+    library = tmp_path / "fat.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    assert resident.measure(library).added > resident.MOST_ADDED_KIB
+
+
+# Installation
+
+
+@pytest.fixture(scope="module")
+def installation(
+    build_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> install.Installation:
+    return install.install(build_dir, tmp_path_factory.mktemp("install"))
+
+
+@pytest.mark.parametrize("check", install.CHECKS, ids=lambda check: check.__name__)
+def test_an_installation_serves_its_users(
+    check: Callable[[install.Installation], None],
+    installation: install.Installation,
+    debian_packages: DebianPackages,
+) -> None:
+    debian_packages("pkg-config")
+    check(installation)
+
+
+def test_a_hole_in_the_installation_is_found(build_dir: Path, tmp_path: Path) -> None:
+    installation = install.install(build_dir, tmp_path)
+    os.remove(installation.prefix / "lib" / "allod.o")
+    with pytest.raises(install.CheckError, match="not installed: lib/allod.o"):
+        install.check_layout(installation)
+    with pytest.raises(install.CheckError):
+        install.check_cmake(installation)

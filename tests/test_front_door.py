@@ -1,0 +1,336 @@
+"""What `./allod` promises to a person and to a script."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from allod import cli, packages, pytest_gtest, testing
+from allod.paths import ROOT, version
+
+ALLOD = ROOT / "allod"
+DebianPackages = Callable[..., None]
+MAPPED = "import os; print([m for m in open('/proc/self/maps') if 'liballod' in m][0])"
+
+
+def allod(
+    *arguments: str | Path,
+    command: Path = ALLOD,
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs `./allod`, without any ALLOD_* option that the test run may have."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("ALLOD_")}
+    return subprocess.run(
+        [str(command), *map(str, arguments)],
+        cwd=directory,
+        env={**clean, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def built(liballod: Path, liballod_debug: Path) -> None:
+    """The release build is there."""
+    assert liballod.exists() and liballod_debug.exists()
+
+
+# Help and errors
+
+
+def test_help_lists_every_command_with_one_line() -> None:
+    shown = allod("help")
+    assert shown.returncode == 0
+    listed = shown.stdout.split("Commands:\n")[1].splitlines()
+    assert len(listed) == len(cli.allod.commands)
+    assert all(len(line.split()) > 2 for line in listed), listed
+
+
+@pytest.mark.parametrize("command", ["build", "run", "test", "bench", "help"])
+def test_every_command_explains_itself(command: str) -> None:
+    by_option = allod(command, "--help")
+    assert by_option.returncode == 0
+    assert f"allod {command}" in by_option.stdout
+    assert allod("help", command).stdout == by_option.stdout
+
+
+def test_the_version_is_that_of_the_build() -> None:
+    assert version() in allod("--version").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["frobnicate"], "frobnicate"),
+        (["--frobnicate"], "--frobnicate"),
+        (["build", "--frobnicate"], "--frobnicate"),
+        (["build", "--preset", "frobnicate"], "frobnicate"),
+        (["run", "--frobnicate", "--", "true"], "--frobnicate"),
+        (["run", "-o", "frobnicate", "--", "true"], "frobnicate"),
+        (["run"], "PROGRAM"),
+        (["help", "frobnicate"], "frobnicate"),
+        (["test", "--only", "frobnicate"], "frobnicate"),
+    ],
+)
+def test_what_is_unknown_is_named_and_fails(arguments: list[str], named: str) -> None:
+    done = allod(*arguments)
+    assert done.returncode != 0
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# Run
+
+
+def test_run_preloads_the_library(liballod: Path) -> None:
+    done = allod("run", "--", "python3", "-c", MAPPED)
+    assert done.returncode == 0, done.stderr
+    assert str(liballod.resolve()) in done.stdout
+
+
+def test_run_preloads_the_debug_library_on_request(liballod_debug: Path) -> None:
+    done = allod("run", "--debug", "--", "python3", "-c", MAPPED)
+    assert done.returncode == 0, done.stderr
+    assert str(liballod_debug.resolve()) in done.stdout
+
+
+@pytest.mark.parametrize("status", [0, 1, 42, 255])
+def test_run_passes_the_exit_status_through(status: int) -> None:
+    assert allod("run", "--", "sh", "-c", f"exit {status}").returncode == status
+
+
+def test_run_ends_by_the_signal_that_ends_the_program() -> None:
+    assert allod("run", "--", "sh", "-c", "kill -USR1 $$").returncode == -signal.SIGUSR1
+
+
+def test_run_adds_nothing_to_the_output_of_the_program() -> None:
+    done = allod("run", "--", "sh", "-c", "echo out; echo err >&2")
+    assert (done.stdout, done.stderr) == ("out\n", "err\n")
+
+
+def test_run_passes_arguments_untouched() -> None:
+    words = ["--stats", "-v", "--", "", "two words", "--help"]
+    done = allod("run", "--", "printf", "%s\\n", *words)
+    assert done.stdout.splitlines() == words
+
+
+def test_run_keeps_other_preloaded_libraries(liballod: Path) -> None:
+    other = "libm.so.6"
+    done = allod(
+        "run", "--", "printenv", "LD_PRELOAD", environment={"LD_PRELOAD": other}
+    )
+    assert done.stdout.strip().split(":") == [str(liballod), other]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--stats"], {"ALLOD_SHOW_STATS": "text"}),
+        (["--stats=json"], {"ALLOD_SHOW_STATS": "json"}),
+        (["-vv"], {"ALLOD_VERBOSE": "2"}),
+        (["--purge-delay", "-1"], {"ALLOD_PURGE_DELAY": "-1"}),
+        (["-o", "purge-budget=4M"], {"ALLOD_PURGE_BUDGET": "4M"}),
+        (["-o", "ALLOD_SHOW_ERRORS=0"], {"ALLOD_SHOW_ERRORS": "0"}),
+    ],
+)
+def test_run_turns_its_options_into_the_library_s(
+    arguments: list[str], expected: dict[str, str]
+) -> None:
+    done = allod("run", *arguments, "--", "env")
+    found = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert {k: v for k, v in found.items() if k.startswith("ALLOD_")} == expected
+
+
+def test_run_finds_programs_relative_to_the_caller(tmp_path: Path) -> None:
+    shutil.copy("/bin/echo", tmp_path / "here")
+    assert allod("run", "--", "./here", "x", directory=tmp_path).stdout == "x\n"
+
+
+def test_run_works_through_a_link(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(ALLOD)
+    done = allod("run", "--", "echo", "x", command=link, directory=tmp_path)
+    assert done.stdout == "x\n"
+
+
+def test_a_program_that_is_not_there_ends_with_127() -> None:
+    done = allod("run", "--", "no-such-program")
+    assert (done.returncode, done.stdout) == (127, "")
+    assert "no-such-program" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["plain file", "folder", "script for no shell"])
+def test_a_program_that_cannot_be_executed_ends_with_126(
+    tmp_path: Path, kind: str
+) -> None:
+    program = tmp_path / "program"
+    if kind == "folder":
+        program.mkdir()
+    else:
+        program.write_text("echo\n")
+        program.chmod(0o755 if kind == "script for no shell" else 0o644)
+    done = allod("run", "--", program)
+    assert done.returncode == 126
+    assert str(program) in done.stderr
+
+
+def test_a_static_program_is_refused_with_a_reason(tmp_path: Path) -> None:
+    program = tmp_path / "static"
+    source = tmp_path / "static.c"
+    source.write_text("int main(void) { return 0; }\n")
+    subprocess.run(["cc", "-static", "-o", program, source], check=True)
+    script = tmp_path / "script"
+    script.write_text(f"#!{program}\n")
+    script.chmod(0o755)
+    for started in (program, script):
+        done = allod("run", "--", started)
+        assert done.returncode == 1
+        assert f"{program} is statically linked" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_program_that_changes_privileges_is_warned_about(tmp_path: Path) -> None:
+    program = tmp_path / "privileged"
+    shutil.copy("/bin/true", program)
+    os.chown(program, 65534, 65534)
+    program.chmod(0o4755)
+    done = allod("run", "--", program)
+    assert done.returncode == 0
+    assert "warning" in done.stderr
+    assert str(program) in done.stderr
+
+
+# Test
+
+
+def test_the_last_line_counts_tests_and_errors_are_failures(tmp_path: Path) -> None:
+    (tmp_path / "test_sample.py").write_text(
+        "import pytest\n"
+        "def test_good(): pass\n"
+        "def test_bad(): assert False\n"
+        "def test_skipped(): pytest.skip('why')\n"
+        "@pytest.fixture\n"
+        "def broken():\n"
+        "    yield\n"
+        "    raise RuntimeError\n"
+        "def test_whose_teardown_fails(broken): pass\n"
+        "def test_with_unknown_fixture(nothing): pass\n"
+    )
+    (tmp_path / "test_broken.py").write_text("import nothing_of_this_name\n")
+    done = allod(
+        "test", tmp_path, "-p", "no:cacheprovider", "--continue-on-collection-errors"
+    )
+    assert done.returncode != 0
+    assert done.stdout.splitlines()[-1] == "1 passed, 4 failed, 1 skipped"
+
+
+def test_all_passed_is_success(tmp_path: Path) -> None:
+    (tmp_path / "test_sample.py").write_text("def test_good(): pass\n")
+    done = allod("test", "-p", "no:cacheprovider", tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-1] == "1 passed, 0 failed"
+
+
+@pytest.mark.parametrize("argument", ["--frobnicate", "-knothing_of_this_name"])
+def test_running_nothing_is_a_failure(tmp_path: Path, argument: str) -> None:
+    (tmp_path / "test_sample.py").write_text("def test_good(): pass\n")
+    done = allod("test", "-p", "no:cacheprovider", tmp_path, argument)
+    assert done.returncode != 0
+    assert done.stdout.splitlines()[-1] == "0 passed, 1 failed"
+
+
+def test_quick_leaves_slow_tests_out(tmp_path: Path) -> None:
+    (tmp_path / "test_sample.py").write_text(
+        "import pytest\ndef test_good(): pass\n"
+        "@pytest.mark.slow\ndef test_slow(): assert False\n"
+    )
+    done = allod("test", "--quick", "-p", "no:cacheprovider", tmp_path)
+    assert done.stdout.splitlines()[-1] == "1 passed, 0 failed"
+
+
+def test_a_group_needs_only_its_presets() -> None:
+    programs = testing.presets_for([testing.TESTS / "programs"], quick=False)
+    assert [preset.name for preset in programs] == ["release"]
+    everything = testing.presets_for([testing.TESTS], quick=False)
+    assert {"release", "clang"} <= {preset.name for preset in everything}
+
+
+# GoogleTest programs
+
+LISTING = """Running main() from gtest_main.cc
+Suite.
+  First
+  DISABLED_Second
+Typed/0.  # TypeParam = int
+  Sized
+Numbers/Odd.
+  Is/0  # GetParam() = 1
+"""
+# Plays a GoogleTest program whose second test brings it down.
+PLAYER = """#!/bin/sh
+case "$1" in --gtest_flagfile=*) filter=$(cat "${1#*=}") ;; esac
+echo x >>"$0.starts"
+case "$filter" in
+*Suite.First*)
+    printf '[ RUN      ] Suite.First\\nhello\\n[       OK ] Suite.First (12 ms)\\n'
+    printf '[ RUN      ] Suite.Second\\nfatal words\\n'
+    kill -SEGV $$ ;;
+*)
+    printf '[ RUN      ] Suite.Third\\n[       OK ] Suite.Third (0 ms)\\n'
+    exit 3 ;;
+esac
+"""
+
+
+def test_a_listing_gives_full_names() -> None:
+    assert pytest_gtest.parse_listing(LISTING) == [
+        "Suite.First",
+        "Typed/0.Sized",
+        "Numbers/Odd.Is/0",
+    ]
+
+
+def test_a_crash_fails_one_test_and_the_rest_still_run(tmp_path: Path) -> None:
+    player = tmp_path / "player"
+    player.write_text(PLAYER)
+    player.chmod(0o755)
+    names = ["Suite.First", "Suite.Second", "Suite.Third"]
+    verdicts = pytest_gtest.run_program(player, names)
+    outcomes = [verdicts[name].outcome for name in names]
+    assert outcomes == ["passed", "failed", "passed"]
+    assert "fatal words" in verdicts["Suite.Second"].text
+    assert "SIGSEGV" in verdicts["Suite.Second"].text
+    assert verdicts["Suite.First"].seconds == 0.012
+    assert (tmp_path / "player.starts").read_text().count("x") == 2
+
+
+def test_a_test_that_never_runs_has_failed(tmp_path: Path) -> None:
+    player = tmp_path / "player"
+    player.write_text("#!/bin/sh\nexit 0\n")
+    player.chmod(0o755)
+    verdict = pytest_gtest.run_program(player, ["Suite.First"])["Suite.First"]
+    assert verdict.outcome == "failed"
+
+
+# Packages
+
+
+def test_what_is_installed_is_not_missing(debian_packages: DebianPackages) -> None:
+    debian_packages("dpkg")
+    names = ["dpkg", "no-such-package-of-this-name"]
+    assert packages.missing_packages(names) == ["no-such-package-of-this-name"]
+
+
+def test_without_root_one_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(packages.PackagesUnavailable, match="no-such-package"):
+        packages.ensure_packages(["no-such-package"])

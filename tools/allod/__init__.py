@@ -1,0 +1,1 @@
+"""The front door of Allod: what `./allod` does."""

@@ -1,0 +1,6 @@
+"""Entry point of `./allod` and of `python -m allod`."""
+
+from allod.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Hands over to the side-by-side measurement in bench/compare."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from allod.build import PRESETS, ensure_built
+from allod.environment import ensure_bench
+from allod.paths import ROOT
+
+ASKS_ONLY = {"--help", "--list"}
+
+
+def bench(arguments: Sequence[str]) -> NoReturn:
+    """Builds the library and measures it; does not return."""
+    ensure_bench()
+    if not ASKS_ONLY.intersection(arguments):
+        ensure_built(PRESETS["release"])
+    sys.path.insert(0, str(ROOT))
+    from bench.compare.cli import main
+
+    sys.exit(main(arguments, "allod bench"))

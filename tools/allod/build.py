@@ -1,0 +1,178 @@
+"""Builds presets with CMake, and does nothing quickly when nothing has changed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from allod.console import Failure, run_logged
+from allod.packages import Requirement, ensure_requirements
+from allod.paths import BUILD, LOGS, ROOT, build_dir
+
+PRODUCTS = (
+    "liballod.so",
+    "liballod.a",
+    "allod.o",
+    "liballod-debug.so",
+    "liballod-prefixed.so",
+    "liballod-prefixed.a",
+)
+SOURCE_SUFFIXES = {".c", ".cpp", ".h", ".hpp", ".cmake", ".in", ".txt"}
+BUILD_TOOLS = (Requirement("cmake", "cmake"), Requirement("ninja", "ninja-build"))
+GCC = (Requirement("gcc", "gcc"), Requirement("g++", "g++"))
+CLANG = (
+    Requirement("clang++-19", "clang-19"),
+    Requirement("/usr/lib/llvm-19/lib/clang/19/lib/linux", "libclang-rt-19-dev"),
+    # Clang uses the C++ library that comes with gcc.
+    Requirement("g++", "g++"),
+)
+TEST_LIBRARIES = (Requirement("/usr/include/gtest/gtest.h", "libgtest-dev"),)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A configuration of CMakePresets.json."""
+
+    name: str
+    summary: str
+    compilers: tuple[Requirement, ...]
+    makes_products: bool
+
+
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        Preset("release", "the libraries, with gcc", GCC, makes_products=True),
+        Preset("clang", "the libraries, with clang", CLANG, makes_products=True),
+        Preset("asan", "tests for address errors", CLANG, makes_products=False),
+        Preset("tsan", "tests for data races", CLANG, makes_products=False),
+        Preset("fuzz", "fuzzers", CLANG, makes_products=False),
+    )
+}
+
+
+def ensure_built(
+    preset: Preset, *, tests: bool = False, jobs: int | None = None, echo: bool = False
+) -> bool:
+    """Brings a preset up to date; returns whether there was anything to do."""
+    if is_current(preset, tests=tests):
+        return False
+    ensure_requirements(
+        (*BUILD_TOOLS, *preset.compilers, *(TEST_LIBRARIES if tests else ()))
+    )
+    with _lock(preset):
+        if is_current(preset, tests=tests):
+            return False
+        # Taken before the build: what changes while it runs is built next time.
+        digest = digest_of_inputs(tests=tests)
+        _configure(preset, tests=tests, echo=echo)
+        _compile(preset, tests=tests, jobs=jobs, echo=echo)
+        _stamp(preset, tests=tests).write_text(digest)
+    return True
+
+
+def is_current(preset: Preset, *, tests: bool) -> bool:
+    """Whether the last build saw the sources as they are now."""
+    try:
+        stamp = _stamp(preset, tests=tests).read_text()
+    except FileNotFoundError:
+        return False
+    if preset.makes_products:
+        directory = build_dir(preset.name)
+        if not all((directory / product).exists() for product in PRODUCTS):
+            return False
+    return stamp == digest_of_inputs(tests=tests)
+
+
+def digest_of_inputs(*, tests: bool) -> str:
+    """A digest of names, sizes and times of all files that a build reads."""
+    digest = hashlib.sha256(str(ROOT).encode())
+    folders = ["include", "src", "cmake", *(["tests"] if tests else [])]
+    for name in ("CMakeLists.txt", "CMakePresets.json"):
+        status = (ROOT / name).stat()
+        digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    for folder in folders:
+        for line in sorted(_described(str(ROOT / folder))):
+            digest.update(line.encode())
+    return digest.hexdigest()
+
+
+def _described(folder: str) -> Iterator[str]:
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _described(entry.path)
+        elif os.path.splitext(entry.name)[1] in SOURCE_SUFFIXES:
+            status = entry.stat()
+            yield f"{entry.path} {status.st_size} {status.st_mtime_ns}\n"
+
+
+def _stamp(preset: Preset, *, tests: bool) -> Path:
+    return build_dir(preset.name) / f".built-{'tests' if tests else 'products'}"
+
+
+@contextmanager
+def _lock(preset: Preset) -> Iterator[None]:
+    """One build of a preset at a time; a second one waits."""
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / f".{preset.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _configure(preset: Preset, *, tests: bool, echo: bool) -> None:
+    command = ["cmake", "--preset", preset.name]
+    if tests:
+        command.append("-DALLOD_BUILD_TESTS=ON")
+    if _made_elsewhere(preset):
+        command.append("--fresh")
+    run_logged(
+        f"configuring {preset.name}",
+        command,
+        LOGS / f"{preset.name}-configure.log",
+        directory=ROOT,
+        echo=echo,
+    )
+
+
+def _made_elsewhere(preset: Preset) -> bool:
+    """Whether the checkout was moved or copied with its build folder."""
+    cache = build_dir(preset.name) / "CMakeCache.txt"
+    if not cache.exists():
+        return False
+    home = re.search(
+        r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", cache.read_text(), re.MULTILINE
+    )
+    return home is None or Path(home[1]).resolve() != ROOT
+
+
+def _compile(preset: Preset, *, tests: bool, jobs: int | None, echo: bool) -> None:
+    command = ["cmake", "--build", str(build_dir(preset.name))]
+    if not tests:
+        command += ["--target", "products"]
+    if jobs is not None:
+        command += ["--parallel", str(jobs)]
+    run_logged(
+        f"building {preset.name}{' and its tests' if tests else ''}",
+        command,
+        LOGS / f"{preset.name}-build.log",
+        directory=ROOT,
+        echo=echo,
+    )
+
+
+def product(name: str, preset: str = "release") -> Path:
+    """The path of a product, which must have been built."""
+    path = build_dir(preset) / name
+    if not path.exists():
+        raise Failure(f"{path} is not there: run ./allod build")
+    return path

@@ -1,0 +1,242 @@
+"""The command line of `./allod`.
+
+Commands import what they need when they run: starting a program must stay quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from allod.console import Failure, say
+from allod.paths import shown, version
+
+PRESET_NAMES = ("release", "clang", "asan", "tsan", "fuzz")
+FORMATS = ("text", "json")
+
+
+class Command(click.Command):
+    """A command whose failures are one clear line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Failure as failure:
+            say(f"error: {failure}")
+            sys.exit(failure.status)
+
+
+class RunCommand(Command):
+    """Accepts --stats with and without a value, and never takes the program for one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self._with_stats_format(args))
+
+    def _with_stats_format(self, args: Sequence[str]) -> list[str]:
+        takes_value = {
+            name
+            for option in self.params
+            if isinstance(option, click.Option) and not (option.is_flag or option.count)
+            for name in option.opts
+        } - {"--stats"}
+        words = list(args)
+        index = 0
+        while index < len(words) and words[index].startswith("-"):
+            if words[index] == "--":
+                break
+            if words[index] == "--stats":
+                words[index] = "--stats=text"
+            index += 2 if words[index] in takes_value else 1
+        return words
+
+
+class TestCommand(Command):
+    """Knows no short options: those are pytest's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["--help"] if args == ["-h"] else args)
+
+
+class Group(click.Group):
+    """Lists its commands in the order in which a person meets them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(version(), prog_name="allod")
+@click.pass_context
+def allod(ctx: click.Context) -> None:
+    """Allod: a memory allocator for C and C++ programs.
+
+    \b
+    ./allod run -- PROGRAM ARGS...   builds what is needed and runs any program on it
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@allod.command(cls=Command)
+@click.option(
+    "--preset",
+    type=click.Choice(PRESET_NAMES),
+    default="release",
+    show_default=True,
+    help="What to build: the libraries with gcc or clang, or instrumented tests.",
+)
+@click.option("--tests", is_flag=True, help="Build the test programs as well.")
+@click.option("--jobs", "-j", type=click.IntRange(1), help="Compile so many at once.")
+@click.option("--verbose", "-v", is_flag=True, help="Show the output of the tools.")
+def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
+    """Build the libraries into build/<preset>/."""
+    from allod.build import PRESETS, PRODUCTS, ensure_built
+    from allod.paths import build_dir
+
+    chosen = PRESETS[preset]
+    tests = tests or not chosen.makes_products
+    if not ensure_built(chosen, tests=tests, jobs=jobs, echo=verbose):
+        say(f"{preset} is up to date")
+    if chosen.makes_products:
+        for name in PRODUCTS:
+            click.echo(shown(build_dir(preset) / name))
+
+
+@allod.command(
+    cls=RunCommand,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] --",
+)
+@click.option("--debug", is_flag=True, help="Use the library that checks everything.")
+@click.option(
+    "--stats",
+    type=click.Choice(FORMATS),
+    metavar="[=text|json]",
+    help="Print statistics on stderr when the program ends.",
+)
+@click.option("--verbose", "-v", count=True, help="Report the start; twice: more.")
+@click.option(
+    "--purge-delay",
+    type=int,
+    metavar="MS",
+    help="Give free memory back after so long; 0: at once, -1: only when told.",
+)
+@click.option(
+    "--option",
+    "-o",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set any option of the library; -o help=1 lists them.",
+)
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def run(
+    debug: bool,
+    stats: str | None,
+    verbose: int,
+    purge_delay: int | None,
+    options: Sequence[str],
+    program: Sequence[str],
+) -> None:
+    """Run PROGRAM with Allod as its allocator.
+
+    The library is built first if need be and preloaded into the program, which then takes this
+    command's place: exit status and signals are the program's own.
+    """
+    from allod.run import run as run_program
+
+    environment: dict[str, str] = {}
+    if stats is not None:
+        environment["ALLOD_SHOW_STATS"] = stats
+    if verbose:
+        environment["ALLOD_VERBOSE"] = str(min(verbose, 2))
+    if purge_delay is not None:
+        environment["ALLOD_PURGE_DELAY"] = str(purge_delay)
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"'{option}' is not NAME=VALUE", param_hint="-o")
+        plain = name.upper().replace("-", "_").removeprefix("ALLOD_")
+        environment[f"ALLOD_{plain}"] = value
+    run_program(program, environment, debug=debug)
+
+
+@allod.command(
+    cls=TestCommand,
+    context_settings={
+        "ignore_unknown_options": True,
+        "help_option_names": ["--help"],
+    },
+    options_metavar="[OPTIONS]",
+)
+@click.option("--quick", is_flag=True, help="Leave out the tests marked slow.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="GROUP",
+    help="Run one group: a folder or file of tests/. Can be repeated.",
+)
+@click.option("--list-groups", is_flag=True, help="Print the groups and end.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGS]")
+def test(
+    quick: bool, only: Sequence[str], list_groups: bool, arguments: Sequence[str]
+) -> None:
+    """Build and run the tests.
+
+    Everything that is not an option above goes to pytest: paths, -k EXPRESSION, -x, ... The last
+    line says how many tests passed and failed.
+    """
+    from allod import testing
+
+    if list_groups:
+        click.echo("\n".join(testing.groups()))
+        return
+    sys.exit(testing.test(only, arguments, quick=quick))
+
+
+@allod.command(
+    cls=Command,
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench(arguments: Sequence[str]) -> None:
+    """Measure Allod side by side with other allocators."""
+    from allod.bench import bench as run_bench
+
+    run_bench(arguments)
+
+
+@allod.command(name="help", cls=Command)
+@click.argument("command", required=False)
+@click.pass_context
+def help_command(ctx: click.Context, command: str | None) -> None:
+    """List the commands, or explain one."""
+    group = ctx.parent
+    assert group is not None
+    if command is None:
+        click.echo(group.get_help())
+        return
+    found = allod.get_command(ctx, command)
+    if found is None:
+        raise Failure(f"there is no command {command}; ./allod help lists them", 2)
+    if command == "bench":
+        from allod.bench import bench as run_bench
+
+        run_bench(["--help"])
+    settings = found.context_settings
+    with click.Context(found, parent=group, info_name=command, **settings) as context:
+        click.echo(found.get_help(context))
+
+
+def main() -> None:
+    """Runs the command line."""
+    entry: Callable[..., Any] = allod
+    entry(prog_name="allod")

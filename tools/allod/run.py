@@ -1,0 +1,78 @@
+"""Runs a program on Allod."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from allod.build import PRESETS, ensure_built, product
+from allod.console import Failure, say
+from allod.elf import is_privileged, loaded_image, read_elf
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+
+
+def run(program: Sequence[str], options: Mapping[str, str], *, debug: bool) -> NoReturn:
+    """Replaces this process by the program, with the library preloaded."""
+    path = find_program(program[0])
+    ensure_built(PRESETS["release"])
+    library = product("liballod-debug.so" if debug else "liballod.so")
+    check_preloadable(path, library)
+    environment = {**os.environ, **options}
+    environment["LD_PRELOAD"] = ":".join(
+        filter(None, [str(library), os.environ.get("LD_PRELOAD", "")])
+    )
+    try:
+        os.execve(path, list(program), environment)
+    except OSError as error:
+        if error.errno == errno.ENOEXEC:
+            reason = "is neither a program nor a script that names its interpreter"
+        else:
+            reason = f"cannot be started: {error.strerror}"
+        raise Failure(f"{program[0]} {reason}", NOT_EXECUTABLE) from None
+
+
+def find_program(name: str) -> Path:
+    """The file that a shell would run for a command name."""
+    found = shutil.which(name)
+    if found is not None:
+        return Path(found)
+    if os.path.exists(name) and os.sep in name:
+        what = "a folder" if os.path.isdir(name) else "not executable"
+        raise Failure(f"{name} is {what}", NOT_EXECUTABLE)
+    raise Failure(f"there is no program {name}", NOT_FOUND)
+
+
+def check_preloadable(program: Path, library: Path) -> None:
+    """Explains beforehand what the loader would do silently, or not at all."""
+    if any(separator in str(library) for separator in " :"):
+        raise Failure(
+            f"{library} cannot be preloaded: LD_PRELOAD allows no space and no colon in"
+            " a path; move the checkout, or run from a link to it with another name"
+        )
+    try:
+        image = loaded_image(program)
+        elf = read_elf(image)
+        ours = read_elf(library)
+        privileged = is_privileged(image)
+    except PermissionError:
+        return  # A program may be executable and not readable: leave it to the kernel.
+    if elf is None or ours is None:
+        return
+    if (elf.bits, elf.machine) != (ours.bits, ours.machine):
+        raise Failure(f"{image} is built for another architecture than {library}")
+    if not elf.has_loader:
+        raise Failure(
+            f"{image} is statically linked, so nothing can be preloaded into it;"
+            " link it with allod.o instead"
+        )
+    if privileged:
+        say(
+            f"warning: {image} changes privileges when it starts (setuid, setgid or"
+            " capabilities), so the loader will ignore Allod"
+        )

@@ -1,0 +1,94 @@
+"""Checks that a shared library exports exactly what it should, and needs nothing but libc.
+
+A library exports what include/allod.h declares; one that replaces malloc exports the names in
+symbols.txt as well."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBC = re.compile(r"libc\.so\.6|ld-linux[-\w]*\.so\.\d+")
+NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*$", re.MULTILINE)
+FUNCTION = re.compile(r"\b(allod_\w+)\s*\(")
+
+
+def complaints(library: Path, expected: set[str]) -> Iterator[str]:
+    """What is wrong with the dynamic section of a library."""
+    exported = exported_symbols(library)
+    for name in sorted(exported - expected):
+        yield f"{library.name} exports {name}, which is not expected"
+    for name in sorted(expected - exported):
+        yield f"{library.name} does not export {name}"
+    for name in needed_libraries(library):
+        if LIBC.fullmatch(name) is None:
+            yield f"{library.name} needs {name}"
+
+
+def expected_symbols(*, header: Path, names: Path | None) -> set[str]:
+    """The functions of a C header and the names listed in a file."""
+    expected = declared_functions(header.read_text())
+    if names is not None:
+        lines = (
+            line.split("#", 1)[0].strip() for line in names.read_text().split("\n")
+        )
+        expected |= {line for line in lines if line}
+    return expected
+
+
+def declared_functions(text: str) -> set[str]:
+    """The functions that a C header declares. A name of the prefix that is followed by a
+    parenthesis is one, if the header has no macros with arguments and no inline bodies."""
+    return set(FUNCTION.findall(DIRECTIVE.sub("", COMMENT.sub("", text))))
+
+
+def exported_symbols(library: Path) -> set[str]:
+    """The names that a shared library defines for others."""
+    text = _output("nm", "--dynamic", "--defined-only", "--format=posix", str(library))
+    return {line.split()[0].split("@", 1)[0] for line in text.splitlines() if line}
+
+
+def needed_libraries(library: Path) -> list[str]:
+    """The libraries that a shared library is linked with."""
+    return NEEDED.findall(_output("readelf", "--dynamic", "--wide", str(library)))
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise click.ClickException(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@click.command(help=__doc__)
+@click.argument(
+    "library",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=ROOT / "build" / "release" / "liballod.so",
+)
+@click.option(
+    "--header",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=ROOT / "include" / "allod.h",
+    help="The header with the prefixed functions.",
+)
+@click.option("--prefixed", is_flag=True, help="The library must not replace malloc.")
+def main(library: Path, header: Path, prefixed: bool) -> None:
+    """Prints what is wrong and fails if anything is."""
+    names = None if prefixed else Path(__file__).with_name("symbols.txt")
+    found = list(complaints(library, expected_symbols(header=header, names=names)))
+    for line in found:
+        print(line)
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
