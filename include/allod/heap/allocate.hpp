@@ -64,8 +64,9 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
     // Half of it, so that a flush does not follow at once.
     const std::uint32_t wanted = (bin.capacity + 1U) / 2;
     const std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
-    slab->take(count, bin.slots + 1);
-    magazine.top = bin.slots + count;
+    MagazineCells cells = domain.cells(c);
+    slab->take(count, cells.room());
+    cells.adopt(count);
     block = magazine.pop();
   }
   if (slab->is_full()) {
@@ -136,7 +137,7 @@ void Heap<Policy>::prepare_magazine(Domain& domain, ClassIndex c) noexcept {
 // none, as far as the bytes demand it.
 template <class Policy>
 void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
-  if (domain.magazines[c].limit != &empty_slot) return;
+  if (domain.magazines[c].limit != &empty_cell) return;
   const std::size_t bytes = Sizes::size_of(c);
   while (domain.large_count > 0 &&
          (domain.large_count == Domain::kLargeClasses ||
@@ -157,17 +158,15 @@ void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
 template <class Policy>
 void Heap<Policy>::grow_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept {
   Bin& bin = domain.bins[c];
-  auto* const slots = static_cast<void**>(
-      space_.metadata().allocate(space_.platform(), (capacity + 1) * sizeof(void*)));
-  if (slots == nullptr) return;
-  const std::uint32_t held = domain.cached(c);
-  if (bin.slots != nullptr) {
-    __builtin_memcpy(slots, bin.slots, (held + 1) * sizeof(void*));
-    space_.metadata().free(bin.slots, (bin.capacity + 1U) * sizeof(void*));
+  auto* const cells = static_cast<void**>(
+      space_.metadata().allocate(space_.platform(), MagazineCells::bytes_for(capacity)));
+  if (cells == nullptr) return;
+  domain.cells(c).move_to(cells, capacity);
+  if (bin.cells != nullptr) {
+    space_.metadata().free(bin.cells, MagazineCells::bytes_for(bin.capacity));
   }
-  bin.slots = slots;
+  bin.cells = cells;
   bin.capacity = static_cast<std::uint16_t>(capacity);
-  domain.magazines[c] = {slots + held, slots + capacity};
 }
 
 }  // namespace allod::heap

@@ -39,7 +39,7 @@ struct DomainCounters {
 struct Bin {
   SpanList partial;  // with free blocks; allocation takes from the first
   SpanList full;
-  void** slots = nullptr;      // storage of the magazine; slots[0] stays null
+  void** cells = nullptr;      // of the magazine
   std::uint16_t capacity = 0;  // blocks that fit
   std::uint16_t events = 0;    // refills and flushes since the last look
   std::uint32_t slab_count = 0;
@@ -76,13 +76,10 @@ enum class DomainState : std::uint8_t {
 template <class Sizes>
 struct Front {
   static constexpr ClassIndex kClasses = Sizes::kCount;
-  static_assert(sizeof(Magazine) == 1U << space::kClassShift && kClasses <= space::kMaxClasses);
+  static_assert(sizeof(Magazine) == space::kClassStride && kClasses <= space::kMaxClasses);
 
   constexpr explicit Front(space::Tag own) noexcept : tag{own} {
     for (Magazine& magazine : magazines) magazine = kNoMagazine;
-    for (std::size_t i = 0; i < Sizes::kTableSize; ++i) {
-      offsets[i] = static_cast<std::uint16_t>(sizeof(Magazine) * Sizes::of(i * 8));
-    }
   }
 
   // Does the domain own slabs of this tag?
@@ -92,7 +89,11 @@ struct Front {
   // A block for `size`, up to Sizes::kTableMaxSize; null when the magazine is
   // empty.
   [[nodiscard]] ALLOD_INLINE void* pop_small(std::size_t size) noexcept {
-    return pop_at(bytes(), offsets[Sizes::table_index(size)]);
+    return pop_at(bytes(), kOffsets[size]);
+  }
+  // A block of class `c`; null when the magazine is empty.
+  [[nodiscard]] ALLOD_INLINE void* pop(ClassIndex c) noexcept {
+    return pop_at(bytes(), std::size_t{c} * sizeof(Magazine));
   }
   // Takes a block of an own slab with tag `own`: the difference of the tags is
   // the offset of the magazine. False when that is full.
@@ -102,11 +103,16 @@ struct Front {
 
   Magazine magazines[kClasses];
   space::Tag tag;
-  // By size: the offset of its magazine. Here, and not in one table for all, so
-  // that it needs no address of its own.
-  std::uint16_t offsets[Sizes::kTableSize];
 
  private:
+  // By size: the offset of its magazine.
+  static constexpr auto kOffsets = [] {
+    std::array<std::uint16_t, Sizes::kTableMaxSize + 1> offsets{};
+    for (std::size_t size = 0; size < offsets.size(); ++size) {
+      offsets[size] = static_cast<std::uint16_t>(sizeof(Magazine) * Sizes::of(size));
+    }
+    return offsets;
+  }();
   [[nodiscard]] ALLOD_INLINE unsigned char* bytes() noexcept {
     return reinterpret_cast<unsigned char*>(magazines);
   }
@@ -127,12 +133,11 @@ struct Domain : Front<Sizes>, slab::Owner {
   [[nodiscard]] bool is_bound() const noexcept { return tag != space::kNobodyTag; }
   [[nodiscard]] std::uint32_t id() const noexcept { return space::owner_of(tag); }
 
-  [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept {
-    const Bin& bin = bins[c];
-    return bin.slots == nullptr
-               ? 0
-               : static_cast<std::uint32_t>(magazines[c].top - bin.slots);
+  [[nodiscard]] MagazineCells cells(ClassIndex c) noexcept {
+    return {magazines[c], bins[c].cells};
   }
+  // Blocks in the magazine.
+  [[nodiscard]] std::uint32_t cached(ClassIndex c) noexcept { return cells(c).count(); }
 
   // True while the thread is inside a slow path: a fork at that moment leaves
   // this domain in a state that the child cannot use.

@@ -143,6 +143,7 @@ class Heap {
   void release_own(Domain& domain, ClassIndex c, void* address) noexcept;
   void flush(Domain& domain, ClassIndex c, std::uint32_t count) noexcept;
   void put_back(Domain& domain, ClassIndex c, void** blocks, std::uint32_t count) noexcept;
+  [[nodiscard]] static bool must_settle(const Slab& slab, std::uint32_t free_before) noexcept;
   void settle(Domain& domain, Bin& bin, Slab& slab, std::uint32_t free_before) noexcept;
   void retire(Domain& domain, Bin& bin, Slab& slab) noexcept;
   void release_huge(void* address) noexcept;

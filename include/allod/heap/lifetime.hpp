@@ -51,7 +51,7 @@ void Heap<Policy>::detach(Domain& domain) noexcept {
   send_all(domain);
   collect_inbox(domain);
   for (ClassIndex c = 0; c < kClasses; ++c) {
-    if (domain.bins[c].slots != nullptr) drop_magazine(domain, c);
+    if (domain.bins[c].cells != nullptr) drop_magazine(domain, c);
   }
   domain.large_count = 0;
   domain.large_bytes = 0;

@@ -8,7 +8,11 @@ namespace allod::heap {
 template <class Policy>
 ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcept {
   const space::Tag tag = space_.map().tag_of(address_of(address));
-  if (domain.owns(tag)) return release_own(domain, space::class_of(tag), address);
+  if (domain.owns(tag)) {
+    // The fast path has tried this, unless the page map is a window.
+    if (domain.push(tag, address)) return;
+    return release_own(domain, space::class_of(tag), address);
+  }
   switch (tag) {
     case space::kForeignTag:
       if (address != nullptr && options_.report_foreign) {
@@ -46,37 +50,46 @@ void Heap<Policy>::release_own(Domain& domain, ClassIndex c, void* address) noex
 template <class Policy>
 void Heap<Policy>::flush(Domain& domain, ClassIndex c, std::uint32_t count) noexcept {
   if (count == 0) return;
-  Bin& bin = domain.bins[c];
-  const std::uint32_t held = domain.cached(c);
   domain.counters.flushes.add(1);
-  put_back(domain, c, bin.slots + 1, count);
-  __builtin_memmove(bin.slots + 1, bin.slots + 1 + count, (held - count) * sizeof(void*));
-  domain.magazines[c].top = bin.slots + (held - count);
+  MagazineCells cells = domain.cells(c);
+  const std::uint32_t held = cells.count();
+  if (count < held) {
+    put_back(domain, c, cells.oldest(), count);
+    cells.drop_oldest(count);
+  } else {
+    put_back(domain, c, cells.oldest(), held - 1);
+    put_back(domain, c, &domain.magazines[c].newest, 1);
+    cells.adopt(0);
+  }
 }
 
 // Marks blocks of own slabs free. Blocks that were freed together tend to lie
-// together, so the slab of the one before is tried first.
+// together, so each slab takes as many in a row as are its own.
 template <class Policy>
 void Heap<Policy>::put_back(Domain& domain, ClassIndex c, void** blocks,
                             std::uint32_t count) noexcept {
   Bin& bin = domain.bins[c];
-  Slab* slab = nullptr;
-  std::uint32_t free_before = 0;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const Address address = address_of(blocks[i]);
-    if (slab == nullptr || address - slab->base >= slab->size.bytes()) {
-      if (slab != nullptr) settle(domain, bin, *slab, free_before);
-      slab = slab::as_slab(space_.map().span_of(address));
-      free_before = slab->free_count();
+  for (std::uint32_t done = 0; done < count;) {
+    Slab& slab = *slab::as_slab(space_.map().span_of(address_of(blocks[done])));
+    const std::uint32_t free_before = slab.free_count();
+    const std::uint32_t given = slab.give(blocks + done, count - done);
+    if (__builtin_expect(given == 0, 0)) {
+      const bool is_block = slab.index_of(address_of(blocks[done])) != Slab::kNoBlock;
+      report(is_block ? MisuseKind::double_free : MisuseKind::invalid_free, blocks[done]);
+      ++done;
+      continue;
     }
-    const std::uint32_t index = slab->index_of(address);
-    if (__builtin_expect(index == Slab::kNoBlock, 0)) {
-      report(MisuseKind::invalid_free, blocks[i]);
-    } else if (__builtin_expect(!slab->give(index), 0)) {
-      report(MisuseKind::double_free, blocks[i]);
-    }
+    done += given;
+    if (must_settle(slab, free_before)) settle(domain, bin, slab, free_before);
   }
-  if (slab != nullptr) settle(domain, bin, *slab, free_before);
+}
+
+// Has a slab that had `free_before` free blocks come to another place in its bin?
+template <class Policy>
+bool Heap<Policy>::must_settle(const Slab& slab, std::uint32_t free_before) noexcept {
+  const std::uint32_t half = slab.capacity() / 2;
+  return free_before == 0 || slab.is_empty() ||
+         (free_before <= half && slab.free_count() > half);
 }
 
 // Puts a slab that has gained free blocks where it belongs. Full slabs come to
@@ -86,16 +99,16 @@ void Heap<Policy>::put_back(Domain& domain, ClassIndex c, void** blocks,
 template <class Policy>
 void Heap<Policy>::settle(Domain& domain, Bin& bin, Slab& slab,
                           std::uint32_t free_before) noexcept {
-  if (free_before == 0 && !slab.is_full()) {
+  if (slab.is_full()) return;
+  if (free_before == 0) {
     bin.full.remove(&slab);
     bin.partial.push_front(&slab);
   }
-  const std::uint32_t half = slab.capacity() / 2;
   if (slab.is_empty() && !slab.is_announced()) {
     const bool only = bin.partial.first() == &slab && bin.partial.last() == &slab;
     constexpr Slices kKept{4};
     if (!only || slab.size > kKept) retire(domain, bin, slab);
-  } else if (free_before <= half && slab.free_count() > half) {
+  } else if (slab.free_count() > slab.capacity() / 2) {
     bin.partial.remove(&slab);
     bin.partial.push_back(&slab);
   }
@@ -116,8 +129,8 @@ template <class Policy>
 void Heap<Policy>::drop_magazine(Domain& domain, ClassIndex c) noexcept {
   flush(domain, c, domain.cached(c));
   Bin& bin = domain.bins[c];
-  space_.metadata().free(bin.slots, (bin.capacity + 1U) * sizeof(void*));
-  bin.slots = nullptr;
+  space_.metadata().free(bin.cells, MagazineCells::bytes_for(bin.capacity));
+  bin.cells = nullptr;
   bin.capacity = 0;
   domain.magazines[c] = kNoMagazine;
 }

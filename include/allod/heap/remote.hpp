@@ -96,7 +96,9 @@ void Heap<Policy>::collect(Domain& domain, Slab& slab) noexcept {
   const std::uint32_t gained = slab.collect(
       [&](std::uint32_t index) { report(MisuseKind::double_free, slab.block_at(index)); });
   domain.counters.collected.add(gained);
-  settle(domain, domain.bins[slab.size_class()], slab, free_before);
+  if (must_settle(slab, free_before)) {
+    settle(domain, domain.bins[slab.size_class()], slab, free_before);
+  }
 }
 
 }  // namespace allod::heap

@@ -26,12 +26,8 @@ class Geometric {
 
  public:
   static constexpr std::size_t kMaxSize = kMaxBytes;
-  // Sizes up to here are worth a table, with an element for each 8 bytes.
+  // Sizes up to here are worth a table with an element for each.
   static constexpr std::size_t kTableMaxSize = 1024;
-  static constexpr std::size_t kTableSize = kTableMaxSize / 8 + 1;
-  [[nodiscard]] static constexpr ALLOD_INLINE std::size_t table_index(std::size_t size) noexcept {
-    return (size + 7) / 8;
-  }
   static constexpr ClassIndex kCount = 8 * (highest_bit(kMaxBytes) - 1) - 55 + 16;
 
   // The class of a size up to kMaxSize.

@@ -82,15 +82,23 @@ class Slab : public space::Span {
     std::uint32_t word = first_word_;
     void** to = out + count;
     const Word first_bits = free_bits()[0];
+    const std::size_t step = block_bytes_;
     free_count_ -= count;
     for (;; ++word) {
       Word bits = free_bits()[word];
       if (bits == 0) continue;
-      Address const start = base + std::size_t{word} * kWordBits * block_bytes_;
-      do {
-        *--to = reinterpret_cast<void*>(start + std::size_t{lowest_bit(bits)} * block_bytes_);
-        bits &= bits - 1;
-      } while (bits != 0 && to != out);
+      Address const start = base + std::size_t{word} * kWordBits * step;
+      if (bits == ~Word{0} && to - out >= kWordBits) {
+        for (Address block = start; block != start + kWordBits * step; block += step) {
+          *--to = reinterpret_cast<void*>(block);
+        }
+        bits = 0;
+      } else {
+        do {
+          *--to = reinterpret_cast<void*>(start + lowest_bit(bits) * step);
+          bits &= bits - 1;
+        } while (bits != 0 && to != out);
+      }
       free_bits()[word] = bits;
       if (to == out) break;
     }
@@ -106,15 +114,30 @@ class Slab : public space::Span {
     *virgin = words() == 1 && touched != touched_;
     return block;
   }
-  // Marks block `index` free. False, and nothing changed, when it was free.
-  [[nodiscard]] ALLOD_INLINE bool give(std::uint32_t index) noexcept {
-    Word& word = free_bits()[index / kWordBits];
-    const Word mask = bit(index % kWordBits);
-    if (__builtin_expect((word & mask) != 0, 0)) return false;
-    word |= mask;
-    ++free_count_;
-    if (index / kWordBits < first_word_) first_word_ = index / kWordBits;
-    return true;
+  // Marks blocks free, from the first of `blocks` on, up to one that is not a used
+  // block of this slab. Returns how many.
+  [[nodiscard]] std::uint32_t give(void* const* blocks, std::uint32_t count) noexcept {
+    const Address start = base;
+    const std::uint64_t reciprocal = reciprocal_;
+    const std::uint64_t step = block_bytes_;
+    const std::uint64_t end = step * capacity_;
+    Word* const bits = free_bits();
+    std::uint32_t least = first_word_;
+    std::uint32_t given = 0;
+    for (; given < count; ++given) {
+      const std::uint64_t offset = address_of(blocks[given]) - start;
+      if (offset >= end) break;
+      const std::uint64_t index = (offset * reciprocal) >> 40;
+      if (__builtin_expect(index * step != offset, 0)) break;
+      const auto word = static_cast<std::uint32_t>(index / kWordBits);
+      const Word mask = Word{1} << (index % kWordBits);
+      if (__builtin_expect((bits[word] & mask) != 0, 0)) break;
+      bits[word] |= mask;
+      if (word < least) least = word;
+    }
+    first_word_ = least;
+    free_count_ += given;
+    return given;
   }
 
   // --- what other threads use -------------------------------------------------

@@ -15,22 +15,22 @@ namespace allod::space {
 
 struct Span;
 
-// A tag holds the owner in its upper 20 bits and 16 times the size class in its
-// lower 12. A domain's own tag has class 0, so that `tag ^ own` is less than 16
+// A tag holds the owner in its upper 20 bits and 24 times the size class in its
+// lower 12. A domain's own tag has class 0, so that `tag ^ own` is less than 24
 // times the number of classes when, and only when, the slab is its own. It is
-// then also the offset of the class in an array of 16-byte elements.
+// then also the offset of the class in an array of 24-byte elements.
 using Tag = std::uint32_t;
 inline constexpr unsigned kOwnerShift = 12;
-inline constexpr unsigned kClassShift = 4;
-inline constexpr std::uint32_t kMaxClasses = 1U << (kOwnerShift - kClassShift);
+inline constexpr std::uint32_t kClassStride = 24;
+inline constexpr std::uint32_t kMaxClasses = (1U << kOwnerShift) / kClassStride;
 inline constexpr std::uint32_t kMaxOwner = 0xffff0;
 
 [[nodiscard]] constexpr Tag make_tag(std::uint32_t owner, std::uint32_t size_class) noexcept {
-  return (owner << kOwnerShift) | (size_class << kClassShift);
+  return (owner << kOwnerShift) | (size_class * kClassStride);
 }
 [[nodiscard]] constexpr std::uint32_t owner_of(Tag tag) noexcept { return tag >> kOwnerShift; }
 [[nodiscard]] constexpr std::uint32_t class_of(Tag tag) noexcept {
-  return (tag >> kClassShift) & (kMaxClasses - 1);
+  return (tag & ((1U << kOwnerShift) - 1)) / kClassStride;
 }
 
 // Owners that are not domains.
@@ -66,17 +66,17 @@ class PageMap {
 
   // The tag of any address whatsoever. Thread-safe, never faults.
   [[nodiscard]] ALLOD_INLINE Tag tag_of(Address address) const noexcept {
-    const std::size_t slice = slice_of(address);
-    return __builtin_expect(slice < slices_, 1) ? tag_at(slice) : kForeignTag;
-  }
-  // The same in two steps, for a caller that has its own way with addresses
-  // outside of the map.
-  [[nodiscard]] ALLOD_INLINE std::size_t slice_of(Address address) const noexcept {
-    return (address - base_) >> kSliceShift;
-  }
-  [[nodiscard]] ALLOD_INLINE bool has(std::size_t slice) const noexcept { return slice < slices_; }
-  [[nodiscard]] ALLOD_INLINE Tag tag_at(std::size_t slice) const noexcept {
+    const std::size_t slice = (address - base_) >> kSliceShift;
+    if (__builtin_expect(slice >= slices_, 0)) return kForeignTag;
     return tags_[slice].load(std::memory_order_relaxed);
+  }
+  // The same for a fast path, without an addition: false for addresses outside of
+  // the map, and for all addresses when the map is only a window.
+  [[nodiscard]] ALLOD_INLINE bool fast_tag_of(Address address, Tag* tag) const noexcept {
+    const std::size_t slice = address >> kSliceShift;
+    if (__builtin_expect(slice >= fast_slices_, 0)) return false;
+    *tag = tags_[slice].load(std::memory_order_relaxed);
+    return true;
   }
   // The span that covers `address`; null when that is foreign. For a free span,
   // right only at its first and last slice.
@@ -108,6 +108,7 @@ class PageMap {
   template <os::Platform P>
   [[nodiscard]] bool reserve(P& platform, Address base, std::size_t slices) noexcept;
 
+  std::size_t fast_slices_ = 0;
   Address base_ = 0;
   std::size_t slices_ = 0;
   TagCell* tags_ = nullptr;
@@ -146,6 +147,7 @@ bool PageMap::reserve(P& platform, Address base, std::size_t slices) noexcept {
   tags_ = reinterpret_cast<TagCell*>(spans_ + slices);
   base_ = base;
   slices_ = slices;
+  fast_slices_ = base == 0 ? slices : 0;
   return true;
 }
 

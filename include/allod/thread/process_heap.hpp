@@ -32,10 +32,8 @@ class ProcessHeap {
 
   static ALLOD_INLINE void release(void* block) noexcept {
     Domain& domain = *current_;
-    const space::PageMap& map = heap_.space().map();
-    const std::size_t slice = map.slice_of(address_of(block));
-    if (__builtin_expect(map.has(slice), 1)) {
-      const space::Tag tag = map.tag_at(slice);
+    space::Tag tag;
+    if (__builtin_expect(heap_.space().map().fast_tag_of(address_of(block), &tag), 1)) {
       if (__builtin_expect(domain.owns(tag), 1)) {
         if (__builtin_expect(domain.push(tag, block), 1)) return;
       }
@@ -86,7 +84,7 @@ class ProcessHeap {
   [[nodiscard]] static ALLOD_NOINLINE void* allocate_large(std::size_t size) noexcept(
       Failure::kNoexcept) {
     if (__builtin_expect(size <= Sizes::kMaxSize, 1)) {
-      void* const block = current_->magazines[Sizes::of_large(size)].pop();
+      void* const block = current_->pop(Sizes::of_large(size));
       if (__builtin_expect(block != nullptr, 1)) return block;
     }
     return allocate_slow<Failure>(size);
