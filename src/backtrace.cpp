@@ -7,35 +7,46 @@ namespace allod {
 
 namespace {
 
-struct Walk {
-  Stack& stack;
-  unsigned skip;
-};
-
 _Unwind_Reason_Code take_frame(_Unwind_Context* context, void* argument) {
-  Walk& walk = *static_cast<Walk*>(argument);
+  Stack& stack = *static_cast<Stack*>(argument);
   const std::uintptr_t frame = _Unwind_GetIP(context);
-  if (frame == 0 || walk.stack.depth == Stack::kDepth) return _URC_END_OF_STACK;
-  if (walk.skip > 0) {
-    --walk.skip;
-  } else {
-    walk.stack.frames[walk.stack.depth++] = frame;
-  }
+  if (frame == 0 || stack.depth == Stack::kDepth) return _URC_END_OF_STACK;
+  stack.frames[stack.depth++] = frame;
   return _URC_NO_REASON;
 }
 
 }  // namespace
 
-[[gnu::noinline]] void capture_stack(Stack& stack, unsigned skip) noexcept {
+[[gnu::noinline]] void capture_stack(Stack& stack) noexcept {
   stack.depth = 0;
-  Walk walk{stack, skip + 1};
-  _Unwind_Backtrace(&take_frame, &walk);
+  _Unwind_Backtrace(&take_frame, &stack);
 }
 
+namespace {
+
+// How many frames at the start of the stack are inside of this library.
+std::uint32_t own_frames(const Stack& stack) noexcept {
+  Dl_info own;
+  if (dladdr(reinterpret_cast<void*>(&capture_stack), &own) == 0) return 0;
+  std::uint32_t count = 0;
+  Dl_info info;
+  while (count < stack.depth &&
+         dladdr(reinterpret_cast<void*>(stack.frames[count]), &info) != 0 &&
+         info.dli_fbase == own.dli_fbase) {
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
 void write_stack(Text& out, const Stack& stack) noexcept {
-  for (std::uint32_t i = 0; i < stack.depth; ++i) {
+  // The entry point that was called is worth a line; what it calls is not.
+  const std::uint32_t own = own_frames(stack);
+  const std::uint32_t first = own > 0 ? own - 1 : 0;
+  for (std::uint32_t i = first; i < stack.depth; ++i) {
     const std::uintptr_t frame = stack.frames[i];
-    out << "\nallod:     #" << i << " " << Hex{frame};
+    out << "\nallod:     #" << i - first << " " << Hex{frame};
     Dl_info info;
     // A return address may already belong to the next function.
     if (dladdr(reinterpret_cast<void*>(frame - 1), &info) == 0) continue;

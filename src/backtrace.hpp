@@ -9,16 +9,16 @@
 namespace allod {
 
 struct Stack {
-  static constexpr std::size_t kDepth = 20;
+  static constexpr std::size_t kDepth = 24;
   std::uint32_t depth = 0;
   std::uintptr_t frames[kDepth];
 };
 
-// The stack of the caller without its first `skip` frames. Must be called
-// without any lock of ours: the loader's lock may be taken.
-void capture_stack(Stack& stack, unsigned skip) noexcept;
+// The stack from here on. Must be called without any lock of ours: the loader's
+// lock may be taken.
+void capture_stack(Stack& stack) noexcept;
 
-// One line a frame: address, nearest exported function, module and offset in it.
+// From the entry point of this library on, one line a frame: address, nearest exported function, module and offset in it.
 void write_stack(Text& out, const Stack& stack) noexcept;
 
 }  // namespace allod

@@ -24,15 +24,15 @@ struct ReturnNull {
   static void* out_of_memory(std::size_t) noexcept { return nullptr; }
 };
 
+// Every block that leaves passes here.
+ALLOD_INLINE void* handed_out(void* block, std::size_t size) noexcept {
+  if constexpr (Policy::kTracked) track_allocation(block, size);
+  return block;
+}
+
 template <class Failure>
 [[nodiscard]] ALLOD_INLINE void* allocate(std::size_t size) noexcept(Failure::kNoexcept) {
-  if constexpr (Policy::kTracked) {
-    void* const block = Process::allocate<Failure>(size);
-    track_allocation(block, size);
-    return block;
-  } else {
-    return Process::allocate<Failure>(size);
-  }
+  return handed_out(Process::allocate<Failure>(size), size);
 }
 
 // `claimed` is the size that the caller believes in, or kAnySize.
@@ -48,11 +48,12 @@ template <class Failure>
 [[nodiscard]] inline void* allocate_aligned(std::size_t size,
                                             std::size_t alignment) noexcept(Failure::kNoexcept) {
   if (alignment <= 8) return allocate<Failure>(size);
-  if (alignment == 16) return allocate<Failure>(size < 16 ? 16 : size);
+  if (alignment == 16) {
+    return handed_out(Process::allocate<Failure>(size < 16 ? 16 : size), size);
+  }
   void* const block = Process::allocate_aligned(size, alignment);
   if (__builtin_expect(block == nullptr, 0)) return Failure::out_of_memory(size);
-  if constexpr (Policy::kTracked) track_allocation(block, size);
-  return block;
+  return handed_out(block, size);
 }
 
 [[nodiscard]] inline void* allocate_zeroed(std::size_t count, std::size_t size) noexcept {
@@ -61,9 +62,8 @@ template <class Failure>
   bool zero;
   void* const block = Process::allocate_zeroable(bytes, &zero);
   if (__builtin_expect(block == nullptr, 0)) return SetErrno::out_of_memory(bytes);
-  if constexpr (Policy::kTracked) track_allocation(block, bytes);
   if (!zero) memset(block, 0, bytes);
-  return block;
+  return handed_out(block, bytes);
 }
 
 [[nodiscard]] void* reallocate(void* block, std::size_t size) noexcept;

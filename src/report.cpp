@@ -50,7 +50,7 @@ void ReportToUser::report(const heap::Misuse& misuse) noexcept {
     if (misuse.kind == heap::MisuseKind::size_mismatch) {
       message << "\nallod:   the caller says " << std::uint64_t{misuse.claimed_bytes} << " bytes";
     }
-    if constexpr (Policy::kTracked) write_history(message, misuse.block);
+    if constexpr (Policy::kTracked) write_history(message, misuse.block != nullptr ? misuse.block : misuse.address);
   }
   if (settings().abort_on_error && misuse.kind != heap::MisuseKind::foreign_free) abort();
 }

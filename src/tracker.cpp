@@ -74,9 +74,6 @@ const KnownStack* remember(const Stack& stack) noexcept {
 
 std::uint32_t this_thread() noexcept { return Process::heap().space().platform().thread_id(); }
 
-// Frames of the tracker and of the entry point that called it.
-constexpr unsigned kOwnFrames = 1;
-
 void write_event(Text& out, std::string_view what, std::uint32_t thread,
                  const KnownStack* known) noexcept {
   out << "\nallod:   " << what << " by thread " << thread << ":";
@@ -88,7 +85,7 @@ void write_event(Text& out, std::string_view what, std::uint32_t thread,
 void track_allocation(void* block, std::size_t bytes) noexcept {
   if (block == nullptr) return;
   Stack stack;
-  capture_stack(stack, kOwnFrames);
+  capture_stack(stack);
   LockGuard guard{records_lock};
   Record* record = find_record(address_of(block));
   if (record == nullptr) {
@@ -109,7 +106,7 @@ void track_allocation(void* block, std::size_t bytes) noexcept {
 bool track_release(void* address, std::size_t claimed_bytes) noexcept {
   if (address == nullptr) return true;
   Stack stack;
-  capture_stack(stack, kOwnFrames);
+  capture_stack(stack);
   heap::MisuseKind kind;
   {
     LockGuard guard{records_lock};
@@ -138,7 +135,7 @@ bool track_release(void* address, std::size_t claimed_bytes) noexcept {
 
 void write_history(Text& out, const void* block) noexcept {
   Stack stack;
-  capture_stack(stack, 2);
+  capture_stack(stack);
   bool known = false;
   Record copy{};
   if (block != nullptr) {
