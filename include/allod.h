@@ -16,7 +16,8 @@
 
 #if defined(__GNUC__)
 #define ALLOD_API __attribute__((visibility("default")))
-#define ALLOD_RETURNS_BLOCK(...) __attribute__((malloc, alloc_size(__VA_ARGS__), warn_unused_result))
+#define ALLOD_RETURNS_BLOCK(...) \
+  __attribute__((malloc, alloc_size(__VA_ARGS__), warn_unused_result))
 #else
 #define ALLOD_API
 #define ALLOD_RETURNS_BLOCK(...)
@@ -84,8 +85,7 @@ ALLOD_API void* allod_new_aligned_nothrow(size_t size, size_t alignment) ALLOD_N
 ALLOD_API void allod_delete(void* block) ALLOD_NOTHROW;
 ALLOD_API void allod_delete_sized(void* block, size_t size) ALLOD_NOTHROW;
 ALLOD_API void allod_delete_aligned(void* block, size_t alignment) ALLOD_NOTHROW;
-ALLOD_API void allod_delete_sized_aligned(void* block, size_t size,
-                                          size_t alignment) ALLOD_NOTHROW;
+ALLOD_API void allod_delete_sized_aligned(void* block, size_t size, size_t alignment) ALLOD_NOTHROW;
 
 /* --- statistics and options --------------------------------------------------- */
 
@@ -110,10 +110,10 @@ typedef struct allod_stats {
   size_t metadata;      /* mapped for bookkeeping */
   size_t huge;          /* of `live`: in blocks above the largest size class */
   size_t huge_blocks;
-  uint64_t purges;      /* steps of giving memory back */
-  uint64_t purged;      /* bytes given back so far */
+  uint64_t purges;       /* steps of giving memory back */
+  uint64_t purged;       /* bytes given back so far */
   uint64_t remote_frees; /* blocks freed by another thread than their slab's */
-  uint64_t contended;   /* how often a thread had to wait for a lock */
+  uint64_t contended;    /* how often a thread had to wait for a lock */
 } allod_stats_t;
 
 /* `size` is sizeof(allod_stats_t) of the caller. Returns 0, or EINVAL. */

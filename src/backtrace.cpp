@@ -30,8 +30,7 @@ std::uint32_t own_frames(const Stack& stack) noexcept {
   if (dladdr(reinterpret_cast<void*>(&capture_stack), &own) == 0) return 0;
   std::uint32_t count = 0;
   Dl_info info;
-  while (count < stack.depth &&
-         dladdr(reinterpret_cast<void*>(stack.frames[count]), &info) != 0 &&
+  while (count < stack.depth && dladdr(reinterpret_cast<void*>(stack.frames[count]), &info) != 0 &&
          info.dli_fbase == own.dli_fbase) {
     ++count;
   }

@@ -18,7 +18,8 @@ struct Stack {
 // lock may be taken.
 void capture_stack(Stack& stack) noexcept;
 
-// From the entry point of this library on, one line a frame: address, nearest exported function, module and offset in it.
+// From the entry point of this library on, one line a frame: address, nearest exported function,
+// module and offset in it.
 void write_stack(Text& out, const Stack& stack) noexcept;
 
 }  // namespace allod

@@ -33,7 +33,9 @@ ALLOD_EXPORT void* realloc(void* block, size_t size) noexcept {
 ALLOD_EXPORT void* reallocarray(void* block, size_t count, size_t size) noexcept {
   return allod::surface::reallocarray(block, count, size);
 }
-ALLOD_EXPORT void free_sized(void* block, size_t size) noexcept { allod::entry::release(block, size); }
+ALLOD_EXPORT void free_sized(void* block, size_t size) noexcept {
+  allod::entry::release(block, size);
+}
 ALLOD_EXPORT void free_aligned_sized(void* block, size_t, size_t size) noexcept {
   allod::entry::release(block, size);
 }
@@ -52,7 +54,9 @@ ALLOD_EXPORT void* pvalloc(size_t size) noexcept { return allod::surface::pvallo
 ALLOD_EXPORT size_t malloc_usable_size(void* block) noexcept {
   return allod::Process::heap().usable_size(block);
 }
-ALLOD_EXPORT size_t malloc_good_size(size_t size) noexcept { return allod::surface::good_size(size); }
+ALLOD_EXPORT size_t malloc_good_size(size_t size) noexcept {
+  return allod::surface::good_size(size);
+}
 ALLOD_EXPORT int mallopt(int parameter, int value) noexcept {
   return allod::surface::mallopt(parameter, value);
 }
@@ -72,7 +76,7 @@ ALLOD_EXPORT int malloc_info(int options, FILE* stream) noexcept {
 }
 ALLOD_EXPORT struct mallinfo2 mallinfo2() noexcept {
   const allod_stats_t stats = allod::collect_summary();
-  struct mallinfo2 info {};
+  struct mallinfo2 info{};
   info.arena = stats.reserved - stats.huge;
   info.hblks = stats.huge_blocks;
   info.hblkhd = stats.huge;
@@ -84,8 +88,10 @@ ALLOD_EXPORT struct mallinfo2 mallinfo2() noexcept {
 // Its fields are ints, and too small for what they count: they saturate.
 ALLOD_EXPORT struct mallinfo mallinfo() noexcept {
   const struct mallinfo2 wide = mallinfo2();
-  const auto narrow = [](size_t value) { return value > INT32_MAX ? INT32_MAX : static_cast<int>(value); };
-  struct mallinfo info {};
+  const auto narrow = [](size_t value) {
+    return value > INT32_MAX ? INT32_MAX : static_cast<int>(value);
+  };
+  struct mallinfo info{};
   info.arena = narrow(wide.arena);
   info.hblks = narrow(wide.hblks);
   info.hblkhd = narrow(wide.hblkhd);

@@ -40,10 +40,11 @@ Handler current_handler() noexcept {
 }
 
 [[noreturn]] void throw_bad_alloc() {
-  const auto thrower =
-      reinterpret_cast<void (*)()>(find_in_runtime("_ZSt17__throw_bad_allocv"));
+  const auto thrower = reinterpret_cast<void (*)()>(find_in_runtime("_ZSt17__throw_bad_allocv"));
   if (thrower != nullptr) thrower();
-  { Message{} << "error: operator new is out of memory, and there is no C++ runtime to say so"; }
+  {
+    Message{} << "error: operator new is out of memory, and there is no C++ runtime to say so";
+  }
   abort();
 }
 

@@ -129,20 +129,16 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"PURGE_BUDGET", "bytes", "64M", false, "free memory above this goes back without delay",
-     [](Settings& s, std::string_view v) noexcept {
-       return parse_size(v, &s.heap.purge_budget);
-     }},
+     [](Settings& s, std::string_view v) noexcept { return parse_size(v, &s.heap.purge_budget); }},
     {"PURGE_THREAD", "0, 1", "1", false,
      "give memory back also while the program is idle, by a thread that lives only as long as "
      "there is something to give back",
-     [](Settings& s, std::string_view v) noexcept {
-       return parse_bool(v, &s.heap.purge_thread);
-     }},
-    {"REGION_SIZE", "bytes, 1M to 64G", "64M", true,
-     "how much address space is reserved at a time",
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.heap.purge_thread); }},
+    {"REGION_SIZE", "bytes, 1M to 64G", "64M", true, "how much address space is reserved at a time",
      [](Settings& s, std::string_view v) noexcept {
        std::size_t bytes = 0;
-       if (!parse_size(v, &bytes) || bytes < std::size_t{1} << 20 || bytes > std::size_t{64} << 30) {
+       if (!parse_size(v, &bytes) || bytes < std::size_t{1} << 20 ||
+           bytes > std::size_t{64} << 30) {
          return false;
        }
        s.heap.region_bytes = bytes;
@@ -184,8 +180,8 @@ void take_variable(std::string_view variable) noexcept {
 
 // In the loader, libc's environ may not be set yet; the kernel knows.
 void take_initial_environment() noexcept {
-  const long file = raw_syscall(SYS_openat, AT_FDCWD,
-                                reinterpret_cast<long>("/proc/self/environ"), O_RDONLY | O_CLOEXEC);
+  const long file = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/environ"),
+                                O_RDONLY | O_CLOEXEC);
   if (file < 0) return;
   static char buffer[8192];
   std::size_t held = 0;
@@ -239,8 +235,8 @@ int set_option(const char* name, const char* value) noexcept {
 void write_options(Text& out) noexcept {
   out << "Allod " << kVersion << " reads these environment variables:\n";
   for (const Option& option : kOptions) {
-    out << "  " << kPrefix << option.name << "=" << option.values << "  (default: "
-        << option.initial << ")\n      " << option.meaning << "\n";
+    out << "  " << kPrefix << option.name << "=" << option.values
+        << "  (default: " << option.initial << ")\n      " << option.meaning << "\n";
   }
 }
 

@@ -11,10 +11,14 @@ namespace {
 
 std::string_view name_of(heap::MisuseKind kind) noexcept {
   switch (kind) {
-    case heap::MisuseKind::double_free: return "double free of ";
-    case heap::MisuseKind::invalid_free: return "invalid free of ";
-    case heap::MisuseKind::foreign_free: return "free of foreign address ";
-    case heap::MisuseKind::size_mismatch: return "free with the wrong size of ";
+    case heap::MisuseKind::double_free:
+      return "double free of ";
+    case heap::MisuseKind::invalid_free:
+      return "invalid free of ";
+    case heap::MisuseKind::foreign_free:
+      return "free of foreign address ";
+    case heap::MisuseKind::size_mismatch:
+      return "free with the wrong size of ";
   }
   return "misuse of ";
 }
@@ -50,7 +54,8 @@ void ReportToUser::report(const heap::Misuse& misuse) noexcept {
     if (misuse.kind == heap::MisuseKind::size_mismatch) {
       message << "\nallod:   the caller says " << std::uint64_t{misuse.claimed_bytes} << " bytes";
     }
-    if constexpr (Policy::kTracked) write_history(message, misuse.block != nullptr ? misuse.block : misuse.address);
+    if constexpr (Policy::kTracked)
+      write_history(message, misuse.block != nullptr ? misuse.block : misuse.address);
   }
   if (settings().abort_on_error && misuse.kind != heap::MisuseKind::foreign_free) abort();
 }

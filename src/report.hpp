@@ -9,5 +9,4 @@ namespace allod {
 // For check_failure_handler: a defect of Allod itself.
 void report_failed_check(const char* what) noexcept;
 
-
 }  // namespace allod

@@ -192,23 +192,23 @@ void write_stats_text(Text& out) noexcept {
   const Faults faults = page_faults();
   out << "allod " << kVersion << " statistics of process "
       << static_cast<std::int64_t>(raw_syscall(SYS_getpid)) << "\n";
-  out << "live       " << Human{all.live} << " in " << all.live_blocks << " blocks (huge: "
-      << Human{all.huge} << " in " << all.huge_blocks << ")\n";
+  out << "live       " << Human{all.live} << " in " << all.live_blocks
+      << " blocks (huge: " << Human{all.huge} << " in " << all.huge_blocks << ")\n";
   out << "free       " << Human{all.cached} << " at hand, " << Human{all.free_in_slabs}
       << " in slabs, " << Human{all.dirty} << " dirty, " << Human{all.clean} << " given back\n";
   out << "spans      " << Human{count.space.used} << " in use, " << Human{count.space.peak_used}
       << " at most; " << count.space.span_allocations << " taken, " << count.space.span_frees
       << " freed, " << count.space.refused << " refused\n";
   out << "regions    " << count.space.regions << " of " << Human{all.reserved}
-      << " of addresses; metadata " << Human{count.metadata_used} << " of "
-      << Human{all.metadata} << "\n";
-  out << "domains    " << count.active_domains << " active, " << count.domains
-      << " ever at once; " << count.orphan_slabs << " orphaned slabs\n";
+      << " of addresses; metadata " << Human{count.metadata_used} << " of " << Human{all.metadata}
+      << "\n";
+  out << "domains    " << count.active_domains << " active, " << count.domains << " ever at once; "
+      << count.orphan_slabs << " orphaned slabs\n";
   out << "slow paths " << sums.refills << " refills, " << sums.flushes << " flushes, "
       << sums.shrinks << " shrinks; slabs: " << sums.slabs_created << " created, "
       << sums.slabs_retired << " retired, " << sums.slabs_adopted << " adopted\n";
-  out << "remote     " << sums.remote_frees << " frees in " << sums.remote_batches
-      << " batches, " << sums.collected << " collected\n";
+  out << "remote     " << sums.remote_frees << " frees in " << sums.remote_batches << " batches, "
+      << sums.collected << " collected\n";
   out << "purges     " << all.purges << " of " << Human{all.purged} << "\n";
   out << "contention " << locks.registry << " registry, " << locks.space << " space, "
       << locks.metadata << " metadata\n";
@@ -326,8 +326,8 @@ void write_stats_xml(Text& out) noexcept {
   }
   out << "</sizes>\n</heap>\n";
   out << "<total type=\"fast\" count=\"0\" size=\"" << std::uint64_t{all.cached} << "\"/>\n";
-  out << "<total type=\"rest\" count=\"0\" size=\""
-      << std::uint64_t{all.free_in_slabs + all.dirty} << "\"/>\n";
+  out << "<total type=\"rest\" count=\"0\" size=\"" << std::uint64_t{all.free_in_slabs + all.dirty}
+      << "\"/>\n";
   out << "<total type=\"mmap\" count=\"" << std::uint64_t{all.huge_blocks} << "\" size=\""
       << std::uint64_t{all.huge} << "\"/>\n";
   out << "<system type=\"current\" size=\"" << std::uint64_t{all.reserved} << "\"/>\n";

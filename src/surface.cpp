@@ -20,8 +20,10 @@ int mallopt(int parameter, int value) noexcept {
     case M_CHECK_ACTION:
     case M_PERTURB:
     case M_ARENA_TEST:
-    case M_ARENA_MAX: return 1;
-    default: return 0;
+    case M_ARENA_MAX:
+      return 1;
+    default:
+      return 0;
   }
 }
 

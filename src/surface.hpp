@@ -12,8 +12,7 @@ namespace allod::surface {
   errno = error;
   return nullptr;
 }
-[[nodiscard]] inline void* reallocarray(void* block, std::size_t count,
-                                        std::size_t size) noexcept {
+[[nodiscard]] inline void* reallocarray(void* block, std::size_t count, std::size_t size) noexcept {
   std::size_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes)) return refuse(ENOMEM);
   return entry::reallocate(block, bytes);

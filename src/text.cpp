@@ -10,8 +10,8 @@ namespace allod {
 void write_to_descriptor(const char* text, std::size_t length, void* context) noexcept {
   const int descriptor = *static_cast<int*>(context);
   while (length > 0) {
-    const long written = raw_syscall(SYS_write, descriptor, reinterpret_cast<long>(text),
-                                     static_cast<long>(length));
+    const long written =
+        raw_syscall(SYS_write, descriptor, reinterpret_cast<long>(text), static_cast<long>(length));
     if (written == -EINTR) continue;
     if (written <= 0) return;
     text += written;

@@ -36,9 +36,7 @@ constinit Process::Heap::Lock records_lock{LockRank::records};
 
 constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
 
-Record*& record_bucket(Address block) noexcept {
-  return record_buckets[(block / 8 * kMix) >> 46];
-}
+Record*& record_bucket(Address block) noexcept { return record_buckets[(block / 8 * kMix) >> 46]; }
 static_assert(kRecordBuckets == std::size_t{1} << (64 - 46));
 
 void* metadata(std::size_t bytes) noexcept {

@@ -20,6 +20,7 @@ void* Heap<Policy>::allocate_aligned(Domain& domain, std::size_t size, std::size
     const ClassIndex c = Sizes::of_aligned(size, alignment);
     if (c < kClasses) return allocate_class(domain, c, zero);
   }
+  if (alignment >= std::size_t{1} << kAddressBits) return nullptr;
   const Slices slices{static_cast<std::uint32_t>(alignment >> kSliceShift)};
   return allocate_huge(size, slices.count > 1 ? slices : Slices{1}, zero);
 }
@@ -30,6 +31,7 @@ void* Heap<Policy>::allocate_huge(std::size_t size, Slices alignment, bool* zero
   if (size > std::size_t{PTRDIFF_MAX} - kSliceBytes) return nullptr;
   if (size >= std::size_t{1} << kAddressBits) return nullptr;
   const Slices slices = Slices::covering(size > 0 ? size : 1);
+  if (slices.count > ~0U - alignment.count) return nullptr;
   space::Span* const span = space_.allocate(slices, alignment);
   if (span == nullptr) return nullptr;
   space_.map().set_tags(span->base, span->size, space::kInteriorTag);
@@ -107,10 +109,6 @@ Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
 
 // --- magazines ---------------------------------------------------------------
 
-// Blocks from here on are worth a magazine only while they are in use again and
-// again: a single one holds more memory than a magazine of small ones.
-inline constexpr std::size_t kLargeBlock = std::size_t{32} << 10;
-
 template <class Policy>
 std::uint32_t Heap<Policy>::max_capacity(ClassIndex c) const noexcept {
   constexpr std::size_t kMost = 256;
@@ -139,9 +137,8 @@ template <class Policy>
 void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
   if (domain.magazines[c].limit != &empty_cell) return;
   const std::size_t bytes = Sizes::size_of(c);
-  while (domain.large_count > 0 &&
-         (domain.large_count == Domain::kLargeClasses ||
-          domain.large_bytes + bytes > options_.large_cache_bytes)) {
+  while (domain.large_count > 0 && (domain.large_count == Domain::kLargeClasses ||
+                                    domain.large_bytes + bytes > options_.large_cache_bytes)) {
     const ClassIndex oldest = domain.large[0];
     drop_magazine(domain, oldest);
     domain.large_bytes -= Sizes::size_of(oldest);

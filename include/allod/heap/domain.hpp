@@ -12,9 +12,7 @@ using space::SpanList;
 // Written by one thread, read by any.
 class Counter {
  public:
-  void add(std::uint64_t n) noexcept {
-    value_.store(value() + n, std::memory_order_relaxed);
-  }
+  void add(std::uint64_t n) noexcept { value_.store(value() + n, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t value() const noexcept {
     return value_.load(std::memory_order_relaxed);
   }
@@ -24,11 +22,11 @@ class Counter {
 };
 
 struct DomainCounters {
-  Counter refills;          // magazines filled from slabs
-  Counter flushes;          // magazines emptied into slabs
-  Counter remote_frees;     // blocks of other domains freed here
-  Counter remote_batches;   // atomic operations they took
-  Counter collected;        // blocks that others freed and that came home
+  Counter refills;         // magazines filled from slabs
+  Counter flushes;         // magazines emptied into slabs
+  Counter remote_frees;    // blocks of other domains freed here
+  Counter remote_batches;  // atomic operations they took
+  Counter collected;       // blocks that others freed and that came home
   Counter slabs_created;
   Counter slabs_retired;
   Counter slabs_adopted;
@@ -133,9 +131,7 @@ struct Domain : Front<Sizes>, slab::Owner {
   [[nodiscard]] bool is_bound() const noexcept { return tag != space::kNobodyTag; }
   [[nodiscard]] std::uint32_t id() const noexcept { return space::owner_of(tag); }
 
-  [[nodiscard]] MagazineCells cells(ClassIndex c) noexcept {
-    return {magazines[c], bins[c].cells};
-  }
+  [[nodiscard]] MagazineCells cells(ClassIndex c) noexcept { return {magazines[c], bins[c].cells}; }
   // Blocks in the magazine.
   [[nodiscard]] std::uint32_t cached(ClassIndex c) noexcept { return cells(c).count(); }
 

@@ -8,6 +8,21 @@
 
 namespace allod::heap {
 
+// Blocks from here on are worth a magazine only while they are in use again and
+// again: a single one holds more memory than a magazine of small ones.
+inline constexpr std::size_t kLargeBlock = std::size_t{32} << 10;
+// Blocks from here on go home at once when another domain frees them: a batch
+// that waits must not hold much.
+inline constexpr std::size_t kBatchedBlock = std::size_t{4} << 10;
+// A purge that a caller has to wait for gives back at most this much.
+inline constexpr std::size_t kPurgeStep = std::size_t{1} << 20;
+// Less than this does not deserve a thread.
+inline constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
+// Slow operations between two looks at the magazines.
+inline constexpr std::uint32_t kLookInterval = 256;
+// Orphans that are looked at then.
+inline constexpr std::uint32_t kOrphanLooks = 16;
+
 struct HeapOptions {
   std::size_t region_bytes = std::size_t{64} << 20;
   std::size_t magazine_bytes = std::size_t{32} << 10;  // of one class, at most
@@ -60,8 +75,8 @@ class Heap {
   // system refuses.
   [[nodiscard]] void* allocate(Domain& domain, std::size_t size, bool* zero) noexcept;
   // With an alignment above 16, a power of two.
-  [[nodiscard]] void* allocate_aligned(Domain& domain, std::size_t size,
-                                       std::size_t alignment, bool* zero) noexcept;
+  [[nodiscard]] void* allocate_aligned(Domain& domain, std::size_t size, std::size_t alignment,
+                                       bool* zero) noexcept;
   // The same, from a magazine if possible.
   [[nodiscard]] void* allocate_class(Domain& domain, ClassIndex c, bool* zero) noexcept {
     if (void* const block = domain.magazines[c].pop()) return block;
@@ -189,7 +204,6 @@ class Heap {
   std::atomic<std::uint32_t> late_count_{0};
   SpanList orphans_[kClasses] = {};
   std::atomic<std::uint32_t> orphan_count_[kClasses] = {};
-  static constexpr std::uint32_t kOrphanLooks = 16;  // of one look around
   std::atomic<bool> helper_running_{false};
   std::atomic<std::uint32_t> helper_sleep_{0};
 };

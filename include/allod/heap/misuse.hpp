@@ -18,7 +18,7 @@ struct Misuse {
   // The block around the address; null when there is none.
   const void* block = nullptr;
   std::size_t block_bytes = 0;
-  std::uint32_t owner = 0;  // id of the domain that owns the slab; 0: none
+  std::uint32_t owner = 0;        // id of the domain that owns the slab; 0: none
   std::size_t claimed_bytes = 0;  // size_mismatch: what the caller said
 };
 

@@ -5,13 +5,6 @@
 
 namespace allod::heap {
 
-// A purge that a caller has to wait for gives back at most this much.
-inline constexpr std::size_t kPurgeStep = std::size_t{1} << 20;
-// Less than this does not deserve a thread.
-inline constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
-// Slow operations between two looks at the magazines.
-inline constexpr std::uint32_t kLookInterval = 256;
-
 template <class Policy>
 void Heap<Policy>::look_around(Domain& domain) noexcept {
   if (!domain.inbox.empty()) collect_inbox(domain);

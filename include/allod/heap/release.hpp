@@ -19,9 +19,12 @@ ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcep
         report(MisuseKind::foreign_free, address);
       }
       return;
-    case space::kHugeTag: return release_huge(address);
-    case space::kInteriorTag: return report(MisuseKind::invalid_free, address);
-    case space::kFreeTag: return report(MisuseKind::double_free, address);
+    case space::kHugeTag:
+      return release_huge(address);
+    case space::kInteriorTag:
+      return report(MisuseKind::invalid_free, address);
+    case space::kFreeTag:
+      return report(MisuseKind::double_free, address);
     default: {
       SlowPath<Domain> slow{domain};
       return release_remote(domain, *slab::as_slab(space_.map().span_of(address_of(address))),
@@ -88,8 +91,7 @@ void Heap<Policy>::put_back(Domain& domain, ClassIndex c, void** blocks,
 template <class Policy>
 bool Heap<Policy>::must_settle(const Slab& slab, std::uint32_t free_before) noexcept {
   const std::uint32_t half = slab.capacity() / 2;
-  return free_before == 0 || slab.is_empty() ||
-         (free_before <= half && slab.free_count() > half);
+  return free_before == 0 || slab.is_empty() || (free_before <= half && slab.free_count() > half);
 }
 
 // Puts a slab that has gained free blocks where it belongs. Full slabs come to

@@ -5,9 +5,6 @@
 
 namespace allod::heap {
 
-// Blocks from here on go home at once: a batch that waits must not hold much.
-inline constexpr std::size_t kBatchedBlock = std::size_t{4} << 10;
-
 template <class Policy>
 void Heap<Policy>::release_remote(Domain& domain, Slab& slab, void* address) noexcept {
   const std::uint32_t index = slab.index_of(address_of(address));
@@ -40,11 +37,16 @@ template <class Policy>
 void Heap<Policy>::release_detached(void* address) noexcept {
   const space::Tag tag = space_.map().tag_of(address_of(address));
   switch (tag) {
-    case space::kForeignTag: return;
-    case space::kHugeTag: return release_huge(address);
-    case space::kInteriorTag: return report(MisuseKind::invalid_free, address);
-    case space::kFreeTag: return report(MisuseKind::double_free, address);
-    default: break;
+    case space::kForeignTag:
+      return;
+    case space::kHugeTag:
+      return release_huge(address);
+    case space::kInteriorTag:
+      return report(MisuseKind::invalid_free, address);
+    case space::kFreeTag:
+      return report(MisuseKind::double_free, address);
+    default:
+      break;
   }
   Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
   const std::uint32_t index = slab.index_of(address_of(address));

@@ -102,9 +102,7 @@ class Fake {
     fails_after_bytes_ = true;
   }
   // Called at each call, before anything happens; may use what is above the fake.
-  void set_observer(std::function<void(Call)> observer) {
-    state().observer = std::move(observer);
-  }
+  void set_observer(std::function<void(Call)> observer) { state().observer = std::move(observer); }
   void succeed() noexcept {
     fail_kind_ = {};
     fail_any_ = 0;
@@ -496,11 +494,11 @@ class Fake {
     const int access = pages == Pages::usable  ? PROT_READ | PROT_WRITE
                        : pages == Pages::zeros ? PROT_READ
                                                : PROT_NONE;
-    const bool done = pages == Pages::none
-                          ? mmap(address, bytes, PROT_NONE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
-                                address
-                          : mprotect(address, bytes, access) == 0;
+    const bool done =
+        pages == Pages::none
+            ? mmap(address, bytes, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == address
+            : mprotect(address, bytes, access) == 0;
     always_check(done, "the system refuses what the fake allows");
   }
 

@@ -40,8 +40,7 @@ class Linux {
     return map_anonymous(bytes, PROT_READ);
   }
   [[nodiscard]] bool commit(void* address, std::size_t bytes) noexcept {
-    return raw_syscall(SYS_mprotect, to_long(address), to_long(bytes), PROT_READ | PROT_WRITE) ==
-           0;
+    return raw_syscall(SYS_mprotect, to_long(address), to_long(bytes), PROT_READ | PROT_WRITE) == 0;
   }
   [[nodiscard]] void* map(std::size_t bytes) noexcept {
     return map_anonymous(bytes, PROT_READ | PROT_WRITE);

@@ -76,8 +76,8 @@ class LinuxHelper {
         "ud2\n"
         "1:"
         : "=a"(result)
-        : "0"(static_cast<long>(SYS_clone)), "D"(kFlags), "S"(frame), "d"(0L), "r"(r10), "r"(r8),
-          [exit] "i"(SYS_exit)
+        : "0"(static_cast<long>(SYS_clone)), "D"(kFlags), "S"(frame), "d"(0L), "r"(r10),
+          "r"(r8), [exit] "i"(SYS_exit)
         : "rcx", "r11", "memory");
     return result;
   }

@@ -14,7 +14,7 @@ namespace allod::sizes {
 struct SlabShape {
   std::uint64_t reciprocal = 0;  // see Geometric::block_index
   std::uint32_t block_bytes = 0;
-  std::uint16_t capacity = 0;    // blocks
+  std::uint16_t capacity = 0;  // blocks
   std::uint16_t slices = 0;
 };
 
@@ -40,7 +40,7 @@ class Geometric {
   // three bits below the highest one number the eight steps.
   [[nodiscard]] static constexpr ALLOD_INLINE ClassIndex of_large(std::size_t size) noexcept {
     const unsigned top = highest_bit(size - 1);
-    return static_cast<ClassIndex>(8 * top + ((size - 1) >> (top - 3)) - 55);
+    return static_cast<ClassIndex>(((size - 1) >> (top - 3)) + std::size_t{8} * top - 55);
   }
   [[nodiscard]] static constexpr std::size_t size_of(ClassIndex index) noexcept {
     if (index == 0) return 8;
@@ -117,7 +117,8 @@ class Geometric {
     for (ClassIndex index = 0; index < kCount; ++index) {
       const SlabShape& shape = kShapes[index];
       const std::uint64_t block = shape.block_bytes;
-      for (std::uint64_t i = 0; i < shape.capacity; i += i < 64 || i + 65 > shape.capacity ? 1 : 61) {
+      for (std::uint64_t i = 0; i < shape.capacity;
+           i += i < 64 || i + 65 > shape.capacity ? 1 : 61) {
         if (block_index(i * block, shape) != i) return false;
         if (block_index(i * block + block - 1, shape) != i) return false;
       }

@@ -211,8 +211,7 @@ class Slab : public space::Span {
   }
   [[nodiscard]] std::atomic<Word>* remote_bits() const noexcept {
     return reinterpret_cast<std::atomic<Word>*>(
-        reinterpret_cast<unsigned char*>(const_cast<Slab*>(this)) +
-        remote_bits_offset(capacity_));
+        reinterpret_cast<unsigned char*>(const_cast<Slab*>(this)) + remote_bits_offset(capacity_));
   }
 
   // Read by every thread.
@@ -227,7 +226,7 @@ class Slab : public space::Span {
   // Written by the owner.
   alignas(kCacheLine) std::uint32_t free_count_;
   std::uint32_t first_word_;  // no free block lies in a word before this one
-  Word touched_;  // of up to 64 blocks: those that have been handed out
+  Word touched_;              // of up to 64 blocks: those that have been handed out
 };
 
 [[nodiscard]] inline Slab* as_slab(space::Span* span) noexcept { return static_cast<Slab*>(span); }

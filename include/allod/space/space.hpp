@@ -11,15 +11,15 @@ namespace allod::space {
 
 // What happened so far and how things stand; bytes unless said otherwise.
 struct SpaceCounters {
-  std::size_t reserved = 0;    // addresses held in regions
-  std::size_t used = 0;        // in used spans
+  std::size_t reserved = 0;  // addresses held in regions
+  std::size_t used = 0;      // in used spans
   std::size_t peak_used = 0;
-  std::size_t dirty = 0;       // in free spans whose memory is present
-  std::size_t clean = 0;       // in free spans without memory
-  std::size_t purged = 0;      // given back, ever
-  std::uint64_t purges = 0;    // steps of giving back
-  std::uint64_t regions = 0;   // held
-  std::uint64_t refused = 0;   // requests that the system did not serve
+  std::size_t dirty = 0;      // in free spans whose memory is present
+  std::size_t clean = 0;      // in free spans without memory
+  std::size_t purged = 0;     // given back, ever
+  std::uint64_t purges = 0;   // steps of giving back
+  std::uint64_t regions = 0;  // held
+  std::uint64_t refused = 0;  // requests that the system did not serve
   std::uint64_t span_allocations = 0;
   std::uint64_t span_frees = 0;
 };
@@ -298,10 +298,10 @@ class Space {
   PageMap map_;
   Pool metadata_;
   Slices region_slices_{1024};
-  RegionList regions_;     // with untouched slices first
+  RegionList regions_;  // with untouched slices first
   SpanBins dirty_;
   SpanBins clean_;
-  SpanAgeList by_age_;     // dirty spans, freed last first
+  SpanAgeList by_age_;  // dirty spans, freed last first
   SpanList purging_;
   std::atomic<std::size_t> dirty_bytes_{0};
   SpaceCounters counters_;

@@ -17,8 +17,7 @@ std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
     }
     if (span == nullptr) break;
     // Nobody else can reach the span: it is in no bin and merges with nothing.
-    const bool zero =
-        platform_.purge(reinterpret_cast<void*>(span->base), span->size.bytes());
+    const bool zero = platform_.purge(reinterpret_cast<void*>(span->base), span->size.bytes());
     purged += span->size.bytes();
     LockGuard guard{lock_};
     finish_purge(span, zero);

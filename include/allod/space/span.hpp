@@ -29,7 +29,7 @@ struct Span {
   Address base = 0;
   Slices size;
   SpanState state = SpanState::used;
-  bool zero = false;                 // used: read as zero when it was handed out
+  bool zero = false;                   // used: read as zero when it was handed out
   std::uint16_t descriptor_bytes = 0;  // used, with a larger descriptor: its size
   ListLinks<Span> links;
   ListLinks<Span> age_links;

@@ -22,8 +22,7 @@ class ProcessHeap {
   // A block of at least `size` bytes. When there is none, the result is that of
   // Failure::out_of_memory(size), called last.
   template <class Failure>
-  [[nodiscard]] static ALLOD_INLINE void* allocate(std::size_t size) noexcept(
-      Failure::kNoexcept) {
+  [[nodiscard]] static ALLOD_INLINE void* allocate(std::size_t size) noexcept(Failure::kNoexcept) {
     if (__builtin_expect(size > Sizes::kTableMaxSize, 0)) return allocate_large<Failure>(size);
     void* const block = current_->pop_small(size);
     if (__builtin_expect(block != nullptr, 1)) return block;
@@ -52,8 +51,7 @@ class ProcessHeap {
   }
   [[nodiscard]] static void* allocate_aligned(std::size_t size, std::size_t alignment) noexcept {
     Domain* const domain = bound();
-    return domain == nullptr ? nullptr
-                             : heap_.allocate_aligned(*domain, size, alignment, nullptr);
+    return domain == nullptr ? nullptr : heap_.allocate_aligned(*domain, size, alignment, nullptr);
   }
   [[nodiscard]] static void* resize_in_place(void* block, std::size_t size) noexcept {
     return heap_.resize_in_place(*current_, block, size);
