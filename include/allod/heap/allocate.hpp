@@ -135,7 +135,7 @@ void Heap<Policy>::prepare_magazine(Domain& domain, ClassIndex c) noexcept {
 // none, as far as the bytes demand it.
 template <class Policy>
 void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
-  if (domain.magazines[c].limit != &empty_cell) return;
+  if (domain.magazines[c].limit != nullptr) return;
   const std::size_t bytes = Sizes::size_of(c);
   while (domain.large_count > 0 && (domain.large_count == Domain::kLargeClasses ||
                                     domain.large_bytes + bytes > options_.large_cache_bytes)) {

@@ -76,9 +76,7 @@ struct Front {
   static constexpr ClassIndex kClasses = Sizes::kCount;
   static_assert(sizeof(Magazine) == space::kClassStride && kClasses <= space::kMaxClasses);
 
-  constexpr explicit Front(space::Tag own) noexcept : tag{own} {
-    for (Magazine& magazine : magazines) magazine = kNoMagazine;
-  }
+  constexpr explicit Front(space::Tag own) noexcept : tag{own} {}
 
   // Does the domain own slabs of this tag?
   [[nodiscard]] ALLOD_INLINE bool owns(space::Tag other) const noexcept {
@@ -99,7 +97,7 @@ struct Front {
     return push_at(bytes(), (tag ^ own), block);
   }
 
-  Magazine magazines[kClasses];
+  Magazine magazines[kClasses] = {};
   space::Tag tag;
 
  private:
@@ -124,11 +122,11 @@ struct Domain : Front<Sizes>, slab::Owner {
   using Front<Sizes>::tag;
 
   // One that owns nothing and belongs to no thread: every fast path misses, and
-  // no branch asks whether there is a domain.
-  constexpr Domain() noexcept : Front<Sizes>{space::kNobodyTag} {}
+  // no branch asks whether there is a domain. All zeros.
+  constexpr Domain() noexcept : Front<Sizes>{space::kForeignTag} {}
   explicit Domain(std::uint32_t id) noexcept : Front<Sizes>{space::make_tag(id, 0)} {}
 
-  [[nodiscard]] bool is_bound() const noexcept { return tag != space::kNobodyTag; }
+  [[nodiscard]] bool is_bound() const noexcept { return tag != space::kForeignTag; }
   [[nodiscard]] std::uint32_t id() const noexcept { return space::owner_of(tag); }
 
   [[nodiscard]] MagazineCells cells(ClassIndex c) noexcept { return {magazines[c], bins[c].cells}; }

@@ -15,12 +15,12 @@ namespace allod::heap {
 // The stack is an array of cells. `top` is as many cells behind its start as
 // there are blocks, the newest one included; the first cell is never used and
 // the second one holds null, because pushing onto an empty magazine spills the
-// null that was in `newest`. A magazine without cells points at one shared cell:
-// popping finds null, pushing finds it full.
+// null that was in `newest`. A magazine without cells is all zeros: popping finds
+// null, pushing finds it full.
 struct Magazine {
-  void* newest;
-  void** top;
-  void** limit;
+  void* newest = nullptr;
+  void** top = nullptr;
+  void** limit = nullptr;
 
   // Null when empty.
   [[nodiscard]] ALLOD_INLINE void* pop() noexcept {
@@ -65,9 +65,6 @@ struct Magazine {
   magazine()->newest = block;
   return true;
 }
-
-inline constinit void* empty_cell = nullptr;
-inline constexpr Magazine kNoMagazine{nullptr, &empty_cell, &empty_cell};
 
 // A magazine with the cells it owns, for everything that is not a fast path.
 // `cells` may be null.

@@ -134,7 +134,7 @@ void Heap<Policy>::drop_magazine(Domain& domain, ClassIndex c) noexcept {
   space_.metadata().free(bin.cells, MagazineCells::bytes_for(bin.capacity));
   bin.cells = nullptr;
   bin.capacity = 0;
-  domain.magazines[c] = kNoMagazine;
+  domain.magazines[c] = Magazine{};
 }
 
 template <class Policy>

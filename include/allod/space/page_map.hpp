@@ -36,11 +36,12 @@ inline constexpr std::uint32_t kMaxOwner = 0xffff0;
 // Owners that are not domains.
 inline constexpr std::uint32_t kForeignOwner = 0;
 inline constexpr std::uint32_t kOrphanOwner = 0xffffc;  // of a slab whose domain is gone
+// Also the own tag of a thread without domain: it has no magazine for anything
+// that it could mistake for its own.
 inline constexpr Tag kForeignTag = 0;
 inline constexpr Tag kFreeTag = make_tag(0xfffff, 0);      // in a free span
 inline constexpr Tag kInteriorTag = make_tag(0xffffe, 0);  // not the first slice of its block
 inline constexpr Tag kHugeTag = make_tag(0xffffd, 0);      // a block without class or domain
-inline constexpr Tag kNobodyTag = make_tag(0xffffb, 0);    // own tag of a thread without domain
 
 // Is it the tag of a slab, with or without a domain?
 [[nodiscard]] constexpr bool is_slab(Tag tag) noexcept {
