@@ -60,9 +60,12 @@ void for_each_slab(const Bin& bin, Visit&& visit) {
 struct RemoteBatch {
   Slab* slab = nullptr;
   std::uint32_t word = 0;
+  std::uint32_t room = 0;  // blocks that may still join
   Word bits = 0;
 };
-inline constexpr std::size_t kRemoteBatches = 16;
+inline constexpr std::size_t kRemoteBatches = 64;
+// A batch that waits must not hold back much memory.
+inline constexpr std::size_t kBatchBytes = std::size_t{8} << 10;
 
 enum class DomainState : std::uint8_t {
   active,     // bound to a thread

@@ -11,9 +11,6 @@ namespace allod::heap {
 // Blocks from here on are worth a magazine only while they are in use again and
 // again: a single one holds more memory than a magazine of small ones.
 inline constexpr std::size_t kLargeBlock = std::size_t{32} << 10;
-// Blocks from here on go home at once when another domain frees them: a batch
-// that waits must not hold much.
-inline constexpr std::size_t kBatchedBlock = std::size_t{4} << 10;
 // A purge that a caller has to wait for gives back at most this much.
 inline constexpr std::size_t kPurgeStep = std::size_t{1} << 20;
 // Less than this does not deserve a thread.
@@ -167,7 +164,7 @@ class Heap {
   // remote.hpp
   void release_remote(Domain& domain, Slab& slab, void* address) noexcept;
   void mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept;
-  void send(RemoteBatch& batch) noexcept;
+  void send(Domain& domain, RemoteBatch& batch) noexcept;
   void send_all(Domain& domain) noexcept;
   void collect_inbox(Domain& domain) noexcept;
   void collect(Domain& domain, Slab& slab) noexcept;

@@ -14,23 +14,18 @@ void Heap<Policy>::release_remote(Domain& domain, Slab& slab, void* address) noe
   domain.counters.remote_frees.add(1);
   const std::uint32_t word = index / kWordBits;
   const Word mask = bit(index % kWordBits);
-  if (slab.block_bytes() >= kBatchedBlock) {
-    domain.counters.remote_batches.add(1);
-    return mark_remote(slab, word, mask);
-  }
-  const std::size_t hash = (address_of(&slab) / kCacheLine + word) % kRemoteBatches;
-  RemoteBatch& batch = domain.remote[hash];
+  // One batch for each slab: neighbouring slabs never compete.
+  RemoteBatch& batch = domain.remote[(slab.base >> kSliceShift) % kRemoteBatches];
   if (batch.slab != &slab || batch.word != word) {
-    if (batch.slab != nullptr) {
-      domain.counters.remote_batches.add(1);
-      send(batch);
-    }
-    batch = {&slab, word, 0};
+    if (batch.slab != nullptr) send(domain, batch);
+    const std::size_t fit = kBatchBytes / slab.block_bytes();
+    batch = {&slab, word, fit < kWordBits ? static_cast<std::uint32_t>(fit) : kWordBits, 0};
   }
   if (__builtin_expect((batch.bits & mask) != 0, 0)) {
     return report(MisuseKind::double_free, address);
   }
   batch.bits |= mask;
+  if (batch.room-- <= 1) send(domain, batch);
 }
 
 template <class Policy>
@@ -64,7 +59,8 @@ void Heap<Policy>::mark_remote(Slab& slab, std::uint32_t word, Word bits) noexce
 }
 
 template <class Policy>
-void Heap<Policy>::send(RemoteBatch& batch) noexcept {
+void Heap<Policy>::send(Domain& domain, RemoteBatch& batch) noexcept {
+  domain.counters.remote_batches.add(1);
   const RemoteBatch full = batch;
   batch = {};
   mark_remote(*full.slab, full.word, full.bits);
@@ -73,9 +69,7 @@ void Heap<Policy>::send(RemoteBatch& batch) noexcept {
 template <class Policy>
 void Heap<Policy>::send_all(Domain& domain) noexcept {
   for (RemoteBatch& batch : domain.remote) {
-    if (batch.slab == nullptr) continue;
-    domain.counters.remote_batches.add(1);
-    send(batch);
+    if (batch.slab != nullptr) send(domain, batch);
   }
 }
 
