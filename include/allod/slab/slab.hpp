@@ -121,20 +121,28 @@ class Slab : public space::Span {
     const std::uint64_t reciprocal = reciprocal_;
     const std::uint64_t step = block_bytes_;
     const std::uint64_t end = step * capacity_;
-    Word* const bits = free_bits();
-    std::uint32_t least = first_word_;
+    // The word in hand stays out of memory: blocks of one word in a row would
+    // otherwise wait for each other's store.
+    std::uint32_t word = first_word_;
+    Word bits = free_bits()[word];
+    std::uint32_t least = word;
     std::uint32_t given = 0;
     for (; given < count; ++given) {
       const std::uint64_t offset = address_of(blocks[given]) - start;
       if (offset >= end) break;
       const std::uint64_t index = (offset * reciprocal) >> 40;
       if (__builtin_expect(index * step != offset, 0)) break;
-      const auto word = static_cast<std::uint32_t>(index / kWordBits);
+      if (const auto other = static_cast<std::uint32_t>(index / kWordBits); other != word) {
+        free_bits()[word] = bits;
+        word = other;
+        bits = free_bits()[word];
+        least = word < least ? word : least;
+      }
       const Word mask = Word{1} << (index % kWordBits);
-      if (__builtin_expect((bits[word] & mask) != 0, 0)) break;
-      bits[word] |= mask;
-      if (word < least) least = word;
+      if (__builtin_expect((bits & mask) != 0, 0)) break;
+      bits |= mask;
     }
+    free_bits()[word] = bits;
     first_word_ = least;
     free_count_ += given;
     return given;
