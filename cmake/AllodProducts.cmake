@@ -35,6 +35,8 @@ function(allod_add_shared target output)
     LINKER:--as-needed
     LINKER:--exclude-libs,ALL
     LINKER:-z,relro
+    # Threads, exit and fork call into it for as long as the process lives.
+    LINKER:-z,nodelete
     LINKER:-O1)
   target_include_directories(${target} INTERFACE
     $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>

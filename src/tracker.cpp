@@ -32,6 +32,8 @@ constexpr std::size_t kRecordBuckets = std::size_t{1} << 18;
 constexpr std::size_t kStackBuckets = std::size_t{1} << 14;
 constinit Record* record_buckets[kRecordBuckets];
 constinit KnownStack* stack_buckets[kStackBuckets];
+// There was no memory for a record once: a block without one may be genuine.
+constinit bool records_missing = false;
 constinit Process::Heap::Lock records_lock{LockRank::records};
 
 constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
@@ -41,7 +43,7 @@ static_assert(kRecordBuckets == std::size_t{1} << (64 - 46));
 
 void* metadata(std::size_t bytes) noexcept {
   auto& space = Process::heap().space();
-  return space.metadata().allocate(space.platform(), bytes);
+  return space.allocate_metadata(bytes);
 }
 
 Record* find_record(Address block) noexcept {
@@ -88,7 +90,10 @@ void track_allocation(void* block, std::size_t bytes) noexcept {
   Record* record = find_record(address_of(block));
   if (record == nullptr) {
     record = static_cast<Record*>(metadata(sizeof(Record)));
-    if (record == nullptr) return;
+    if (record == nullptr) {
+      records_missing = true;
+      return;
+    }
     Record*& bucket = record_bucket(address_of(block));
     record->next = bucket;
     record->block = address_of(block);
@@ -116,6 +121,7 @@ bool track_release(void* address, std::size_t claimed_bytes) noexcept {
       record->freed_at = remember(stack);
       return true;
     }
+    if (record == nullptr && records_missing) return true;
     kind = record == nullptr ? heap::MisuseKind::invalid_free
            : record->live    ? heap::MisuseKind::size_mismatch
                              : heap::MisuseKind::double_free;
@@ -152,8 +158,8 @@ void write_history(Text& out, const void* block) noexcept {
   write_stack(out, stack);
 }
 
-void lock_records() noexcept { records_lock.lock(); }
-void unlock_records() noexcept { records_lock.unlock(); }
-void reset_records_lock_after_fork() noexcept { records_lock.reset_after_fork(); }
+void lock_records() noexcept { records_lock.lock_for_fork(); }
+void unlock_records() noexcept { records_lock.unlock_in_parent(); }
+void reset_records_lock_after_fork() noexcept { records_lock.reset_in_child(); }
 
 }  // namespace allod

@@ -275,13 +275,9 @@ Workload::Usage Workload::usage() {
           .involuntary_switches = used.ru_nivcsw};
 }
 
-void Workload::start() {
-  before_ = usage();
-}
+void Workload::start() { before_ = usage(); }
 
-void Workload::stop() {
-  after_ = usage();
-}
+void Workload::stop() { after_ = usage(); }
 
 void Workload::add(const char* format, ...) {
   std::va_list arguments;

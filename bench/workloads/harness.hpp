@@ -101,9 +101,7 @@ std::uint16_t* size_table(std::size_t count, std::uint64_t least, std::uint64_t 
 }
 
 // The compiler must take it that the address is seen elsewhere.
-[[gnu::always_inline]] inline void escape(void* address) {
-  asm volatile("" : : "r"(address));
-}
+[[gnu::always_inline]] inline void escape(void* address) { asm volatile("" : : "r"(address)); }
 
 [[gnu::always_inline]] inline void write_byte(unsigned char* at, std::uint64_t value) {
   *static_cast<volatile unsigned char*>(at) = static_cast<unsigned char>(value);

@@ -53,9 +53,7 @@ void wait_until(Condition condition) {
   }
 }
 
-std::uint64_t payload(std::uint64_t number) {
-  return number * 0x9E3779B97F4A7C15U;
-}
+std::uint64_t payload(std::uint64_t number) { return number * 0x9E3779B97F4A7C15U; }
 
 void produce(Channel& channel, std::uint64_t first, std::uint64_t end) {
   for (std::uint64_t batch = first; batch < end; ++batch) {

@@ -48,6 +48,14 @@ def cases_in(folder: Path) -> list[Case]:
     ]
 
 
+def listed_cases(program: Path) -> set[str]:
+    """Every case that the built program says it has."""
+    listed = subprocess.run(
+        [program, "--list"], check=True, capture_output=True, text=True
+    )
+    return set(listed.stdout.split())
+
+
 def environment(library: Path) -> dict[str, str]:
     """The environment in which a program runs on the library, with no option set."""
     kept = {
@@ -55,7 +63,7 @@ def environment(library: Path) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("ALLOD_")
     }
-    return kept | {"LD_PRELOAD": str(library), "ALLOD_TEST_LIBRARY": str(library)}
+    return kept | {"LD_PRELOAD": str(library), "TEST_LIBRARY": str(library)}
 
 
 def run_program(

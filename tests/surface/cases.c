@@ -2,153 +2,165 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-const char *case_name = "";
+const char* case_name = "";
 
-static void write_all(int descriptor, const char *text, size_t length) {
-    while (length > 0) {
-        ssize_t written = write(descriptor, text, length);
-        if (written <= 0) {
-            return;
-        }
-        text += written;
-        length -= (size_t)written;
+static void write_all(int descriptor, const char* text, size_t length) {
+  while (length > 0) {
+    ssize_t written = write(descriptor, text, length);
+    if (written <= 0) {
+      return;
     }
+    text += written;
+    length -= (size_t)written;
+  }
 }
 
-static void write_line(int descriptor, const char *prefix, const char *format, va_list arguments) {
-    char line[2048];
-    int length = snprintf(line, sizeof line - 1, "%s", prefix);
-    int more = vsnprintf(line + length, sizeof line - 1 - (size_t)length, format, arguments);
-    if (more > 0) {
-        length += more;
-    }
-    if (length > (int)sizeof line - 2) {
-        length = (int)sizeof line - 2;
-    }
-    line[length++] = '\n';
-    write_all(descriptor, line, (size_t)length);
+static void write_line(int descriptor, const char* prefix, const char* format, va_list arguments) {
+  char line[2048];
+  int length = snprintf(line, sizeof line - 1, "%s", prefix);
+  int more = vsnprintf(line + length, sizeof line - 1 - (size_t)length, format, arguments);
+  if (more > 0) {
+    length += more;
+  }
+  if (length > (int)sizeof line - 2) {
+    length = (int)sizeof line - 2;
+  }
+  line[length++] = '\n';
+  write_all(descriptor, line, (size_t)length);
 }
 
-void check_failed(const char *file, int line, const char *condition, const char *format, ...) {
-    char prefix[1024];
-    snprintf(prefix, sizeof prefix, "%s:%d: (%s) does not hold: ", file, line, condition);
-    va_list arguments;
-    va_start(arguments, format);
-    write_line(STDERR_FILENO, prefix, format, arguments);
-    va_end(arguments);
-    _exit(1);
+void check_failed(const char* file, int line, const char* condition, const char* format, ...) {
+  char prefix[1024];
+  snprintf(prefix, sizeof prefix, "%s:%d: (%s) does not hold: ", file, line, condition);
+  va_list arguments;
+  va_start(arguments, format);
+  write_line(STDERR_FILENO, prefix, format, arguments);
+  va_end(arguments);
+  _exit(1);
 }
 
-void skip_case(const char *reason, ...) {
-    va_list arguments;
-    va_start(arguments, reason);
-    write_line(STDOUT_FILENO, "", reason, arguments);
-    va_end(arguments);
-    _exit(77);
+void skip_case(const char* reason, ...) {
+  va_list arguments;
+  va_start(arguments, reason);
+  write_line(STDOUT_FILENO, "", reason, arguments);
+  va_end(arguments);
+  _exit(77);
 }
 
 static uint64_t pattern_word(uint64_t seed, size_t index) {
-    uint64_t word = (seed + 1) * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u;
-    return word ^ (word >> 29);
+  uint64_t word = (seed + 1) * 0x9e3779b97f4a7c15u + index * 0xbf58476d1ce4e5b9u;
+  return word ^ (word >> 29);
 }
 
-void fill(void *block, size_t size, uint64_t seed) {
-    unsigned char *bytes = block;
-    size_t words = size / sizeof(uint64_t);
-    for (size_t i = 0; i < words; ++i) {
-        uint64_t word = pattern_word(seed, i);
-        memcpy(bytes + i * sizeof word, &word, sizeof word);
+void fill(void* block, size_t size, uint64_t seed) {
+  unsigned char* bytes = block;
+  size_t words = size / sizeof(uint64_t);
+  for (size_t i = 0; i < words; ++i) {
+    uint64_t word = pattern_word(seed, i);
+    memcpy(bytes + i * sizeof word, &word, sizeof word);
+  }
+  uint64_t last = pattern_word(seed, words);
+  memcpy(bytes + words * sizeof last, &last, size % sizeof last);
+}
+
+bool holds(const void* block, size_t size, uint64_t seed) {
+  const unsigned char* bytes = block;
+  size_t words = size / sizeof(uint64_t);
+  for (size_t i = 0; i < words; ++i) {
+    uint64_t word = 0;
+    memcpy(&word, bytes + i * sizeof word, sizeof word);
+    if (word != pattern_word(seed, i)) {
+      return false;
     }
-    uint64_t last = pattern_word(seed, words);
-    memcpy(bytes + words * sizeof last, &last, size % sizeof last);
+  }
+  uint64_t last = pattern_word(seed, words);
+  return memcmp(bytes + words * sizeof last, &last, size % sizeof last) == 0;
 }
 
-bool holds(const void *block, size_t size, uint64_t seed) {
-    const unsigned char *bytes = block;
-    size_t words = size / sizeof(uint64_t);
-    for (size_t i = 0; i < words; ++i) {
-        uint64_t word = 0;
-        memcpy(&word, bytes + i * sizeof word, sizeof word);
-        if (word != pattern_word(seed, i)) {
-            return false;
+bool is_zero(const void* block, size_t size) {
+  const unsigned char* bytes = block;
+  return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
+}
+
+void* obtain(size_t size) {
+  void* block = hidden(malloc(size));
+  CHECK(block != NULL, "malloc(%zu)", size);
+  return block;
+}
+
+size_t interesting_sizes(size_t* sizes, size_t capacity, size_t largest) {
+  size_t count = 0;
+  for (size_t size = 0; size <= 130 && size <= largest && count < capacity; ++size) {
+    sizes[count++] = size;
+  }
+  for (size_t octave = 128; octave <= largest; octave *= 2) {
+    static const int offsets[] = {-16, -1, 0, 1, 16};
+    for (size_t half = 0; half < 2; ++half) {
+      for (size_t i = 0; i < sizeof offsets / sizeof *offsets; ++i) {
+        size_t size = octave + half * octave / 2 + (size_t)offsets[i];
+        if (size > 130 && size <= largest && count < capacity) {
+          sizes[count++] = size;
         }
+      }
     }
-    uint64_t last = pattern_word(seed, words);
-    return memcmp(bytes + words * sizeof last, &last, size % sizeof last) == 0;
-}
-
-bool is_zero(const void *block, size_t size) {
-    const unsigned char *bytes = block;
-    return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
-}
-
-void *obtain(size_t size) {
-    void *block = hidden(malloc(size));
-    CHECK(block != NULL, "malloc(%zu)", size);
-    return block;
-}
-
-size_t interesting_sizes(size_t *sizes, size_t capacity, size_t largest) {
-    size_t count = 0;
-    for (size_t size = 0; size <= 130 && size <= largest && count < capacity; ++size) {
-        sizes[count++] = size;
-    }
-    for (size_t octave = 128; octave <= largest; octave *= 2) {
-        static const int offsets[] = {-16, -1, 0, 1, 16};
-        for (size_t half = 0; half < 2; ++half) {
-            for (size_t i = 0; i < sizeof offsets / sizeof *offsets; ++i) {
-                size_t size = octave + half * octave / 2 + (size_t)offsets[i];
-                if (size > 130 && size <= largest && count < capacity) {
-                    sizes[count++] = size;
-                }
-            }
-        }
-    }
-    return count;
+  }
+  return count;
 }
 
 static size_t statm_pages(int field) {
-    char text[256];
-    int descriptor = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    CHECK(descriptor >= 0, "cannot read /proc/self/statm");
-    ssize_t length = read(descriptor, text, sizeof text - 1);
-    close(descriptor);
-    CHECK(length > 0, "/proc/self/statm is empty");
-    text[length] = '\0';
-    char *position = text;
-    unsigned long pages = 0;
-    for (int i = 0; i <= field; ++i) {
-        pages = strtoul(position, &position, 10);
-    }
-    return pages;
+  char text[256];
+  int descriptor = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  CHECK(descriptor >= 0, "cannot read /proc/self/statm");
+  ssize_t length = read(descriptor, text, sizeof text - 1);
+  close(descriptor);
+  CHECK(length > 0, "/proc/self/statm is empty");
+  text[length] = '\0';
+  char* position = text;
+  unsigned long pages = 0;
+  for (int i = 0; i <= field; ++i) {
+    pages = strtoul(position, &position, 10);
+  }
+  return pages;
 }
 
 size_t resident_bytes(void) { return statm_pages(1) * (size_t)sysconf(_SC_PAGESIZE); }
 size_t mapped_bytes(void) { return statm_pages(0) * (size_t)sysconf(_SC_PAGESIZE); }
 
-void *find_function(const char *name) {
-    void *function = dlsym(RTLD_DEFAULT, name);
-    CHECK(function != NULL, "no function named %s", name);
-    return function;
+void* find_function(const char* name) {
+  void* function = dlsym(RTLD_DEFAULT, name);
+  CHECK(function != NULL, "no function named %s", name);
+  return function;
 }
 
-const char *provider_of(void *function, char path[4096]) {
-    Dl_info info;
-    if (dladdr(function, &info) == 0 || realpath(info.dli_fname, path) == NULL) {
-        path[0] = '\0';
-    }
-    return path;
+const char* provider_of(void* function, char path[4096]) {
+  Dl_info info;
+  if (dladdr(function, &info) == 0 || realpath(info.dli_fname, path) == NULL) {
+    path[0] = '\0';
+  }
+  return path;
 }
 
-const char *library_under_test(char path[4096]) {
-    const char *name = getenv("ALLOD_TEST_LIBRARY");
-    CHECK(name != NULL, "ALLOD_TEST_LIBRARY is not set");
-    CHECK(realpath(name, path) != NULL, "there is no library %s", name);
-    return path;
+const char* library_under_test(char path[4096]) {
+  const char* name = getenv("TEST_LIBRARY");
+  CHECK(name != NULL, "TEST_LIBRARY is not set");
+  CHECK(realpath(name, path) != NULL, "there is no library %s", name);
+  return path;
+}
+
+void verify_allocator(void) {
+  if (getenv("TEST_LIBRARY") == NULL) {
+    return;
+  }
+  char expected[PATH_MAX];
+  char actual[PATH_MAX];
+  library_under_test(expected);
+  provider_of(find_function("malloc"), actual);
+  CHECK(strcmp(expected, actual) == 0, "malloc is provided by %s, not by %s", actual, expected);
 }

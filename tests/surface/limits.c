@@ -6,23 +6,23 @@
 
 #include "cases.h"
 
-static void *by_malloc(size_t size) { return malloc(size); }
-static void *by_calloc_of_one(size_t size) { return calloc(1, size); }
-static void *by_calloc_of_bytes(size_t size) { return calloc(size, 1); }
-static void *by_realloc(size_t size) { return realloc(NULL, size); }
-static void *by_reallocarray(size_t size) { return reallocarray(NULL, 1, size); }
-static void *by_aligned_alloc(size_t size) { return aligned_alloc(64, size); }
-static void *by_aligned_alloc_16(size_t size) { return aligned_alloc(16, size); }
-static void *by_aligned_alloc_mib(size_t size) { return aligned_alloc(MIB, size); }
-static void *by_memalign(size_t size) { return memalign(64, size); }
-static void *by_memalign_8(size_t size) { return memalign(8, size); }
-static void *by_memalign_mib(size_t size) { return memalign(MIB, size); }
-static void *by_valloc(size_t size) { return valloc(size); }
-static void *by_pvalloc(size_t size) { return pvalloc(size); }
+static void* by_malloc(size_t size) { return malloc(size); }
+static void* by_calloc_of_one(size_t size) { return calloc(1, size); }
+static void* by_calloc_of_bytes(size_t size) { return calloc(size, 1); }
+static void* by_realloc(size_t size) { return realloc(NULL, size); }
+static void* by_reallocarray(size_t size) { return reallocarray(NULL, 1, size); }
+static void* by_aligned_alloc(size_t size) { return aligned_alloc(64, size); }
+static void* by_aligned_alloc_16(size_t size) { return aligned_alloc(16, size); }
+static void* by_aligned_alloc_mib(size_t size) { return aligned_alloc(MIB, size); }
+static void* by_memalign(size_t size) { return memalign(64, size); }
+static void* by_memalign_8(size_t size) { return memalign(8, size); }
+static void* by_memalign_mib(size_t size) { return memalign(MIB, size); }
+static void* by_valloc(size_t size) { return valloc(size); }
+static void* by_pvalloc(size_t size) { return pvalloc(size); }
 
 static const struct {
-    const char *name;
-    void *(*allocate)(size_t size);
+  const char* name;
+  void* (*allocate)(size_t size);
 } kFunctions[] = {
     {"malloc(n)", by_malloc},
     {"calloc(1, n)", by_calloc_of_one},
@@ -40,103 +40,102 @@ static const struct {
 };
 
 static void check_refused(size_t size) {
-    for (size_t i = 0; i < sizeof kFunctions / sizeof *kFunctions; ++i) {
-        errno = 0;
-        void *block = hidden(kFunctions[i].allocate(hidden_size(size)));
-        CHECK(block == NULL, "%s of %zu bytes is %p", kFunctions[i].name, size, block);
-        CHECK(errno == ENOMEM, "%s of %zu bytes set errno to %d", kFunctions[i].name, size, errno);
-    }
+  for (size_t i = 0; i < sizeof kFunctions / sizeof *kFunctions; ++i) {
+    errno = 0;
+    void* block = hidden(kFunctions[i].allocate(hidden_size(size)));
+    CHECK(block == NULL, "%s of %zu bytes is %p", kFunctions[i].name, size, block);
+    CHECK(errno == ENOMEM, "%s of %zu bytes set errno to %d", kFunctions[i].name, size, errno);
+  }
 }
 
 CASE(sizes_above_ptrdiff_max_are_refused) {
-    size_t limit = PTRDIFF_MAX;
-    for (size_t distance = 1; distance <= (size_t)1 << 62; distance *= 2) {
-        check_refused(limit + distance);
-        check_refused(SIZE_MAX - distance + 1);
-    }
-    for (size_t distance = 0; distance < 70; ++distance) {
-        check_refused(limit + 1 + distance);
-        check_refused(SIZE_MAX - distance);
-    }
-    check_refused(SIZE_MAX - 4095);
-    check_refused(SIZE_MAX - 4096);
-    check_refused(SIZE_MAX - 65535);
-    check_refused(SIZE_MAX - 65536);
+  size_t limit = PTRDIFF_MAX;
+  for (size_t distance = 1; distance <= (size_t)1 << 62; distance *= 2) {
+    check_refused(limit + distance);
+    check_refused(SIZE_MAX - distance + 1);
+  }
+  for (size_t distance = 0; distance < 70; ++distance) {
+    check_refused(limit + 1 + distance);
+    check_refused(SIZE_MAX - distance);
+  }
+  check_refused(SIZE_MAX - 4095);
+  check_refused(SIZE_MAX - 4096);
+  check_refused(SIZE_MAX - 65535);
+  check_refused(SIZE_MAX - 65536);
 }
 
 // Allowed by the standards, larger than any address space: rounding up must not wrap.
 CASE(sizes_beyond_the_address_space_are_refused) {
-    for (size_t distance = 0; distance < 70; ++distance) {
-        check_refused((size_t)PTRDIFF_MAX - distance);
-    }
-    for (size_t size = (size_t)1 << 57; size <= (size_t)1 << 62; size *= 2) {
-        check_refused(size);
-        check_refused(size - 1);
-    }
-    for (size_t distance = 4096; distance <= (size_t)1 << 40; distance *= 2) {
-        check_refused((size_t)PTRDIFF_MAX - distance);
-    }
+  for (size_t distance = 0; distance < 70; ++distance) {
+    check_refused((size_t)PTRDIFF_MAX - distance);
+  }
+  for (size_t size = (size_t)1 << 57; size <= (size_t)1 << 62; size *= 2) {
+    check_refused(size);
+    check_refused(size - 1);
+  }
+  for (size_t distance = 4096; distance <= (size_t)1 << 40; distance *= 2) {
+    check_refused((size_t)PTRDIFF_MAX - distance);
+  }
 }
 
 CASE(products_are_checked) {
-    static const size_t products[][2] = {
-        {SIZE_MAX, 2},
-        {SIZE_MAX, SIZE_MAX},
-        {SIZE_MAX / 2 + 1, 2},
-        {(size_t)1 << 32, (size_t)1 << 32},
-        {((size_t)1 << 32) + 1, (size_t)1 << 32},
-        {SIZE_MAX / 3 + 1, 3},
-        {SIZE_MAX / 16 + 1, 16},
-        {SIZE_MAX / 16 + 2, 16},
-        {(size_t)1 << 33, (size_t)1 << 30},
-        {(size_t)1 << 60, 8},
-        {(size_t)1 << 60, 16},
-        {((size_t)1 << 60) + 1, 16},
-        {PTRDIFF_MAX, 2},
-        {PTRDIFF_MAX, 3},
-    };
-    for (size_t i = 0; i < sizeof products / sizeof *products; ++i) {
-        for (size_t swapped = 0; swapped < 2; ++swapped) {
-            size_t count = products[i][swapped];
-            size_t size = products[i][1 - swapped];
-            errno = 0;
-            void *block = hidden(calloc(hidden_size(count), hidden_size(size)));
-            CHECK(block == NULL, "calloc(%zu, %zu) is %p", count, size, block);
-            CHECK(errno == ENOMEM, "calloc(%zu, %zu) set errno to %d", count, size, errno);
-            errno = 0;
-            block = hidden(reallocarray(NULL, hidden_size(count), hidden_size(size)));
-            CHECK(block == NULL, "reallocarray(NULL, %zu, %zu) is %p", count, size, block);
-            CHECK(errno == ENOMEM, "reallocarray(NULL, %zu, %zu) set errno to %d", count, size,
-                  errno);
-        }
+  static const size_t products[][2] = {
+      {SIZE_MAX, 2},
+      {SIZE_MAX, SIZE_MAX},
+      {SIZE_MAX / 2 + 1, 2},
+      {(size_t)1 << 32, (size_t)1 << 32},
+      {((size_t)1 << 32) + 1, (size_t)1 << 32},
+      {SIZE_MAX / 3 + 1, 3},
+      {SIZE_MAX / 16 + 1, 16},
+      {SIZE_MAX / 16 + 2, 16},
+      {(size_t)1 << 33, (size_t)1 << 30},
+      {(size_t)1 << 60, 8},
+      {(size_t)1 << 60, 16},
+      {((size_t)1 << 60) + 1, 16},
+      {PTRDIFF_MAX, 2},
+      {PTRDIFF_MAX, 3},
+  };
+  for (size_t i = 0; i < sizeof products / sizeof *products; ++i) {
+    for (size_t swapped = 0; swapped < 2; ++swapped) {
+      size_t count = products[i][swapped];
+      size_t size = products[i][1 - swapped];
+      errno = 0;
+      void* block = hidden(calloc(hidden_size(count), hidden_size(size)));
+      CHECK(block == NULL, "calloc(%zu, %zu) is %p", count, size, block);
+      CHECK(errno == ENOMEM, "calloc(%zu, %zu) set errno to %d", count, size, errno);
+      errno = 0;
+      block = hidden(reallocarray(NULL, hidden_size(count), hidden_size(size)));
+      CHECK(block == NULL, "reallocarray(NULL, %zu, %zu) is %p", count, size, block);
+      CHECK(errno == ENOMEM, "reallocarray(NULL, %zu, %zu) set errno to %d", count, size, errno);
     }
+  }
 }
 
 CASE(refusals_cost_no_memory) {
-    size_t mapped = mapped_bytes();
-    size_t resident = resident_bytes();
-    for (int i = 0; i < 2000; ++i) {
-        check_refused((size_t)PTRDIFF_MAX + 1 + (size_t)i);
-        check_refused((size_t)PTRDIFF_MAX - (size_t)i);
-    }
-    CHECK(mapped_bytes() < mapped + 64 * MIB, "refusals map memory");
-    CHECK(resident_bytes() < resident + 4 * MIB, "refusals take memory");
-    for (size_t size = 1; size < 8 * MIB; size *= 2) {
-        void *block = obtain(size);
-        fill(block, size, size);
-        CHECK(holds(block, size, size), "a block of %zu bytes after refusals", size);
-        free(block);
-    }
+  size_t mapped = mapped_bytes();
+  size_t resident = resident_bytes();
+  for (int i = 0; i < 2000; ++i) {
+    check_refused((size_t)PTRDIFF_MAX + 1 + (size_t)i);
+    check_refused((size_t)PTRDIFF_MAX - (size_t)i);
+  }
+  CHECK(mapped_bytes() < mapped + 64 * MIB, "refusals map memory");
+  CHECK(resident_bytes() < resident + 4 * MIB, "refusals take memory");
+  for (size_t size = 1; size < 8 * MIB; size *= 2) {
+    void* block = obtain(size);
+    fill(block, size, size);
+    CHECK(holds(block, size, size), "a block of %zu bytes after refusals", size);
+    free(block);
+  }
 }
 
 CASE(refusals_leave_living_blocks_alone) {
-    void *before = obtain(3000);
-    fill(before, 3000, 1);
-    check_refused(SIZE_MAX);
-    void *after = obtain(3000);
-    fill(after, 3000, 2);
-    check_refused((size_t)PTRDIFF_MAX + 1);
-    CHECK(holds(before, 3000, 1) && holds(after, 3000, 2), "a refusal changed a living block");
-    free(before);
-    free(after);
+  void* before = obtain(3000);
+  fill(before, 3000, 1);
+  check_refused(SIZE_MAX);
+  void* after = obtain(3000);
+  fill(after, 3000, 2);
+  check_refused((size_t)PTRDIFF_MAX + 1);
+  CHECK(holds(before, 3000, 1) && holds(after, 3000, 2), "a refusal changed a living block");
+  free(before);
+  free(after);
 }

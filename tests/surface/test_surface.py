@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from surface.black_box import LIBRARIES, Case, cases_in, run_case
+from surface.black_box import LIBRARIES, Case, cases_in, listed_cases, run_case
 
 FOLDER = Path(__file__).parent
 CASES = cases_in(FOLDER)
 
 
 @pytest.fixture(params=LIBRARIES)
-def library(request: pytest.FixtureRequest) -> Iterator[Path]:
+def library(request: pytest.FixtureRequest) -> Path:
     """Each of the preloadable libraries."""
     path: Path = request.getfixturevalue(request.param)
-    yield path
+    return path
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -33,14 +31,8 @@ def test_surface(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("program", sorted({case.program for case in CASES}))
 def test_no_case_is_forgotten(program: str, build_dir: Path) -> None:
     """What the program lists is what its source defines, and so what is tested above."""
-    listed = subprocess.run(
-        [build_dir / "tests" / "surface" / program, "--list"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
     defined = {case.name for case in CASES if case.program == program}
-    assert set(listed.stdout.split()) == defined
+    assert listed_cases(build_dir / "tests" / "surface" / program) == defined
 
 
 def test_malloc_info_is_well_formed(

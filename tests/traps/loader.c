@@ -16,100 +16,99 @@ static struct block_set before_constructors;
 static struct block_set in_first_constructor;
 static struct block_set in_constructor;
 
-static void preinitialise(int count, char **arguments, char **environment) {
-    (void)count;
-    (void)arguments;
-    (void)environment;
-    allocate_set(&before_constructors, 11);
+static void preinitialise(int count, char** arguments, char** environment) {
+  (void)count;
+  (void)arguments;
+  (void)environment;
+  allocate_set(&before_constructors, 11);
 }
-__attribute__((section(".preinit_array"), used)) static void (*const preinitialiser)(
-    int, char **, char **) = preinitialise;
+__attribute__((section(".preinit_array"),
+               used)) static void (*const preinitialiser)(int, char**, char**) = preinitialise;
 
 __attribute__((constructor(101))) static void construct_first(void) {
-    allocate_set(&in_first_constructor, 12);
+  allocate_set(&in_first_constructor, 12);
 }
 __attribute__((constructor)) static void construct(void) { allocate_set(&in_constructor, 13); }
 
 CASE(blocks_from_before_constructors_live_on) {
-    free_set(&before_constructors);
-    free_set(&in_first_constructor);
-    free_set(&in_constructor);
-    exercise(1, 20000);
+  free_set(&before_constructors);
+  free_set(&in_first_constructor);
+  free_set(&in_constructor);
+  exercise(1, 20000);
 }
 
-static void check_plugin(const char *name, int rounds) {
-    const char *path = beside_program(name);
-    size_t resident = 0;
-    size_t mapped = 0;
-    for (int round = 0; round < rounds; ++round) {
-        if (round == rounds / 5) {
-            resident = resident_bytes();
-            mapped = mapped_bytes();
-        }
-        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        CHECK(library != NULL, "dlopen: %s", dlerror());
-        plugin_allocate_function allocate =
-            (plugin_allocate_function)dlsym(library, "plugin_allocate");
-        plugin_free_function release = (plugin_free_function)dlsym(library, "plugin_free");
-        plugin_use_storage_function use_storage =
-            (plugin_use_storage_function)dlsym(library, "plugin_use_storage");
-        CHECK(allocate != NULL && release != NULL && use_storage != NULL, "dlsym: %s", dlerror());
-        use_storage((unsigned char)(round | 1));
-        size_t largest = round % 20 == 0 ? 3 * MIB : 60 * KIB;
-        for (size_t size = 1; size < largest; size = size * 5 + 1) {
-            release(allocate(size), size);
-            void *ours = obtain(size);
-            fill(ours, size, 42);
-            release(ours, size);
-            void *theirs = allocate(size);
-            CHECK(holds(theirs, size, 42), "a block that crossed a library's border");
-            free(theirs);
-        }
-        CHECK(dlclose(library) == 0, "dlclose: %s", dlerror());
+static void check_plugin(const char* name, int rounds) {
+  const char* path = beside_program(name);
+  size_t resident = 0;
+  size_t mapped = 0;
+  for (int round = 0; round < rounds; ++round) {
+    if (round == rounds / 5) {
+      resident = resident_bytes();
+      mapped = mapped_bytes();
     }
-    CHECK(resident_bytes() < resident + 16 * MIB, "%zu KiB more after %d rounds",
-          (resident_bytes() - resident) / KIB, rounds);
-    CHECK(mapped_bytes() < mapped + 64 * MIB, "%zu KiB more mapped after %d rounds",
-          (mapped_bytes() - mapped) / KIB, rounds);
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    CHECK(library != NULL, "dlopen: %s", dlerror());
+    plugin_allocate_function allocate = (plugin_allocate_function)dlsym(library, "plugin_allocate");
+    plugin_free_function release = (plugin_free_function)dlsym(library, "plugin_free");
+    plugin_use_storage_function use_storage =
+        (plugin_use_storage_function)dlsym(library, "plugin_use_storage");
+    CHECK(allocate != NULL && release != NULL && use_storage != NULL, "dlsym: %s", dlerror());
+    use_storage((unsigned char)(round | 1));
+    size_t largest = round % 20 == 0 ? 3 * MIB : 60 * KIB;
+    for (size_t size = 1; size < largest; size = size * 5 + 1) {
+      release(allocate(size), size);
+      void* ours = obtain(size);
+      fill(ours, size, 42);
+      release(ours, size);
+      void* theirs = allocate(size);
+      CHECK(holds(theirs, size, 42), "a block that crossed a library's border");
+      free(theirs);
+    }
+    CHECK(dlclose(library) == 0, "dlclose: %s", dlerror());
+  }
+  CHECK(resident_bytes() < resident + 16 * MIB, "%zu KiB more after %d rounds",
+        (resident_bytes() - resident) / KIB, rounds);
+  CHECK(mapped_bytes() < mapped + 64 * MIB, "%zu KiB more mapped after %d rounds",
+        (mapped_bytes() - mapped) / KIB, rounds);
 }
 
 CASE(a_library_comes_and_goes_1000_times) { check_plugin("libplugin.so", 1000); }
 CASE(a_cpp_library_comes_and_goes_200_times) { check_plugin("libplugin_cpp.so", 200); }
 
 struct storage_job {
-    plugin_use_storage_function use_storage;
-    unsigned char value;
+  plugin_use_storage_function use_storage;
+  unsigned char value;
 };
 
-static void *use_storage_in_thread(void *argument) {
-    const struct storage_job *job = argument;
-    job->use_storage(job->value);
-    exercise(job->value, 200);
-    job->use_storage(job->value);
-    return NULL;
+static void* use_storage_in_thread(void* argument) {
+  const struct storage_job* job = argument;
+  job->use_storage(job->value);
+  exercise(job->value, 200);
+  job->use_storage(job->value);
+  return NULL;
 }
 
-static void check_storage(const char *name) {
-    const char *path = beside_program(name);
-    for (int round = 0; round < 20; ++round) {
-        enum { kThreads = 16 };
-        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        CHECK(library != NULL, "dlopen: %s", dlerror());
-        plugin_use_storage_function use_storage =
-            (plugin_use_storage_function)dlsym(library, "plugin_use_storage");
-        CHECK(use_storage != NULL, "dlsym: %s", dlerror());
-        pthread_t threads[kThreads];
-        struct storage_job jobs[kThreads];
-        for (size_t i = 0; i < kThreads; ++i) {
-            jobs[i] = (struct storage_job){use_storage, (unsigned char)(i + 1)};
-            CHECK(pthread_create(&threads[i], NULL, use_storage_in_thread, &jobs[i]) == 0,
-                  "pthread_create");
-        }
-        for (size_t i = 0; i < kThreads; ++i) {
-            pthread_join(threads[i], NULL);
-        }
-        CHECK(dlclose(library) == 0, "dlclose: %s", dlerror());
+static void check_storage(const char* name) {
+  const char* path = beside_program(name);
+  for (int round = 0; round < 20; ++round) {
+    enum { kThreads = 16 };
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    CHECK(library != NULL, "dlopen: %s", dlerror());
+    plugin_use_storage_function use_storage =
+        (plugin_use_storage_function)dlsym(library, "plugin_use_storage");
+    CHECK(use_storage != NULL, "dlsym: %s", dlerror());
+    pthread_t threads[kThreads];
+    struct storage_job jobs[kThreads];
+    for (size_t i = 0; i < kThreads; ++i) {
+      jobs[i] = (struct storage_job){use_storage, (unsigned char)(i + 1)};
+      CHECK(pthread_create(&threads[i], NULL, use_storage_in_thread, &jobs[i]) == 0,
+            "pthread_create");
     }
+    for (size_t i = 0; i < kThreads; ++i) {
+      pthread_join(threads[i], NULL);
+    }
+    CHECK(dlclose(library) == 0, "dlclose: %s", dlerror());
+  }
 }
 
 CASE(thread_local_storage_of_a_library) { check_storage("libplugin.so"); }
@@ -117,101 +116,100 @@ CASE(thread_local_objects_of_a_cpp_library) { check_storage("libplugin_cpp.so");
 
 static atomic_bool stop;
 
-static void *allocate_until_stopped(void *argument) {
-    uint64_t seed = (uintptr_t)argument;
-    while (!atomic_load(&stop)) {
-        exercise(seed++, 500);
-    }
-    return NULL;
+static void* allocate_until_stopped(void* argument) {
+  uint64_t seed = (uintptr_t)argument;
+  while (!atomic_load(&stop)) {
+    exercise(seed++, 500);
+  }
+  return NULL;
 }
 
 CASE(libraries_come_and_go_while_threads_allocate) {
-    pthread_t threads[3];
-    for (size_t i = 0; i < 3; ++i) {
-        CHECK(pthread_create(&threads[i], NULL, allocate_until_stopped, (void *)(i * 1000)) == 0,
-              "pthread_create");
-    }
-    for (int round = 0; round < 30; ++round) {
-        void *first = dlopen(beside_program("libplugin.so"), RTLD_NOW);
-        void *second = dlopen(beside_program("libplugin_cpp.so"), RTLD_NOW);
-        CHECK(first != NULL && second != NULL, "dlopen: %s", dlerror());
-        dlclose(first);
-        dlclose(second);
-    }
-    atomic_store(&stop, true);
-    for (size_t i = 0; i < 3; ++i) {
-        pthread_join(threads[i], NULL);
-    }
+  pthread_t threads[3];
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(pthread_create(&threads[i], NULL, allocate_until_stopped, (void*)(i * 1000)) == 0,
+          "pthread_create");
+  }
+  for (int round = 0; round < 30; ++round) {
+    void* first = dlopen(beside_program("libplugin.so"), RTLD_NOW);
+    void* second = dlopen(beside_program("libplugin_cpp.so"), RTLD_NOW);
+    CHECK(first != NULL && second != NULL, "dlopen: %s", dlerror());
+    dlclose(first);
+    dlclose(second);
+  }
+  atomic_store(&stop, true);
+  for (size_t i = 0; i < 3; ++i) {
+    pthread_join(threads[i], NULL);
+  }
 }
 
 // The second namespace has a libc of its own, whose heap must not get in the way of ours.
 CASE(a_second_namespace_has_its_own_heap) {
-    void *library = dlmopen(LM_ID_NEWLM, beside_program("libplugin.so"), RTLD_NOW);
-    if (library == NULL) {
-        skip_case("dlmopen: %s", dlerror());
-    }
-    plugin_allocate_function allocate =
-        (plugin_allocate_function)dlsym(library, "plugin_allocate");
-    plugin_free_function release = (plugin_free_function)dlsym(library, "plugin_free");
-    CHECK(allocate != NULL && release != NULL, "dlsym: %s", dlerror());
-    struct block_set ours;
-    allocate_set(&ours, 3);
-    for (size_t size = 1; size < 3 * MIB; size = size * 3 + 1) {
-        void *theirs = allocate(size);
-        verify_set(&ours);
-        release(theirs, size);
-    }
-    free_set(&ours);
-    exercise(4, 5000);
-    CHECK(dlclose(library) == 0, "dlclose: %s", dlerror());
+  void* library = dlmopen(LM_ID_NEWLM, beside_program("libplugin.so"), RTLD_NOW);
+  if (library == NULL) {
+    skip_case("dlmopen: %s", dlerror());
+  }
+  plugin_allocate_function allocate = (plugin_allocate_function)dlsym(library, "plugin_allocate");
+  plugin_free_function release = (plugin_free_function)dlsym(library, "plugin_free");
+  CHECK(allocate != NULL && release != NULL, "dlsym: %s", dlerror());
+  struct block_set ours;
+  allocate_set(&ours, 3);
+  for (size_t size = 1; size < 3 * MIB; size = size * 3 + 1) {
+    void* theirs = allocate(size);
+    verify_set(&ours);
+    release(theirs, size);
+  }
+  free_set(&ours);
+  exercise(4, 5000);
+  CHECK(dlclose(library) == 0, "dlclose: %s", dlerror());
 }
 
 // Two libraries in LD_PRELOAD: whichever comes first, one of them is started and ended outside the
 // other.
 static int early_pipe[2];
-static const char *preload_format;
+static const char* preload_format;
 
 static void preload_early(void) {
-    const char *library = getenv("LD_PRELOAD");
-    char value[10000];
-    snprintf(value, sizeof value, preload_format, library == NULL ? "" : library,
-             beside_program("libearly.so"));
-    setenv("LD_PRELOAD", value, 1);
-    snprintf(value, sizeof value, "%d", early_pipe[1]);
-    setenv("TEST_EARLY", value, 1);
+  const char* library = getenv("LD_PRELOAD");
+  char value[10000];
+  snprintf(value, sizeof value, preload_format, library == NULL ? "" : library,
+           beside_program("libearly.so"));
+  setenv("LD_PRELOAD", value, 1);
+  snprintf(value, sizeof value, "%d", early_pipe[1]);
+  setenv("TEST_EARLY", value, 1);
 }
 
-static void *exercise_thread(void *argument) {
-    exercise((uintptr_t)argument, 2000);
-    return NULL;
+static void* exercise_thread(void* argument) {
+  exercise((uintptr_t)argument, 2000);
+  return NULL;
 }
 
 static void work_beside_early_library(void) {
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, exercise_thread, NULL) == 0, "pthread_create");
-    exercise(1, 5000);
-    pthread_join(thread, NULL);
-    pid_t child = fork();
-    CHECK(child >= 0, "fork");
-    if (child == 0) {
-        exercise(2, 2000);
-        _exit(0);
-    }
-    expect_success(child);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, exercise_thread, NULL) == 0, "pthread_create");
+  exercise(1, 5000);
+  pthread_join(thread, NULL);
+  pid_t child = fork();
+  CHECK(child >= 0, "fork");
+  if (child == 0) {
+    exercise(2, 2000);
+    _exit(0);
+  }
+  expect_success(child);
 }
 
-static void check_early_library(const char *format) {
-    if (is_second_stage()) {
-        work_beside_early_library();
-        return;
-    }
-    preload_format = format;
-    CHECK(pipe(early_pipe) == 0, "pipe");
-    run_second_stage(preload_early);
-    close(early_pipe[1]);
-    char text[8] = "";
-    CHECK(read(early_pipe[0], text, sizeof text - 1) == 2 && strcmp(text, "cd") == 0,
-          "the early library wrote '%s', not 'cd'", text);
+static void check_early_library(const char* format) {
+  if (is_second_stage()) {
+    work_beside_early_library();
+    return;
+  }
+  preload_format = format;
+  CHECK(pipe(early_pipe) == 0, "pipe");
+  run_second_stage(preload_early);
+  close(early_pipe[1]);
+  char text[8] = "";
+  CHECK(read(early_pipe[0], text, sizeof text - 1) == 2 && strcmp(text, "cd") == 0,
+        "the early library wrote '%s', not 'cd'", text);
 }
 
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
@@ -222,20 +220,20 @@ static void bind_at_start(void) { setenv("LD_BIND_NOW", "1", 1); }
 static void audit_nothing(void) { setenv("LD_DEBUG", "unused", 1); }
 
 CASE(all_names_bound_at_start) {
-    if (!is_second_stage()) {
-        run_second_stage(bind_at_start);
-        return;
-    }
-    free_set(&before_constructors);
-    exercise(1, 5000);
+  if (!is_second_stage()) {
+    run_second_stage(bind_at_start);
+    return;
+  }
+  free_set(&before_constructors);
+  exercise(1, 5000);
 }
 
 // The loader allocates differently while it reports.
 CASE(loader_that_reports) {
-    if (!is_second_stage()) {
-        run_second_stage(audit_nothing);
-        return;
-    }
-    free_set(&before_constructors);
-    exercise(1, 5000);
+  if (!is_second_stage()) {
+    run_second_stage(audit_nothing);
+    return;
+  }
+  free_set(&before_constructors);
+  exercise(1, 5000);
 }

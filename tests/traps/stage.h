@@ -22,24 +22,24 @@ void expect_success(pid_t child);
 
 // Forks a child that runs `body` with a descriptor to write to and then ends as `body` says or by
 // exit(0). The child has to end with this wait status, having written exactly this text.
-void expect_child(void (*body)(int descriptor), int wait_status, const char *text);
+void expect_child(void (*body)(int descriptor), int wait_status, const char* text);
 
 // One character to the descriptor, without allocating.
 void put(int descriptor, char character);
 
 // The path of a file beside this program, in a static buffer.
-const char *beside_program(const char *name);
+const char* beside_program(const char* name);
 
 // A set of blocks of all kinds of sizes, from a byte to half a MiB, each with a pattern.
 enum { BLOCKS_IN_SET = 64 };
 struct block_set {
-    void *blocks[BLOCKS_IN_SET];
-    uint64_t seed;
+  void* blocks[BLOCKS_IN_SET];
+  uint64_t seed;
 };
-void allocate_set(struct block_set *set, uint64_t seed);
+void allocate_set(struct block_set* set, uint64_t seed);
 // Fails when a block does not hold its pattern; blocks may have been freed and set to NULL.
-void verify_set(const struct block_set *set);
-void free_set(struct block_set *set);
+void verify_set(const struct block_set* set);
+void free_set(struct block_set* set);
 
 // Allocates, resizes, verifies and frees blocks of all kinds of sizes, in an order of the seed's.
 void exercise(uint64_t seed, int steps);

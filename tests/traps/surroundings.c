@@ -19,284 +19,304 @@
 #include "cases.h"
 #include "stage.h"
 
-static void *exercise_thread(void *argument) {
-    exercise((uintptr_t)argument, 2000);
-    return NULL;
+static void* exercise_thread(void* argument) {
+  exercise((uintptr_t)argument, 2000);
+  return NULL;
 }
 
 // All that may make an allocator open a file, start a thread or write a message.
 static void live(void) {
-    struct block_set set;
-    allocate_set(&set, 1);
-    exercise(1, 5000);
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, exercise_thread, NULL) == 0, "pthread_create");
-    pthread_join(thread, NULL);
-    for (int round = 0; round < 3; ++round) {
-        void *lumps[100];
-        for (size_t i = 0; i < 100; ++i) {
-            lumps[i] = obtain(MIB);
-            memset(lumps[i], 1, MIB);
-        }
-        for (size_t i = 0; i < 100; ++i) {
-            free(lumps[i]);
-        }
+  struct block_set set;
+  allocate_set(&set, 1);
+  exercise(1, 5000);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, exercise_thread, NULL) == 0, "pthread_create");
+  pthread_join(thread, NULL);
+  for (int round = 0; round < 3; ++round) {
+    void* lumps[100];
+    for (size_t i = 0; i < 100; ++i) {
+      lumps[i] = obtain(MIB);
+      memset(lumps[i], 1, MIB);
     }
-    CHECK(hidden(malloc(hidden_size(SIZE_MAX))) == NULL, "malloc(SIZE_MAX)");
-    malloc_trim(0);
-    free_set(&set);
+    for (size_t i = 0; i < 100; ++i) {
+      free(lumps[i]);
+    }
+  }
+  CHECK(hidden(malloc(hidden_size(SIZE_MAX))) == NULL, "malloc(SIZE_MAX)");
+  malloc_trim(0);
+  free_set(&set);
 }
 
 static void close_standard_streams(void) {
-    close(0);
-    close(1);
-    close(2);
+  close(0);
+  close(1);
+  close(2);
 }
 
 // The program's own files take the numbers 0, 1 and 2; nothing but what it writes may arrive there.
 CASE(standard_streams_closed) {
-    if (!is_second_stage()) {
-        run_second_stage(close_standard_streams);
-        return;
-    }
-    char path[] = "standard-streams-XXXXXX";
-    for (int i = 0; i < 3; ++i) {
-        int descriptor = i == 0 ? mkstemp(path) : dup(0);
-        CHECK(descriptor == i, "descriptor %d is taken", i);
-    }
-    live();
-    struct stat status;
-    CHECK(fstat(0, &status) == 0 && status.st_size == 0,
-          "%lld bytes were written to the program's file", (long long)status.st_size);
-    unlink(path);
+  if (!is_second_stage()) {
+    run_second_stage(close_standard_streams);
+    return;
+  }
+  char path[] = "standard-streams-XXXXXX";
+  for (int i = 0; i < 3; ++i) {
+    int descriptor = i == 0 ? mkstemp(path) : dup(0);
+    CHECK(descriptor == i, "descriptor %d is taken", i);
+  }
+  live();
+  struct stat status;
+  CHECK(fstat(0, &status) == 0 && status.st_size == 0,
+        "%lld bytes were written to the program's file", (long long)status.st_size);
+  unlink(path);
+}
+
+static void close_other_descriptors(void) {
+  for (int descriptor = 3; descriptor < 1024; ++descriptor) {
+    close(descriptor);
+  }
 }
 
 static int open_descriptors(void) {
-    int count = 0;
-    for (int descriptor = 0; descriptor < 1024; ++descriptor) {
-        count += fcntl(descriptor, F_GETFD) != -1;
-    }
-    return count;
+  int count = 0;
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    count += fcntl(descriptor, F_GETFD) != -1;
+  }
+  return count;
 }
 
 CASE(no_descriptor_is_left_open) {
-    int before = open_descriptors();
-    CHECK(before <= 3, "%d descriptors are open at the start", before);
-    live();
-    int after = open_descriptors();
-    CHECK(after == before, "%d descriptors are open, %d at the start", after, before);
+  if (!is_second_stage()) {
+    run_second_stage(close_other_descriptors);
+    return;
+  }
+  CHECK(open_descriptors() == 3, "%d descriptors are open at the start", open_descriptors());
+  live();
+  CHECK(open_descriptors() == 3, "%d descriptors are open at the end", open_descriptors());
 }
 
 // Daemons close whatever they may have inherited.
 CASE(all_descriptors_closed_by_the_program) {
-    live();
-    for (int descriptor = 3; descriptor < 1024; ++descriptor) {
-        close(descriptor);
-    }
-    live();
+  live();
+  close_other_descriptors();
+  live();
 }
 
 static void allow_no_files(void) {
-    const struct rlimit limit = {4, 4};
-    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+  const struct rlimit limit = {4, 4};
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
 }
 
 CASE(few_descriptors) {
-    if (!is_second_stage()) {
-        run_second_stage(allow_no_files);
-        return;
-    }
-    CHECK(open("/dev/null", O_RDONLY) == 3, "descriptor 3 is taken");
-    CHECK(open("/dev/null", O_RDONLY) == -1, "the limit on descriptors has no effect");
-    live();
+  if (!is_second_stage()) {
+    run_second_stage(allow_no_files);
+    return;
+  }
+  CHECK(open("/dev/null", O_RDONLY) == 3, "descriptor 3 is taken");
+  CHECK(open("/dev/null", O_RDONLY) == -1, "the limit on descriptors has no effect");
+  live();
 }
 
 static void hide_proc_and_sys(void) {
-    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {
-        skip_case("unshare: %s", strerrorname_np(errno));
+  if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {
+    skip_case("unshare: %s", strerrorname_np(errno));
+  }
+  static const char* const hidden_folders[] = {"/sys", "/proc"};
+  for (size_t i = 0; i < 2; ++i) {
+    if (mount("none", hidden_folders[i], "tmpfs", 0, NULL) != 0) {
+      skip_case("mount: %s", strerrorname_np(errno));
     }
-    static const char *const hidden_folders[] = {"/sys", "/proc"};
-    for (size_t i = 0; i < 2; ++i) {
-        if (mount("none", hidden_folders[i], "tmpfs", 0, NULL) != 0) {
-            skip_case("mount: %s", strerrorname_np(errno));
-        }
-    }
+  }
 }
 
 CASE(neither_proc_nor_sys) {
-    if (!is_second_stage()) {
-        run_second_stage(hide_proc_and_sys);
-        return;
-    }
-    CHECK(access("/proc/self", F_OK) != 0 && access("/sys/fs", F_OK) != 0, "/proc is there");
-    live();
+  if (!is_second_stage()) {
+    run_second_stage(hide_proc_and_sys);
+    return;
+  }
+  CHECK(access("/proc/self", F_OK) != 0 && access("/sys/fs", F_OK) != 0, "/proc is there");
+  live();
 }
 
 // The process starts with a file system around it, and then has none.
 CASE(empty_root) {
-    exercise(1, 100);
-    if (mkdir("root", 0700) != 0 || chroot("root") != 0 || chdir("/") != 0) {
-        skip_case("chroot: %s", strerrorname_np(errno));
-    }
-    live();
+  exercise(1, 100);
+  if (mkdir("root", 0700) != 0 || chroot("root") != 0 || chdir("/") != 0) {
+    skip_case("chroot: %s", strerrorname_np(errno));
+  }
+  live();
 }
 
 static void clear_environment(void) {
-    const char *library = getenv("LD_PRELOAD");
-    char kept[PATH_MAX] = "";
-    if (library != NULL) {
-        snprintf(kept, sizeof kept, "%s", library);
-    }
-    clearenv();
-    setenv("TEST_STAGE", "2", 1);
-    if (kept[0] != '\0') {
-        setenv("LD_PRELOAD", kept, 1);
-    }
+  const char* library = getenv("LD_PRELOAD");
+  char kept[PATH_MAX] = "";
+  if (library != NULL) {
+    snprintf(kept, sizeof kept, "%s", library);
+  }
+  clearenv();
+  setenv("TEST_STAGE", "2", 1);
+  if (kept[0] != '\0') {
+    setenv("LD_PRELOAD", kept, 1);
+  }
 }
 
 CASE(empty_environment) {
-    if (!is_second_stage()) {
-        run_second_stage(clear_environment);
-        return;
-    }
-    live();
+  if (!is_second_stage()) {
+    run_second_stage(clear_environment);
+    return;
+  }
+  live();
 }
 
 static void fill_environment(void) {
-    static char value[100000];
-    memset(value, 'v', sizeof value - 1);
-    for (int i = 0; i < 10; ++i) {
-        char name[32];
-        snprintf(name, sizeof name, "LONG_%d", i);
-        setenv(name, value, 1);
-    }
-    for (int i = 0; i < 2000; ++i) {
-        char name[32];
-        snprintf(name, sizeof name, "SHORT_%d", i);
-        setenv(name, "v", 1);
-    }
+  static char value[100000];
+  memset(value, 'v', sizeof value - 1);
+  for (int i = 0; i < 10; ++i) {
+    char name[32];
+    snprintf(name, sizeof name, "LONG_%d", i);
+    setenv(name, value, 1);
+  }
+  for (int i = 0; i < 2000; ++i) {
+    char name[32];
+    snprintf(name, sizeof name, "SHORT_%d", i);
+    setenv(name, "v", 1);
+  }
 }
 
 CASE(huge_environment) {
-    if (!is_second_stage()) {
-        run_second_stage(fill_environment);
-        return;
-    }
-    live();
-    CHECK(strlen(getenv("LONG_9")) == 99999, "the environment was changed");
+  if (!is_second_stage()) {
+    run_second_stage(fill_environment);
+    return;
+  }
+  live();
+  CHECK(strlen(getenv("LONG_9")) == 99999, "the environment was changed");
 }
 
 // Options that mean something to another allocator.
 static void set_foreign_options(void) {
-    setenv("MALLOC_ARENA_MAX", "1", 1);
-    setenv("MALLOC_CHECK_", "3", 1);
-    setenv("MALLOC_PERTURB_", "165", 1);
-    setenv("MALLOC_CONF", "abort:true", 1);
-    setenv("GLIBC_TUNABLES", "glibc.malloc.check=3:glibc.malloc.tcache_count=0", 1);
+  setenv("MALLOC_ARENA_MAX", "1", 1);
+  setenv("MALLOC_CHECK_", "3", 1);
+  setenv("MALLOC_PERTURB_", "165", 1);
+  setenv("MALLOC_CONF", "abort:true", 1);
+  setenv("GLIBC_TUNABLES", "glibc.malloc.check=3:glibc.malloc.tcache_count=0", 1);
 }
 
 CASE(options_of_another_allocator) {
-    if (!is_second_stage()) {
-        run_second_stage(set_foreign_options);
-        return;
-    }
-    live();
+  if (!is_second_stage()) {
+    run_second_stage(set_foreign_options);
+    return;
+  }
+  live();
 }
 
 static void stop_randomising(void) {
-    if (personality(ADDR_NO_RANDOMIZE) == -1) {
-        skip_case("personality: %s", strerrorname_np(errno));
-    }
+  if (personality(ADDR_NO_RANDOMIZE) == -1) {
+    skip_case("personality: %s", strerrorname_np(errno));
+  }
 }
 static void use_old_layout(void) {
-    if (personality(ADDR_COMPAT_LAYOUT | READ_IMPLIES_EXEC) == -1) {
-        skip_case("personality: %s", strerrorname_np(errno));
-    }
+  if (personality(ADDR_COMPAT_LAYOUT | READ_IMPLIES_EXEC) == -1) {
+    skip_case("personality: %s", strerrorname_np(errno));
+  }
 }
 
 CASE(fixed_address_layout) {
-    if (!is_second_stage()) {
-        run_second_stage(stop_randomising);
-        return;
-    }
-    live();
+  if (!is_second_stage()) {
+    run_second_stage(stop_randomising);
+    return;
+  }
+  live();
 }
 CASE(old_address_layout) {
-    if (!is_second_stage()) {
-        run_second_stage(use_old_layout);
-        return;
-    }
-    live();
+  if (!is_second_stage()) {
+    run_second_stage(use_old_layout);
+    return;
+  }
+  live();
 }
 
 static void turn_huge_pages_off(void) { prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); }
 
 CASE(huge_pages_turned_off) {
-    if (!is_second_stage()) {
-        run_second_stage(turn_huge_pages_off);
-        return;
-    }
-    live();
+  if (!is_second_stage()) {
+    run_second_stage(turn_huge_pages_off);
+    return;
+  }
+  live();
 }
 
 static void use_one_processor(void) {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(0, &one);
-    if (sched_setaffinity(0, sizeof one, &one) != 0) {
-        skip_case("sched_setaffinity: %s", strerrorname_np(errno));
-    }
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(0, &one);
+  if (sched_setaffinity(0, sizeof one, &one) != 0) {
+    skip_case("sched_setaffinity: %s", strerrorname_np(errno));
+  }
 }
 
 CASE(one_processor) {
-    if (!is_second_stage()) {
-        run_second_stage(use_one_processor);
-        return;
-    }
-    live();
+  if (!is_second_stage()) {
+    run_second_stage(use_one_processor);
+    return;
+  }
+  live();
 }
 
 // Spinning for a lock whose holder cannot run would never end under a real-time policy.
 CASE(real_time_threads_on_one_processor) {
-    use_one_processor();
-    const struct sched_param priority = {.sched_priority = 2};
-    if (sched_setscheduler(0, SCHED_FIFO, &priority) != 0) {
-        skip_case("sched_setscheduler: %s", strerrorname_np(errno));
+  use_one_processor();
+  const struct sched_param priority = {.sched_priority = 2};
+  if (sched_setscheduler(0, SCHED_FIFO, &priority) != 0) {
+    skip_case("sched_setscheduler: %s", strerrorname_np(errno));
+  }
+  for (int round = 0; round < 20; ++round) {
+    pthread_t threads[4];
+    for (size_t i = 0; i < 4; ++i) {
+      CHECK(pthread_create(&threads[i], NULL, exercise_thread, (void*)i) == 0, "pthread_create");
+      const struct sched_param own = {.sched_priority = (int)i + 1};
+      CHECK(pthread_setschedparam(threads[i], i == 3 ? SCHED_RR : SCHED_FIFO, &own) == 0,
+            "pthread_setschedparam");
     }
-    for (int round = 0; round < 20; ++round) {
-        pthread_t threads[4];
-        for (size_t i = 0; i < 4; ++i) {
-            CHECK(pthread_create(&threads[i], NULL, exercise_thread, (void *)i) == 0,
-                  "pthread_create");
-            const struct sched_param own = {.sched_priority = (int)i + 1};
-            CHECK(pthread_setschedparam(threads[i], i == 3 ? SCHED_RR : SCHED_FIFO, &own) == 0,
-                  "pthread_setschedparam");
-        }
-        for (size_t i = 0; i < 4; ++i) {
-            pthread_join(threads[i], NULL);
-        }
+    for (size_t i = 0; i < 4; ++i) {
+      pthread_join(threads[i], NULL);
     }
+  }
+}
+
+// The setting is the whole machine's, and made by the test runner when it may.
+CASE(strict_overcommit) {
+  char mode = '0';
+  int descriptor = open("/proc/sys/vm/overcommit_memory", O_RDONLY);
+  if (descriptor < 0 || read(descriptor, &mode, 1) != 1 || mode != '2') {
+    skip_case("the machine does not account strictly for memory");
+  }
+  close(descriptor);
+  live();
+  errno = 0;
+  CHECK(hidden(malloc(hidden_size((size_t)1 << 44))) == NULL && errno == ENOMEM,
+        "malloc of 16 TiB");
+  live();
 }
 
 // The limit is set, and this process put under it, by the test runner. A live set of 40 MiB in a
 // group of 96: memory kept free for later must not get the process killed.
 CASE(group_of_96_mib) {
-    enum { kMost = 20000 };
-    static unsigned char *blocks[kMost];
-    static const size_t sizes[] = {2500, 40000, 300000, MIB, 3000, 100000, 5 * MIB, 2100};
-    for (int round = 0; round < 5; ++round) {
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
-            size_t count = 40 * (size_t)MIB / sizes[i];
-            for (size_t j = 0; j < count && j < kMost; ++j) {
-                blocks[j] = obtain(sizes[i]);
-                memset(blocks[j], 1, sizes[i]);
-            }
-            for (size_t j = 0; j < count && j < kMost; ++j) {
-                free(blocks[j]);
-            }
-        }
-        pthread_t thread;
-        CHECK(pthread_create(&thread, NULL, exercise_thread, NULL) == 0, "pthread_create");
-        pthread_join(thread, NULL);
+  enum { kMost = 20000 };
+  static unsigned char* blocks[kMost];
+  static const size_t sizes[] = {2500, 40000, 300000, MIB, 3000, 100000, 5 * MIB, 2100};
+  for (int round = 0; round < 5; ++round) {
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+      size_t count = 40 * (size_t)MIB / sizes[i];
+      for (size_t j = 0; j < count && j < kMost; ++j) {
+        blocks[j] = obtain(sizes[i]);
+        memset(blocks[j], 1, sizes[i]);
+      }
+      for (size_t j = 0; j < count && j < kMost; ++j) {
+        free(blocks[j]);
+      }
     }
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, exercise_thread, NULL) == 0, "pthread_create");
+    pthread_join(thread, NULL);
+  }
 }

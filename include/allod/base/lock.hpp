@@ -11,7 +11,7 @@ namespace allod {
 
 // The order in which locks may be taken, and in which fork takes them: a
 // thread that holds a lock may only take locks of a higher rank.
-enum class LockRank : std::uint8_t { records = 0, registry = 1, space = 2, metadata = 3 };
+enum class LockRank : std::uint8_t { records, fork, registry, space, metadata };
 
 // Ranks that the calling thread holds, one bit each; maintained only in builds
 // that check ranks.
@@ -32,28 +32,42 @@ struct HeldRanks<true> {
 };
 
 // Three-state futex lock (free, held, held with sleepers), after U. Drepper,
-// "Futexes Are Tricky". `Waiter` offers static futex_wait(word, expected) and
-// futex_wake(word, count). Constant-initialised: usable before any constructor.
+// "Futexes Are Tricky". `Waiter` offers static futex_wait(word, expected),
+// futex_wake(word, count) and self(), which tells threads apart and is the same in
+// the child of a fork. Constant-initialised: usable before any constructor.
 template <class Waiter, bool kCheckRanks>
 class RankedLock {
  public:
   constexpr explicit RankedLock(LockRank rank) noexcept : rank_{rank} {}
 
   void lock() noexcept {
-    HeldRanks<kCheckRanks>::acquire(rank_);
     std::uint32_t expected = kFree;
-    if (!state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) lock_slow();
+    if (!state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) {
+      if (passes()) return;
+      lock_slow();
+    }
+    HeldRanks<kCheckRanks>::acquire(rank_);
   }
   void unlock() noexcept {
+    if (passes()) return;
     HeldRanks<kCheckRanks>::release(rank_);
     if (state_.exchange(kFree, std::memory_order_release) == kContended) {
       Waiter::futex_wake(&state_, 1);
     }
   }
-  // For the child of a fork: the holder, if any, was a thread that is gone or
-  // the caller itself.
-  void reset_after_fork() noexcept {
+  // Around a fork. Other handlers of the program may run in between, on the
+  // forking thread and in its child, and they may allocate: that thread passes.
+  void lock_for_fork() noexcept {
+    lock();
+    forker_.store(Waiter::self(), std::memory_order_relaxed);
+  }
+  void unlock_in_parent() noexcept {
+    forker_.store(nullptr, std::memory_order_relaxed);
+    unlock();
+  }
+  void reset_in_child() noexcept {
     HeldRanks<kCheckRanks>::release(rank_);
+    forker_.store(nullptr, std::memory_order_relaxed);
     state_.store(kFree, std::memory_order_relaxed);
   }
   // How often a thread found the lock taken.
@@ -66,6 +80,12 @@ class RankedLock {
   static constexpr std::uint32_t kHeld = 1;
   static constexpr std::uint32_t kContended = 2;
   static constexpr int kSpins = 64;
+
+  // Does the caller hold the lock for a fork?
+  [[nodiscard]] bool passes() const noexcept {
+    void* const forker = forker_.load(std::memory_order_relaxed);
+    return __builtin_expect(forker != nullptr, 0) && forker == Waiter::self();
+  }
 
   ALLOD_COLD void lock_slow() noexcept {
     contended_.fetch_add(1, std::memory_order_relaxed);
@@ -84,6 +104,7 @@ class RankedLock {
 
   std::atomic<std::uint32_t> state_{kFree};
   const LockRank rank_;
+  std::atomic<void*> forker_{nullptr};
   std::atomic<std::uint64_t> contended_{0};
 };
 

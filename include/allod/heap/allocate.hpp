@@ -8,7 +8,7 @@ namespace allod::heap {
 template <class Policy>
 void* Heap<Policy>::allocate(Domain& domain, std::size_t size, bool* zero) noexcept {
   if (__builtin_expect(!usable_, 0)) return nullptr;
-  if (size > Sizes::kMaxSize) return allocate_huge(size, {1}, zero);
+  if (size > Sizes::kMaxSize) return allocate_huge(domain, size, {1}, zero);
   return refill(domain, Sizes::of(size), zero);
 }
 
@@ -22,17 +22,23 @@ void* Heap<Policy>::allocate_aligned(Domain& domain, std::size_t size, std::size
   }
   if (alignment >= std::size_t{1} << kAddressBits) return nullptr;
   const Slices slices{static_cast<std::uint32_t>(alignment >> kSliceShift)};
-  return allocate_huge(size, slices.count > 1 ? slices : Slices{1}, zero);
+  return allocate_huge(domain, size, slices.count > 1 ? slices : Slices{1}, zero);
 }
 
 // A block that is a span of its own, and belongs to no domain.
 template <class Policy>
-void* Heap<Policy>::allocate_huge(std::size_t size, Slices alignment, bool* zero) noexcept {
+void* Heap<Policy>::allocate_huge(Domain& domain, std::size_t size, Slices alignment,
+                                  bool* zero) noexcept {
   if (size > std::size_t{PTRDIFF_MAX} - kSliceBytes) return nullptr;
   if (size >= std::size_t{1} << kAddressBits) return nullptr;
   const Slices slices = Slices::covering(size > 0 ? size : 1);
   if (slices.count > ~0U - alignment.count) return nullptr;
-  space::Span* const span = space_.allocate(slices, alignment);
+  space::Span* span = space_.allocate(slices, alignment);
+  if (span == nullptr) {
+    SlowPath slow{domain, gate_};
+    give_up_stocks(domain);
+    span = space_.allocate(slices, alignment);
+  }
   if (span == nullptr) return nullptr;
   space_.map().set_tags(span->base, span->size, space::kInteriorTag);
   space_.map().set_tags(span->base, {1}, space::kHugeTag);
@@ -46,7 +52,7 @@ void* Heap<Policy>::allocate_huge(std::size_t size, Slices alignment, bool* zero
 template <class Policy>
 ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* zero) noexcept {
   if (__builtin_expect(!usable_, 0)) return nullptr;
-  SlowPath<Domain> slow{domain};
+  SlowPath slow{domain, gate_};
   look_around(domain);
   prepare_magazine(domain, c);
   Slab* const slab = slab_with_free_block(domain, c);
@@ -85,9 +91,7 @@ Slab* Heap<Policy>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept 
   if (Slab* const adopted = adopt(domain, c)) return adopted;
   if (Slab* const fresh = new_slab(domain, c)) return fresh;
   // The system refuses. What lies in our own stocks is all there is.
-  for (ClassIndex other = 0; other < kClasses; ++other) {
-    if (other != c) flush(domain, other, domain.cached(other));
-  }
+  give_up_stocks(domain);
   return bin.partial.empty() ? new_slab(domain, c) : slab::as_slab(bin.partial.first());
 }
 

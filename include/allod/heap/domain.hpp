@@ -68,9 +68,8 @@ inline constexpr std::size_t kRemoteBatches = 64;
 inline constexpr std::size_t kBatchBytes = std::size_t{8} << 10;
 
 enum class DomainState : std::uint8_t {
-  active,     // bound to a thread
-  pooled,     // without slabs, ready for the next thread
-  set_aside,  // its thread was inside a slow path when the process forked
+  active,  // bound to a thread
+  pooled,  // without slabs, ready for the next thread
 };
 
 // The part of a domain that the fast paths use.
@@ -136,8 +135,7 @@ struct Domain : Front<Sizes>, slab::Owner {
   // Blocks in the magazine.
   [[nodiscard]] std::uint32_t cached(ClassIndex c) noexcept { return cells(c).count(); }
 
-  // True while the thread is inside a slow path: a fork at that moment leaves
-  // this domain in a state that the child cannot use.
+  // True while the thread is inside a slow path; see heap/slow_path.hpp.
   std::atomic<bool> in_slow_path{false};
   DomainState state = DomainState::active;
 
@@ -156,25 +154,6 @@ struct Domain : Front<Sizes>, slab::Owner {
   // The thread was bound when it was already ending, so nobody may tell us when
   // it is gone.
   bool bound_late = false;
-};
-
-// Marks the time in which a fork would find a domain in pieces.
-template <class D>
-class SlowPath {
- public:
-  explicit SlowPath(D& domain) noexcept : domain_{domain} {
-    domain_.in_slow_path.store(true, std::memory_order_relaxed);
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-  }
-  ~SlowPath() {
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    domain_.in_slow_path.store(false, std::memory_order_relaxed);
-  }
-  SlowPath(const SlowPath&) = delete;
-  SlowPath& operator=(const SlowPath&) = delete;
-
- private:
-  D& domain_;
 };
 
 }  // namespace allod::heap

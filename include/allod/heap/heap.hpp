@@ -5,6 +5,7 @@
 
 #include "allod/heap/domain.hpp"
 #include "allod/heap/misuse.hpp"
+#include "allod/heap/slow_path.hpp"
 
 namespace allod::heap {
 
@@ -54,6 +55,7 @@ class Heap {
   void start(const HeapOptions& options) noexcept {
     options_ = options;
     usable_ = space_.start(options.region_bytes);
+    gate_.start(space_.platform());
   }
 
   // --- domains; see heap/lifetime.hpp -----------------------------------------
@@ -110,7 +112,9 @@ class Heap {
 
   // --- fork; see heap/lifetime.hpp -------------------------------------------------
 
-  void before_fork() noexcept;
+  // `own` is the domain of the forking thread, or null. Waits for other threads to
+  // leave their slow paths, and keeps them out.
+  void before_fork(const Domain* own) noexcept;
   void after_fork_in_parent() noexcept;
   // `own` is the domain of the one thread that is left, or null.
   void after_fork_in_child(Domain* own) noexcept;
@@ -149,7 +153,8 @@ class Heap {
   void activate_large(Domain& domain, ClassIndex c) noexcept;
   void grow_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept;
   [[nodiscard]] std::uint32_t max_capacity(ClassIndex c) const noexcept;
-  [[nodiscard]] void* allocate_huge(std::size_t size, Slices alignment, bool* zero) noexcept;
+  [[nodiscard]] void* allocate_huge(Domain& domain, std::size_t size, Slices alignment,
+                                    bool* zero) noexcept;
 
   // release.hpp
   void release_own(Domain& domain, ClassIndex c, void* address) noexcept;
@@ -179,12 +184,13 @@ class Heap {
   void set_slab_tags(const Slab& slab, space::Tag tag) noexcept;
   void reap_late_threads() noexcept;
   void reap_orphans(std::uint32_t looks) noexcept;
-  void forget_announcements(Domain& domain) noexcept;
+  [[nodiscard]] bool is_quiet_but_for(const Domain* own) noexcept;
 
   // purge.hpp
   void look_around(Domain& domain) noexcept;
   void shrink_idle_magazines(Domain& domain) noexcept;
   void maybe_purge() noexcept;
+  void give_up_stocks(Domain& domain) noexcept;
   static void purge_on_helper(void* heap) noexcept;
 
   void report(MisuseKind kind, const void* address) noexcept {
@@ -193,7 +199,9 @@ class Heap {
 
   Space space_;
   HeapOptions options_;
+  ForkGate<Platform> gate_;
   bool usable_ = false;
+  Lock fork_lock_{LockRank::fork};  // one fork at a time
   Lock registry_lock_{LockRank::registry};
   DomainList domains_;
   DomainPool pool_;

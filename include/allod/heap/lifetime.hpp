@@ -12,7 +12,7 @@ auto Heap<Policy>::attach(bool late) noexcept -> Domain* {
   LockGuard guard{registry_lock_};
   Domain* domain = pool_.pop_front();
   if (domain == nullptr) {
-    void* const memory = space_.metadata().allocate(space_.platform(), sizeof(Domain));
+    void* const memory = space_.allocate_metadata(sizeof(Domain));
     if (memory == nullptr || next_id_ >= space::kMaxOwner) return nullptr;
     domain = new (memory) Domain{next_id_++};
     domains_.push_back(domain);
@@ -47,7 +47,7 @@ void Heap<Policy>::reap_late_threads() noexcept {
 // the inbox closed is sure to find the new owner when it looks again.
 template <class Policy>
 void Heap<Policy>::detach(Domain& domain) noexcept {
-  SlowPath<Domain> slow{domain};
+  SlowPath slow{domain, gate_};
   send_all(domain);
   collect_inbox(domain);
   for (ClassIndex c = 0; c < kClasses; ++c) {
@@ -144,60 +144,58 @@ void Heap<Policy>::set_slab_tags(const Slab& slab, space::Tag tag) noexcept {
   space_.map().set_tags(slab.base, slab.capacity() == 1 ? Slices{1} : slab.size, tag);
 }
 
-// --- fork: locks in the order of their ranks ------------------------------------
+// --- fork -----------------------------------------------------------------------
 
 template <class Policy>
-void Heap<Policy>::before_fork() noexcept {
-  registry_lock_.lock();
-  space_.lock().lock();
-  space_.metadata().lock().lock();
+void Heap<Policy>::before_fork(const Domain* own) noexcept {
+  fork_lock_.lock_for_fork();
+  gate_.close(space_.platform());
+  while (!is_quiet_but_for(own)) space_.platform().yield();
+  registry_lock_.lock_for_fork();
+  space_.lock().lock_for_fork();
+  space_.metadata().lock().lock_for_fork();
+}
+
+template <class Policy>
+bool Heap<Policy>::is_quiet_but_for(const Domain* own) noexcept {
+  LockGuard guard{registry_lock_};
+  bool quiet = true;
+  for_each_domain([&](const Domain& domain) {
+    if (&domain != own && domain.in_slow_path.load(std::memory_order_acquire)) quiet = false;
+  });
+  return quiet;
 }
 
 template <class Policy>
 void Heap<Policy>::after_fork_in_parent() noexcept {
-  space_.metadata().lock().unlock();
-  space_.lock().unlock();
-  registry_lock_.unlock();
+  space_.metadata().lock().unlock_in_parent();
+  space_.lock().unlock_in_parent();
+  registry_lock_.unlock_in_parent();
+  gate_.open();
+  fork_lock_.unlock_in_parent();
 }
 
-// The other threads are gone. What they owned is adopted, unless they were just
-// changing it.
+// The other threads are gone; their slabs are orphans. Their magazines cannot be
+// trusted, because fast paths went on while the pages were copied, so what was in
+// them stays in use.
 template <class Policy>
 void Heap<Policy>::after_fork_in_child(Domain* own) noexcept {
-  space_.metadata().lock().reset_after_fork();
-  space_.lock().reset_after_fork();
-  registry_lock_.reset_after_fork();
+  space_.metadata().lock().reset_in_child();
+  space_.lock().reset_in_child();
+  registry_lock_.reset_in_child();
+  gate_.open();
+  fork_lock_.reset_in_child();
   space_.platform().after_fork_in_child();
   helper_running_.store(false, std::memory_order_relaxed);
   {
     LockGuard guard{space_.lock()};
     space_.repair_after_fork();
   }
-  bool in_pieces = false;
   for (Domain* d = domains_.first(); d != nullptr; d = DomainList::next(d)) {
     if (d == own || d->state != DomainState::active) continue;
-    if (d->in_slow_path.load(std::memory_order_relaxed)) {
-      d->state = DomainState::set_aside;
-      in_pieces = true;
-    }
-  }
-  for (Domain* d = domains_.first(); d != nullptr; d = DomainList::next(d)) {
-    if (in_pieces) forget_announcements(*d);
-    if (d != own && d->state == DomainState::active) detach(*d);
-  }
-}
-
-// A thread that is gone may have been about to push any of these slabs into an
-// inbox. The inbox may hold half a list, so everything is collected instead.
-template <class Policy>
-void Heap<Policy>::forget_announcements(Domain& domain) noexcept {
-  if (domain.state != DomainState::active) return;
-  domain.inbox.open();
-  for (Bin& bin : domain.bins) {
-    for_each_slab(bin, [&](Slab& slab) noexcept {
-      slab.forget_announcement();
-      collect(domain, slab);
-    });
+    for (Magazine& magazine : d->magazines) magazine = {};
+    for (Bin& bin : d->bins) bin.cells = nullptr;
+    detach(*d);
   }
 }
 

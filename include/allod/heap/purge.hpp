@@ -58,7 +58,10 @@ void Heap<Policy>::purge_on_helper(void* heap) noexcept {
     if (wait == ~0U) break;
     // Spans freed a little later are worth waiting for: few, larger steps.
     if (wait != 0) Platform::futex_wait_ms(&self.helper_sleep_, 0, wait + delay / 8 + 1);
-    self.space_.purge(delay, self.options_.purge_budget, ~std::size_t{0});
+    const std::size_t purged =
+        self.space_.purge(delay, self.options_.purge_budget, ~std::size_t{0});
+    // A system that cannot take memory back will not be asked again and again.
+    if (wait == 0 && purged == 0) break;
   }
   self.helper_running_.store(false, std::memory_order_release);
 }
@@ -66,18 +69,24 @@ void Heap<Policy>::purge_on_helper(void* heap) noexcept {
 template <class Policy>
 std::size_t Heap<Policy>::trim(Domain& domain) noexcept {
   if (domain.is_bound()) {
-    SlowPath<Domain> slow{domain};
-    send_all(domain);
-    collect_inbox(domain);
-    for (ClassIndex c = 0; c < kClasses; ++c) {
-      flush(domain, c, domain.cached(c));
-      for_each_slab(domain.bins[c], [&](Slab& slab) noexcept {
-        if (slab.is_empty()) retire(domain, domain.bins[c], slab);
-      });
-    }
+    SlowPath slow{domain, gate_};
+    give_up_stocks(domain);
+  }
+  return space_.purge(0, 0, ~std::size_t{0});
+}
+
+// Everything that is free and can be reached becomes free spans.
+template <class Policy>
+void Heap<Policy>::give_up_stocks(Domain& domain) noexcept {
+  send_all(domain);
+  collect_inbox(domain);
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    flush(domain, c, domain.cached(c));
+    for_each_slab(domain.bins[c], [&](Slab& slab) noexcept {
+      if (slab.is_empty()) retire(domain, domain.bins[c], slab);
+    });
   }
   reap_orphans(~0U);
-  return space_.purge(0, 0, ~std::size_t{0});
 }
 
 }  // namespace allod::heap

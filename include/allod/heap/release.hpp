@@ -26,7 +26,7 @@ ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcep
     case space::kFreeTag:
       return report(MisuseKind::double_free, address);
     default: {
-      SlowPath<Domain> slow{domain};
+      SlowPath slow{domain, gate_};
       return release_remote(domain, *slab::as_slab(space_.map().span_of(address_of(address))),
                             address);
     }
@@ -35,7 +35,7 @@ ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcep
 
 template <class Policy>
 void Heap<Policy>::release_own(Domain& domain, ClassIndex c, void* address) noexcept {
-  SlowPath<Domain> slow{domain};
+  SlowPath slow{domain, gate_};
   look_around(domain);
   Bin& bin = domain.bins[c];
   if (Sizes::size_of(c) < kLargeBlock) {

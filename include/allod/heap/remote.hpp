@@ -46,7 +46,14 @@ void Heap<Policy>::release_detached(void* address) noexcept {
   Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
   const std::uint32_t index = slab.index_of(address_of(address));
   if (index == Slab::kNoBlock) return report(MisuseKind::invalid_free, address);
-  mark_remote(slab, index / kWordBits, bit(index % kWordBits));
+  Word doubled;
+  {
+    // The lock keeps a fork out; there is no domain that could say so.
+    LockGuard guard{registry_lock_};
+    doubled = slab.give_remotely(index / kWordBits, bit(index % kWordBits));
+    slab.announce();
+  }
+  if (doubled != 0) report(MisuseKind::double_free, address);
 }
 
 template <class Policy>

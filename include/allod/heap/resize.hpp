@@ -24,7 +24,7 @@ void* Heap<Policy>::resize_in_place(Domain& domain, void* address, std::size_t s
     return size < old_size && size >= old_size - old_size / 4 ? address : nullptr;
   }
   if (Sizes::shape_of(new_class).capacity != 1) return nullptr;
-  SlowPath<Domain> slow{domain};
+  SlowPath slow{domain, gate_};
   Slab& slab = *slab::as_slab(map.span_of(at));
   const Slices slices{Sizes::shape_of(new_class).slices};
   if (slices > slab.size) {

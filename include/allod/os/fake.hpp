@@ -36,8 +36,9 @@ class Fake {
     grow,
     move,
     start_helper,
+    yield,
   };
-  static constexpr std::size_t kCalls = 9;
+  static constexpr std::size_t kCalls = 10;
 
   // Where the next mapping goes.
   enum class Placement : std::uint8_t {
@@ -81,10 +82,11 @@ class Fake {
   void place_next_at(std::size_t offset) noexcept { next_offset_ = offset; }
   void set_purge(Purge mode) noexcept { purge_mode_ = mode; }
   void advance_clock(std::uint64_t milliseconds) noexcept { now_ms_ += milliseconds; }
-  void set_thread(std::uint32_t id) noexcept { thread_ = id; }
+  // Who calls from now on.
+  void set_thread(std::uint32_t id) noexcept { thread_ = acting_ = id; }
   void end_thread(std::uint32_t id) { state().gone_threads.push_back(id); }
 
-  // Failures. Only calls that can report one are counted here: all but unmap.
+  // Failures. Only calls that can report one are counted here: all but unmap and yield.
   // The `nth` call of this kind from now on fails, and only that one; 1 is the next.
   void fail_call(Call kind, std::uint64_t nth) noexcept { fail_kind_[index_of(kind)] = nth; }
   // The `nth` call of whatever kind fails, and only that one.
@@ -158,6 +160,7 @@ class Fake {
     always_check(is_power_of_two(page_size_) && page_size_ % kRealPage == 0,
                  "the fake's pages cannot be smaller than real ones");
     started_ = true;
+    acting_ = thread_;
   }
   [[nodiscard]] std::size_t page_size() const noexcept {
     check_started();
@@ -253,6 +256,15 @@ class Fake {
     return true;
   }
 
+  [[nodiscard]] bool start_barriers() noexcept { return true; }
+  void barrier() noexcept {}
+  // The other threads of a test run inside its observer, or not at all.
+  void yield() noexcept {
+    observe(Call::yield);
+    always_check(++yields_in_a_row_ < kMostYields, "the only thread waits for others");
+  }
+  static void* self() noexcept { return &selves_[acting_ % selves_.size()]; }
+
   static void futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) noexcept {
     always_check(word->load() != expected, "the only thread would wait for ever");
   }
@@ -314,6 +326,7 @@ class Fake {
   // --- failures ---------------------------------------------------------------------------------
 
   void observe(Call kind) noexcept {
+    if (kind != Call::yield) yields_in_a_row_ = 0;
     ++counts_[index_of(kind)];
     if (state().observer) state().observer(kind);
   }
@@ -503,6 +516,7 @@ class Fake {
   }
 
   static constexpr std::size_t kAnywhere = ~std::size_t{0};
+  static constexpr std::uint32_t kMostYields = 1000;
 
   std::size_t page_size_ = kRealPage;
   std::size_t address_limit_ = 0;
@@ -532,6 +546,10 @@ class Fake {
   void (*helper_)(void*) = nullptr;
   void* helper_argument_ = nullptr;
   State* state_ = nullptr;
+  std::uint32_t yields_in_a_row_ = 0;
+
+  static inline std::uint32_t acting_ = 1;
+  static inline std::array<char, 64> selves_{};
   static inline thread_local Fake* running_ = nullptr;
 };
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -86,6 +87,15 @@ class Linux {
     return !kThreadSanitizer && LinuxHelper::start(function, argument);
   }
 
+  [[nodiscard]] bool start_barriers() noexcept {
+    return !kThreadSanitizer &&
+           raw_syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  }
+  void barrier() noexcept {
+    raw_syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  }
+  void yield() noexcept { raw_syscall(SYS_sched_yield); }
+  static void* self() noexcept { return __builtin_thread_pointer(); }
   static void futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) noexcept {
     raw_syscall(SYS_futex, to_long(word), FUTEX_WAIT_PRIVATE, expected);
   }

@@ -31,6 +31,10 @@ namespace allod::os {
 //   after_fork_in_child()        only the calling thread is left
 //   thread_id()                  of the calling thread, never 0
 //   thread_is_gone(id)           certainly not running any more
+//   start_barriers()             from now on barrier() works; false when it cannot
+//   barrier()                    every thread passes a memory barrier
+//   yield()                      lets other threads run
+//   self()                       tells threads apart; the same in a child of fork
 //   start_helper(function, argument)
 //                                runs function on a thread of our own that
 //                                belongs to no library; false when it cannot
@@ -54,6 +58,10 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.thread_id() } -> std::same_as<std::uint32_t>;
   { platform.thread_is_gone(std::uint32_t{}) } -> std::same_as<bool>;
   { platform.start_helper(function, address) } -> std::same_as<bool>;
+  { platform.start_barriers() } -> std::same_as<bool>;
+  { platform.barrier() };
+  { platform.yield() };
+  { P::self() } -> std::same_as<void*>;
   { P::futex_wait(word, std::uint32_t{}) };
   { P::futex_wait_ms(word, std::uint32_t{}, std::uint32_t{}) };
   { P::futex_wake(word, 1) };

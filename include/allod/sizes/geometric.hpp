@@ -52,6 +52,7 @@ class Geometric {
   // `alignment`, a power of two of at most one slice; kCount when there is none.
   [[nodiscard]] static constexpr ClassIndex of_aligned(std::size_t size,
                                                        std::size_t alignment) noexcept {
+    if (size > kMaxSize) return kCount;
     const std::size_t rounded = align_up(size < alignment ? alignment : size, alignment);
     if (rounded > kMaxSize) return kCount;
     ClassIndex index = of(rounded);

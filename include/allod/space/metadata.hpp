@@ -58,6 +58,12 @@ class Metadata {
     stable_[granules] = new (piece) Free{stable_[granules]};
   }
 
+  // Takes over zeroed memory for good; used when the system gives none.
+  void donate(void* memory, std::size_t bytes) noexcept {
+    LockGuard guard{lock_};
+    take_over(memory, bytes);
+  }
+
   // Bytes mapped, and of them in use.
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return mapped_bytes_; }
   [[nodiscard]] std::size_t used_bytes() const noexcept { return used_bytes_; }
@@ -110,15 +116,20 @@ class Metadata {
     return nullptr;
   }
   bool refill(P& platform, std::size_t bytes) noexcept {
-    const std::size_t chunk = align_up(bytes > kChunkBytes ? bytes : kChunkBytes, kSliceBytes);
-    void* const memory = platform.map(chunk);
+    std::size_t chunk = align_up(bytes > kChunkBytes ? bytes : kChunkBytes, kSliceBytes);
+    void* memory = platform.map(chunk);
+    if (memory == nullptr && bytes <= kSliceBytes) memory = platform.map(chunk = kSliceBytes);
     if (memory == nullptr) return false;
     platform.name(memory, chunk, "allod: metadata");
-    if (available_ >= kGranule) put(next_, granules_for(available_));
-    next_ = static_cast<unsigned char*>(memory);
-    available_ = chunk;
-    mapped_bytes_ += chunk;
+    take_over(memory, chunk);
     return true;
+  }
+  void take_over(void* memory, std::size_t bytes) noexcept {
+    // What is left of the last chunk is less than the request at hand.
+    if (available_ >= kGranule) put(next_, available_ / kGranule);
+    next_ = static_cast<unsigned char*>(memory);
+    available_ = bytes;
+    mapped_bytes_ += bytes;
   }
 
   Lock lock_{LockRank::metadata};

@@ -39,22 +39,37 @@ class Space {
   bool start(std::size_t region_bytes) noexcept {
     platform_.start();
     region_slices_ = Slices::covering(region_bytes);
-    return map_.start(platform_);
+    if (!map_.start(platform_)) return false;
+    spare_ = static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));
+    return spare_ != nullptr;
+  }
+
+  // Zeroed bookkeeping memory; when the system gives no more, free slices serve.
+  // Null when there are none either. Thread-safe.
+  [[nodiscard]] void* allocate_metadata(std::size_t bytes) noexcept {
+    void* piece = metadata_.allocate(platform_, bytes);
+    if (piece == nullptr && feed_metadata()) piece = metadata_.allocate(platform_, bytes);
+    return piece;
   }
 
   // A used span of at least `size` whose base is a multiple of `alignment`
   // slices (a power of two). The page map leads to it from every slice; tags are
   // the caller's to set. Null when the system refuses. Thread-safe.
   [[nodiscard]] Span* allocate(Slices size, Slices alignment) noexcept {
-    return allocate_with(size, alignment, nullptr, 0);
+    Span* const span = allocate_with(size, alignment, nullptr, 0);
+    return span != nullptr || !make_room() ? span : allocate_with(size, alignment, nullptr, 0);
   }
   // The same, but held by a descriptor of `bytes` that starts with a Span. It is
   // stable metadata: behind the Span, it holds what it held when a span with a
   // descriptor of that size was freed, or zeros.
   [[nodiscard]] Span* allocate_described(Slices size, std::size_t bytes) noexcept {
-    auto* const descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
+    auto* descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
+    if (descriptor == nullptr && feed_metadata()) {
+      descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
+    }
     if (descriptor == nullptr) return nullptr;
-    Span* const span = allocate_with(size, {1}, descriptor, bytes);
+    Span* span = allocate_with(size, {1}, descriptor, bytes);
+    if (span == nullptr && make_room()) span = allocate_with(size, {1}, descriptor, bytes);
     if (span == nullptr) metadata_.free_stable(descriptor, bytes);
     return span;
   }
@@ -107,7 +122,8 @@ class Space {
   [[nodiscard]] bool remap(Span* span, Slices to) noexcept;
 
   // Gives back the memory of spans that have been free for `delay_ms`, and of
-  // the oldest while more than `budget` bytes are free; at most `limit` bytes.
+  // the oldest but the one freed last while more than `budget` bytes are dirty;
+  // at most `limit` bytes.
   // Returns how much. Thread-safe; the memory goes without the lock held.
   std::size_t purge(std::uint32_t delay_ms, std::size_t budget, std::size_t limit) noexcept;
 
@@ -162,6 +178,7 @@ class Space {
 
  private:
   static constexpr Slices kCommitStep{32};
+  static constexpr Slices kFeed{2};  // slices that become metadata at a time
 
   [[nodiscard]] Span* take(Slices size, Slices alignment) noexcept;
   [[nodiscard]] Span* take_free(Slices size) noexcept;
@@ -169,6 +186,14 @@ class Space {
   [[nodiscard]] Region* new_region(Slices size) noexcept;
   [[nodiscard]] bool advance(Region& region, Slices more) noexcept;
   void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
+
+  // When a request cannot be served: purges everything and gives empty regions
+  // back. False when there was nothing of either.
+  [[nodiscard]] bool make_room() noexcept;
+
+  // Turns a few free slices into metadata, for good: addresses can be scarce
+  // while memory is not. False when no slice is free.
+  [[nodiscard]] bool feed_metadata() noexcept;
 
   [[nodiscard]] Span* new_span() noexcept {
     return static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));
@@ -227,14 +252,16 @@ class Space {
   [[nodiscard]] Span* split(Span* span, Slices size) noexcept {
     if (span->size <= size) return nullptr;
     Span* const tail = new_span();
-    if (tail == nullptr) return nullptr;
+    if (tail != nullptr) cut(span, size, tail);
+    return tail;
+  }
+  void cut(Span* span, Slices size, Span* tail) noexcept {
     tail->base = span->base + size.bytes();
     tail->size = span->size - size;
     tail->state = span->state;
     tail->region = span->region;
     tail->freed_ms = span->freed_ms;
     span->size = size;
-    return tail;
   }
   // Of a free span that was just taken out of its bin. What follows it is not
   // free in the same state, or it would have been merged.
@@ -303,6 +330,8 @@ class Space {
   SpanBins clean_;
   SpanAgeList by_age_;  // dirty spans, freed last first
   SpanList purging_;
+  Span* fed_ = nullptr;    // the slices that became metadata last
+  Span* spare_ = nullptr;  // for feed_metadata, which cannot ask for one
   std::atomic<std::size_t> dirty_bytes_{0};
   SpaceCounters counters_;
 };

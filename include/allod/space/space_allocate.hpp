@@ -131,6 +131,55 @@ void Space<P, kChecks>::trim_to_alignment(Span*& span, Slices size, Slices align
   if (Span* const tail = split(span, size)) file(tail);
 }
 
+// Free spans in two states do not merge, and regions of the usual size keep their
+// addresses: both can stand in the way of a large request.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::make_room() noexcept {
+  const std::size_t purged = purge(0, 0, ~std::size_t{0});
+  LockGuard guard{lock_};
+  bool released = false;
+  for (Region *region = regions_.first(), *next = nullptr; region != nullptr; region = next) {
+    next = RegionList::next(region);
+    Span* const span = free_neighbour(region->base, *region);
+    if (span == nullptr || span->state != SpanState::clean || span->size != region->used) continue;
+    remove_free(span);
+    release_region(span);
+    released = true;
+  }
+  return released || purged != 0;
+}
+
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::feed_metadata() noexcept {
+  LockGuard guard{lock_};
+  // Beside what was taken last, so that large runs stay whole.
+  Span* span = fed_ == nullptr ? nullptr : free_neighbour(end_of(*fed_), *fed_->region);
+  if (span != nullptr) {
+    remove_free(span);
+    span->zero = span->state == SpanState::clean;
+  } else {
+    span = take_free({1});
+  }
+  if (span == nullptr) return false;
+  if (span->size > kFeed && spare_ != nullptr) {
+    Span* const rest = spare_;
+    spare_ = nullptr;
+    cut(span, kFeed, rest);
+    file_free(rest);
+  }
+  span->state = SpanState::used;
+  map_.set_spans(span->base, span->size, span);
+  map_.set_tags(span->base, span->size, kInteriorTag);
+  void* const memory = reinterpret_cast<void*>(span->base);
+  const std::size_t bytes = span->size.bytes();
+  if (!span->zero) __builtin_memset(memory, 0, bytes);
+  account_used(bytes);
+  metadata_.donate(memory, bytes);
+  fed_ = span;
+  if (spare_ == nullptr) spare_ = new_span();
+  return true;
+}
+
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::remap(Span* span, Slices to) noexcept {
   LockGuard guard{lock_};

@@ -18,9 +18,11 @@ std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
     if (span == nullptr) break;
     // Nobody else can reach the span: it is in no bin and merges with nothing.
     const bool zero = platform_.purge(reinterpret_cast<void*>(span->base), span->size.bytes());
-    purged += span->size.bytes();
+    const std::size_t bytes = span->size.bytes();
     LockGuard guard{lock_};
     finish_purge(span, zero);
+    if (!zero) break;
+    purged += bytes;
   }
   return purged;
 }
@@ -32,7 +34,9 @@ Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t bud
   Span* const span = by_age_.last();
   if (span == nullptr) return nullptr;
   const std::uint32_t age = static_cast<std::uint32_t>(platform_.now_ms()) - span->freed_ms;
-  if (age < delay_ms && dirty_bytes() <= budget) return nullptr;
+  // The span that was freed last is the next to be used, however large it is.
+  const bool over_budget = dirty_bytes() > budget && span != by_age_.first();
+  if (age < delay_ms && !over_budget) return nullptr;
   remove_free(span);
   const Slices part{static_cast<std::uint32_t>(limit >> kSliceShift)};
   Span* const rest = split(span, part.count != 0 ? part : Slices{1});
@@ -54,8 +58,10 @@ Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t bud
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::finish_purge(Span* span, bool reads_zero) noexcept {
   purging_.remove(span);
-  ++counters_.purges;
-  counters_.purged += span->size.bytes();
+  if (reads_zero) {
+    ++counters_.purges;
+    counters_.purged += span->size.bytes();
+  }
   if (!reads_zero) {
     // The system cannot give it back; it stays dirty, as the youngest, so that
     // others get their turn.

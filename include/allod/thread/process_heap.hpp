@@ -136,7 +136,9 @@ class ProcessHeap {
     }
   }
 
-  static void before_fork() noexcept { heap_.before_fork(); }
+  static void before_fork() noexcept {
+    heap_.before_fork(current_->is_bound() ? current_ : nullptr);
+  }
   static void after_fork_in_parent() noexcept { heap_.after_fork_in_parent(); }
   static void after_fork_in_child() noexcept {
     heap_.after_fork_in_child(current_->is_bound() ? current_ : nullptr);

@@ -1,0 +1,75 @@
+// Slow paths, and how a fork finds none of them under way.
+//
+// A fork copies the pages of a process one after the other while other threads
+// go on writing, so that the child sees no single instant of them. What slow
+// paths change, slabs and lists, must therefore be at rest: the forking thread
+// closes a gate and waits until every domain is out of its slow path. Fast paths
+// go on; they change only magazines, which the child does not trust.
+#pragma once
+
+#include "allod/os/platform.hpp"
+
+namespace allod::heap {
+
+template <os::Platform P>
+class ForkGate {
+ public:
+  constexpr ForkGate() noexcept = default;
+
+  // Where the system can make all threads pass a barrier, slow paths need none.
+  void start(P& platform) noexcept { fence_needed_ = !platform.start_barriers(); }
+
+  [[nodiscard]] ALLOD_INLINE bool is_closed() const noexcept {
+    return closed_.load(std::memory_order_relaxed) != 0;
+  }
+  ALLOD_INLINE void order() const noexcept {
+    if (__builtin_expect(fence_needed_, 0)) std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  // Returns when the gate is open, or at once for the forking thread.
+  [[nodiscard]] ALLOD_COLD bool holds_back() noexcept {
+    if (forker_.load(std::memory_order_relaxed) == P::self()) return false;
+    P::futex_wait(&closed_, 1);
+    return true;
+  }
+
+  // One thread at a time: the caller holds a lock of its own for that.
+  void close(P& platform) noexcept {
+    forker_.store(P::self(), std::memory_order_relaxed);
+    closed_.store(1);
+    if (!fence_needed_) platform.barrier();
+  }
+  void open() noexcept {
+    forker_.store(nullptr, std::memory_order_relaxed);
+    closed_.store(0);
+    P::futex_wake(&closed_, 0x7fffffff);
+  }
+
+ private:
+  std::atomic<std::uint32_t> closed_{0};
+  std::atomic<void*> forker_{nullptr};
+  bool fence_needed_ = true;
+};
+
+// Marks the time in which a domain is being changed by its thread.
+template <class D, class Gate>
+class SlowPath {
+ public:
+  SlowPath(D& domain, Gate& gate) noexcept : domain_{domain} {
+    do {
+      domain_.in_slow_path.store(true, std::memory_order_relaxed);
+      gate.order();
+      if (__builtin_expect(!gate.is_closed(), 1)) return;
+      domain_.in_slow_path.store(false, std::memory_order_release);
+    } while (gate.holds_back());
+    domain_.in_slow_path.store(true, std::memory_order_relaxed);
+  }
+  ~SlowPath() { domain_.in_slow_path.store(false, std::memory_order_release); }
+  SlowPath(const SlowPath&) = delete;
+  SlowPath& operator=(const SlowPath&) = delete;
+
+ private:
+  D& domain_;
+};
+
+}  // namespace allod::heap

@@ -1,0 +1,75 @@
+"""The allocator under load: every payload verified, memory in proportion to what is live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from surface.black_box import (
+    Case,
+    cases_in,
+    describe,
+    environment,
+    run_case,
+    run_program,
+)
+
+FOLDER = Path(__file__).parent
+BOUNDS = cases_in(FOLDER)
+
+QUICK_LOADS = [
+    # seed, threads, operations of each
+    (1, 1, 400_000),
+    (2, 2, 400_000),
+    (3, 4, 200_000),
+    (4, 16, 40_000),
+]
+LONG_LOADS = [
+    (seed, threads, 1_600_000 // threads)
+    for seed, threads in enumerate([1, 2, 2, 3, 4, 8, 32, 64], start=100)
+]
+
+
+def run_payload(
+    library: Path, build_dir: Path, directory: Path, load: tuple[int, int, int]
+) -> None:
+    """Runs the program of verified payloads; it reports the first byte that is wrong."""
+    program: list[str | Path] = [build_dir / "tests" / "stress" / "payload"]
+    arguments: list[str | Path] = [str(number) for number in load]
+    result = run_program(program + arguments, environment(library), directory)
+    assert result.returncode == 0, describe(result)
+    assert "allod: " not in result.stderr, describe(result)
+
+
+@pytest.mark.parametrize("load", QUICK_LOADS, ids=str)
+def test_payload(
+    load: tuple[int, int, int], liballod: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """No block is handed out twice, moved or overwritten."""
+    run_payload(liballod, build_dir, tmp_path, load)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", LONG_LOADS, ids=str)
+def test_payload_long(
+    load: tuple[int, int, int], liballod: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """The same with more threads and more operations."""
+    run_payload(liballod, build_dir, tmp_path, load)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_payload_on_the_debug_library(
+    threads: int, liballod_debug: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """The checks of the debug library find nothing wrong in a program that is right."""
+    run_payload(
+        liballod_debug, build_dir, tmp_path, (50 + threads, threads, 100_000 // threads)
+    )
+
+
+@pytest.mark.parametrize("case", BOUNDS, ids=str)
+def test_bounds(case: Case, liballod: Path, build_dir: Path, tmp_path: Path) -> None:
+    """Resident memory stays in proportion to the live set."""
+    program = build_dir / "tests" / "stress" / case.program
+    run_case(program, case.name, liballod, tmp_path)

@@ -1,0 +1,141 @@
+"""Programs that allocate where it is hard, each case on each preloadable library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from surface.black_box import (
+    LIBRARIES,
+    Case,
+    cases_in,
+    describe,
+    environment,
+    listed_cases,
+    run_case,
+    run_program,
+)
+
+FOLDER = Path(__file__).parent
+STRICT_OVERCOMMIT = Case("surroundings", "strict_overcommit")
+MEMORY_GROUP = Case("surroundings", "group_of_96_mib")
+OVERCOMMIT_SETTING = Path("/proc/sys/vm/overcommit_memory")
+
+ALL_CASES = cases_in(FOLDER)
+DLOPENED_CASES = [case for case in ALL_CASES if case.program == "dlopened"]
+PRELOADED_CASES = [
+    case
+    for case in ALL_CASES
+    if case not in DLOPENED_CASES and case not in (STRICT_OVERCOMMIT, MEMORY_GROUP)
+]
+
+
+@pytest.fixture
+def programs(build_dir: Path) -> Path:
+    """The folder of the programs."""
+    return build_dir / "tests" / "traps"
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> Path:
+    """Each of the preloadable libraries."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
+@pytest.mark.parametrize("case", PRELOADED_CASES, ids=str)
+def test_trap(case: Case, library: Path, programs: Path, tmp_path: Path) -> None:
+    """The case holds on the preloaded library."""
+    run_case(programs / case.program, case.name, library, tmp_path)
+
+
+@pytest.mark.parametrize("case", DLOPENED_CASES, ids=str)
+def test_dlopened(case: Case, library: Path, programs: Path, tmp_path: Path) -> None:
+    """The case holds on the library when nothing is preloaded and the program opens it."""
+    variables = environment(library)
+    del variables["LD_PRELOAD"]
+    variables["TEST_DLOPEN"] = variables.pop("TEST_LIBRARY")
+    result = run_program([programs / case.program, case.name], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+
+
+@pytest.mark.parametrize("program", sorted({case.program for case in ALL_CASES}))
+def test_no_case_is_forgotten(program: str, programs: Path) -> None:
+    """What the program lists is what its source defines, and so what is tested here."""
+    defined = {case.name for case in ALL_CASES if case.program == program}
+    assert listed_cases(programs / program) == defined
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group with 96 MiB of memory, for which only version 2 of groups is used."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    roots = [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
+    if not roots:
+        pytest.skip("no control groups of version 2")
+    root = roots[0]
+    if "memory" not in (root / "cgroup.subtree_control").read_text().split():
+        pytest.skip("control groups of version 2 do not control memory here")
+    group = root / f"allod-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"cannot make a control group: {error.strerror}")
+    try:
+        (group / "memory.max").write_text("96M")
+        if (group / "memory.swap.max").exists():
+            (group / "memory.swap.max").write_text("0")
+        yield group
+    finally:
+        group.rmdir()
+
+
+def test_memory_group(
+    library: Path, programs: Path, tmp_path: Path, memory_group: Path
+) -> None:
+    """A small live set of changing sizes is not killed for what the allocator keeps free."""
+    program: list[str | Path] = [programs / MEMORY_GROUP.program, MEMORY_GROUP.name]
+    enter = f'echo $$ > {memory_group}/cgroup.procs && exec "$@"'
+    command: list[str | Path] = ["/bin/sh", "-c", enter, "sh", *program]
+    result = run_program(command, environment(library), tmp_path)
+    assert result.returncode == 0, describe(result)
+
+
+@pytest.fixture
+def strict_overcommit() -> Iterator[None]:
+    """Strict accounting for memory, on the whole machine, while the test runs."""
+    if os.environ.get("ALLOD_TEST_MACHINE_SETTINGS") != "1":
+        pytest.skip(
+            "changes the whole machine: set ALLOD_TEST_MACHINE_SETTINGS=1 to allow that"
+        )
+    before = OVERCOMMIT_SETTING.read_text()
+    sizes = {
+        name: int(value.split()[0])
+        for name, value in (
+            line.split(":") for line in Path("/proc/meminfo").read_text().splitlines()
+        )
+    }
+    if sizes["Committed_AS"] * 2 > sizes["CommitLimit"]:
+        pytest.skip("the machine has promised too much memory for strict accounting")
+    try:
+        OVERCOMMIT_SETTING.write_text("2")
+    except OSError as error:
+        pytest.skip(f"cannot change the machine's setting: {error.strerror}")
+    try:
+        yield
+    finally:
+        OVERCOMMIT_SETTING.write_text(before)
+
+
+def test_strict_overcommit(
+    library: Path, programs: Path, tmp_path: Path, strict_overcommit: None
+) -> None:
+    """Where only promised memory counts, reservations promise nothing."""
+    program: list[str | Path] = [
+        programs / STRICT_OVERCOMMIT.program,
+        STRICT_OVERCOMMIT.name,
+    ]
+    result = run_program(program, environment(library), tmp_path)
+    assert result.returncode == 0, describe(result)
