@@ -4,7 +4,7 @@
  * Unless said otherwise, functions are thread-safe, sizes are bytes, memory that
  * they return belongs to the caller until it is given to allod_free or one of
  * its relatives, and on failure they return NULL and set errno to ENOMEM.
- * Blocks of 16 bytes and more are aligned to 16, smaller ones to 8. When the
+ * Blocks are aligned to 16, those of up to 8 bytes to 8. When the
  * library also replaces malloc, the two families can be mixed. */
 #ifndef ALLOD_H
 #define ALLOD_H

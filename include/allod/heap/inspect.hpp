@@ -19,7 +19,8 @@ Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexce
   const space::Tag tag = map.tag_of(at);
   if (tag == space::kForeignTag || tag == space::kFreeTag) return misuse;
   const space::Span* const span = map.span_of(at);
-  if (tag == space::kHugeTag || span->home == nullptr) {
+  if (span->state != space::SpanState::used) return misuse;
+  if (span->home == nullptr) {
     misuse.block = reinterpret_cast<void*>(span->base);
     misuse.block_bytes = span->size.bytes();
     return misuse;
@@ -29,7 +30,7 @@ Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexce
   if (index >= slab.capacity()) return misuse;
   misuse.block = slab.block_at(index);
   misuse.block_bytes = slab.block_bytes();
-  misuse.owner = space::owner_of(tag);
+  misuse.owner = space::owner_of(map.tag_of(span->base));
   return misuse;
 }
 

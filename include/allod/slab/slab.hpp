@@ -172,7 +172,7 @@ class Slab : public space::Span {
   std::uint32_t collect(OnDouble&& on_double) noexcept {
     std::uint32_t gained = 0;
     for (std::uint32_t word = 0; word < words(); ++word) {
-      if (remote_bits()[word].load(std::memory_order_relaxed) == 0) continue;
+      if (remote_bits()[word].load() == 0) continue;
       Word bits = remote_bits()[word].exchange(0);
       const Word doubled = bits & free_bits()[word];
       for (Word rest = doubled; rest != 0; rest &= rest - 1) {

@@ -182,6 +182,7 @@ class Space {
 
   [[nodiscard]] Span* take(Slices size, Slices alignment) noexcept;
   [[nodiscard]] Span* take_free(Slices size) noexcept;
+  [[nodiscard]] Span* take_whole(Slices size) noexcept;
   [[nodiscard]] Span* take_fresh(Slices size) noexcept;
   [[nodiscard]] Region* new_region(Slices size) noexcept;
   [[nodiscard]] bool advance(Region& region, Slices more) noexcept;

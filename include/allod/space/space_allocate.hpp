@@ -17,11 +17,17 @@ Span* Space<P, kChecks>::take(Slices size, Slices alignment) noexcept {
 // Dirty memory first: it costs no page fault, and using it keeps the resident
 // size where it is.
 template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::take_free(Slices size) noexcept {
+Span* Space<P, kChecks>::take_whole(Slices size) noexcept {
   Span* span = dirty_.find(size);
   if (span == nullptr) span = clean_.find(size);
+  if (span != nullptr) remove_free(span);
+  return span;
+}
+
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::take_free(Slices size) noexcept {
+  Span* const span = take_whole(size);
   if (span == nullptr) return nullptr;
-  remove_free(span);
   give_back_tail(span, size);
   span->zero = span->state == SpanState::clean;
   return span;
@@ -152,27 +158,29 @@ bool Space<P, kChecks>::make_room() noexcept {
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::feed_metadata() noexcept {
   LockGuard guard{lock_};
-  // Beside what was taken last, so that large runs stay whole.
-  Span* span = fed_ == nullptr ? nullptr : free_neighbour(end_of(*fed_), *fed_->region);
+  // From the end of a run, and before what was taken last: other spans are cut
+  // from the start, and large runs stay whole.
+  Span* span = fed_ == nullptr ? nullptr : free_neighbour(fed_->base - 1, *fed_->region);
   if (span != nullptr) {
     remove_free(span);
-    span->zero = span->state == SpanState::clean;
   } else {
-    span = take_free({1});
+    span = take_whole({1});
   }
   if (span == nullptr) return false;
+  const bool zero = span->state == SpanState::clean;
   if (span->size > kFeed && spare_ != nullptr) {
-    Span* const rest = spare_;
+    Span* const head = span;
+    span = spare_;
     spare_ = nullptr;
-    cut(span, kFeed, rest);
-    file_free(rest);
+    cut(head, head->size - kFeed, span);
+    file_free(head);
   }
-  span->state = SpanState::used;
+  span->state = SpanState::metadata;
   map_.set_spans(span->base, span->size, span);
   map_.set_tags(span->base, span->size, kInteriorTag);
   void* const memory = reinterpret_cast<void*>(span->base);
   const std::size_t bytes = span->size.bytes();
-  if (!span->zero) __builtin_memset(memory, 0, bytes);
+  if (!zero) __builtin_memset(memory, 0, bytes);
   account_used(bytes);
   metadata_.donate(memory, bytes);
   fed_ = span;

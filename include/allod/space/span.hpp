@@ -10,6 +10,7 @@ enum class SpanState : std::uint8_t {
   dirty,    // free, its memory still present
   clean,    // free, reads as zero, without memory
   purging,  // free, on its way from dirty to clean
+  metadata,  // bookkeeping, for good
 };
 
 // Address space obtained in one piece. Spans are cut from its front up to
