@@ -21,7 +21,8 @@ from allod.pytest_gtest import PRESETS_VARIABLE
 
 TESTS = ROOT / "tests"
 BENCH = ROOT / "bench"
-DEFAULT = (TESTS, BENCH)
+DOCS = ROOT / "docs"
+DEFAULT = (TESTS, BENCH, DOCS)
 LAYER_TESTS = ("unit", "model")
 SLOWEST = 15
 # Options of pytest whose value could be mistaken for a path.
@@ -46,7 +47,7 @@ def groups() -> list[str]:
     """The names that --only takes: folders and files of tests/."""
     folders = [entry.name for entry in TESTS.iterdir() if _holds_tests(entry)]
     files = [path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")]
-    return sorted({*folders, *files, BENCH.name})
+    return sorted({*folders, *files, BENCH.name, DOCS.name})
 
 
 def _holds_tests(folder: Path) -> bool:
@@ -83,7 +84,7 @@ def test(only: Sequence[str], arguments: Sequence[str], *, quick: bool) -> int:
 
 
 def _path_of_group(name: str) -> Path:
-    folder = BENCH if name == BENCH.name else TESTS / name
+    folder = ROOT / name if name in (BENCH.name, DOCS.name) else TESTS / name
     file = TESTS / f"test_{name}.py"
     if folder.is_dir():
         return folder

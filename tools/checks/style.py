@@ -13,7 +13,7 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("include", "src", "tests", "bench", "tools")
 C_SUFFIXES = {".c", ".h", ".cpp", ".hpp"}
-PYTHON_FOLDERS = ("tools", "tests", "bench")
+PYTHON_FOLDERS = ("tools", "tests", "bench", "docs")
 MOST_LINES = 100
 SHELL_STARTS = (b"#!/bin/sh", b"#!/bin/bash", b"#!/usr/bin/env bash")
 

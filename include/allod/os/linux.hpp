@@ -91,9 +91,7 @@ class Linux {
     return !kThreadSanitizer &&
            raw_syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   }
-  void barrier() noexcept {
-    raw_syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-  }
+  void barrier() noexcept { raw_syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0); }
   void yield() noexcept { raw_syscall(SYS_sched_yield); }
   static void* self() noexcept { return __builtin_thread_pointer(); }
   static void futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) noexcept {

@@ -7,9 +7,9 @@ namespace allod::space {
 
 enum class SpanState : std::uint8_t {
   used,
-  dirty,    // free, its memory still present
-  clean,    // free, reads as zero, without memory
-  purging,  // free, on its way from dirty to clean
+  dirty,     // free, its memory still present
+  clean,     // free, reads as zero, without memory
+  purging,   // free, on its way from dirty to clean
   metadata,  // bookkeeping, for good
 };
 
