@@ -76,7 +76,8 @@ function(allod_add_products)
   # The define selects the policy type in src/, nothing else; frame pointers and unwind tables are
   # for the backtraces of its reports.
   allod_add_variant(allod_debug SOURCES ${ALLOD_DEBUG_SOURCES} OPTIONS
-    -DALLOD_VARIANT_DEBUG -fno-omit-frame-pointer -fasynchronous-unwind-tables)
+    -DALLOD_VARIANT_DEBUG -fno-omit-frame-pointer -fno-optimize-sibling-calls
+    -fasynchronous-unwind-tables)
 
   allod_add_shared(allod_shared allod allod_release_core allod_release_override)
   allod_add_shared(allod_debug_shared allod-debug allod_debug_core allod_debug_override)

@@ -68,7 +68,7 @@ function(allod_add_test_directories)
   endif()
   if(ALLOD_BUILD_PRODUCTS)
     list(APPEND directories
-      tests/surface tests/traps tests/stress tests/death tests/programs)
+      tests/surface tests/traps tests/stress tests/death tests/options tests/programs)
   endif()
   foreach(directory IN LISTS directories)
     if(EXISTS ${CMAKE_SOURCE_DIR}/${directory}/CMakeLists.txt)

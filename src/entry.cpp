@@ -33,6 +33,13 @@ void* reallocate(void* block, std::size_t size) noexcept {
     release(block);
     return nullptr;
   }
+  if constexpr (Policy::kTracked) {
+    // Before anything is allocated: that might be the freed block.
+    if (!track_resize(block)) {
+      errno = ENOMEM;
+      return nullptr;
+    }
+  }
   const std::size_t old_size = Process::heap().usable_size(block);
   if (__builtin_expect(old_size == 0, 0)) return reallocate_what_is_no_block(block);
   if constexpr (Policy::kTracked) {

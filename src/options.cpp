@@ -41,9 +41,11 @@ bool parse_number(std::string_view text, std::int64_t* value) noexcept {
 
 bool parse_size(std::string_view text, std::size_t* value) noexcept {
   unsigned shift = 0;
+  bool unit_must_follow = false;
   for (std::string_view end : {"iB", "B"}) {
     if (text.size() > end.size() && text.ends_with(end)) {
       text.remove_suffix(end.size());
+      unit_must_follow = end == "iB";
       break;
     }
   }
@@ -56,6 +58,7 @@ bool parse_size(std::string_view text, std::size_t* value) noexcept {
       text.remove_suffix(1);
     }
   }
+  if (unit_must_follow && shift == 0) return false;
   std::int64_t number = 0;
   if (!parse_number(text, &number) || number < 0) return false;
   const auto size = static_cast<std::size_t>(number);

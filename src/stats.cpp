@@ -294,18 +294,26 @@ void write_stats_json(Text& out) noexcept {
     out << "], \"domains\": [";
     first = true;
     Heap& heap = Process::heap();
-    LockGuard guard{heap.registry_lock()};
-    heap.for_each_domain([&](Heap::Domain& domain) {
-      if (domain.state != heap::DomainState::active) return;
+    Heap::Domain* domain = nullptr;
+    for (;;) {
+      DomainSums own;
+      std::uint32_t thread = 0;
+      {
+        // Not while text is handed over: its receiver may allocate.
+        LockGuard guard{heap.registry_lock()};
+        domain = heap.next_domain(domain);
+        if (domain == nullptr) break;
+        if (domain->state != heap::DomainState::active) continue;
+        own.add(domain->counters);
+        thread = domain->thread;
+      }
       if (!first) out << ", ";
       first = false;
-      DomainSums own;
-      own.add(domain.counters);
       JsonObject row{out};
-      row.field("id", domain.id()).field("thread", domain.thread);
+      row.field("id", domain->id()).field("thread", thread);
       row.field("refills", own.refills).field("flushes", own.flushes);
       row.field("remote_frees", own.remote_frees).field("collected", own.collected);
-    });
+    }
     out << "]";
   }
   out << "\n";

@@ -106,6 +106,32 @@ void track_allocation(void* block, std::size_t bytes) noexcept {
   record->freed_at = nullptr;
 }
 
+namespace {
+
+// May the block be freed, or resized, by a caller that claims this size? If not, `*kind` says why.
+// With the lock held; `record` may be null.
+bool is_in_use(const Record* record, std::size_t claimed_bytes, heap::MisuseKind* kind) noexcept {
+  if (record == nullptr) {
+    *kind = heap::MisuseKind::invalid_free;
+    return records_missing;
+  }
+  *kind = record->live ? heap::MisuseKind::size_mismatch : heap::MisuseKind::double_free;
+  return record->live && (claimed_bytes == kAnySize || claimed_bytes == record->bytes);
+}
+
+void report_misuse(heap::MisuseKind kind, const void* address, std::size_t claimed_bytes) noexcept {
+  heap::Misuse misuse = Process::heap().describe(kind, address);
+  misuse.claimed_bytes = claimed_bytes;
+  const auto tag = Process::heap().space().map().tag_of(address_of(address));
+  if (kind == heap::MisuseKind::invalid_free && tag == space::kForeignTag) {
+    misuse.kind = heap::MisuseKind::foreign_free;
+    if (!settings().heap.report_foreign) return;
+  }
+  ReportToUser::report(misuse);
+}
+
+}  // namespace
+
 bool track_release(void* address, std::size_t claimed_bytes) noexcept {
   if (address == nullptr) return true;
   Stack stack;
@@ -114,26 +140,25 @@ bool track_release(void* address, std::size_t claimed_bytes) noexcept {
   {
     LockGuard guard{records_lock};
     Record* const record = find_record(address_of(address));
-    if (record != nullptr && record->live &&
-        (claimed_bytes == kAnySize || claimed_bytes == record->bytes)) {
+    if (is_in_use(record, claimed_bytes, &kind)) {
+      if (record == nullptr) return true;
       record->live = false;
       record->freeing_thread = this_thread();
       record->freed_at = remember(stack);
       return true;
     }
-    if (record == nullptr && records_missing) return true;
-    kind = record == nullptr ? heap::MisuseKind::invalid_free
-           : record->live    ? heap::MisuseKind::size_mismatch
-                             : heap::MisuseKind::double_free;
   }
-  heap::Misuse misuse = Process::heap().describe(kind, address);
-  misuse.claimed_bytes = claimed_bytes;
-  const auto tag = Process::heap().space().map().tag_of(address_of(address));
-  if (kind == heap::MisuseKind::invalid_free && tag == space::kForeignTag) {
-    misuse.kind = heap::MisuseKind::foreign_free;
-    if (!settings().heap.report_foreign) return false;
+  report_misuse(kind, address, claimed_bytes);
+  return false;
+}
+
+bool track_resize(void* address) noexcept {
+  heap::MisuseKind kind;
+  {
+    LockGuard guard{records_lock};
+    if (is_in_use(find_record(address_of(address)), kAnySize, &kind)) return true;
   }
-  ReportToUser::report(misuse);
+  report_misuse(kind, address, kAnySize);
   return false;
 }
 

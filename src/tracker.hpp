@@ -17,6 +17,10 @@ inline constexpr std::size_t kAnySize = ~std::size_t{0};
 // reported. Thread-safe.
 [[nodiscard]] bool track_release(void* address, std::size_t claimed_bytes) noexcept;
 
+// Is `address` a block in use, that may be resized? False when it is not: that has been reported.
+// Thread-safe.
+[[nodiscard]] bool track_resize(void* address) noexcept;
+
 // Writes who allocated and who freed the block last, and who is calling now.
 void write_history(Text& out, const void* block) noexcept;
 

@@ -129,6 +129,11 @@ class Heap {
   void for_each_domain(Visit&& visit) noexcept {
     for (Domain* d = domains_.first(); d != nullptr; d = DomainList::next(d)) visit(*d);
   }
+  // With the registry's lock held: the domain that was made after this one, or the first for null.
+  // Domains stay, so that the lock may be let go between two calls.
+  [[nodiscard]] Domain* next_domain(Domain* domain) noexcept {
+    return domain == nullptr ? domains_.first() : DomainList::next(domain);
+  }
   // With the registry's lock held: slabs without domain.
   template <class Visit>
   void for_each_orphan(Visit&& visit) noexcept {

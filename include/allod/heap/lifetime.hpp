@@ -65,7 +65,11 @@ void Heap<Policy>::surrender(Domain& domain) noexcept {
   for (Bin& bin : domain.bins) {
     for_each_slab(bin, [](Slab& slab) noexcept { slab.set_owner(nullptr); });
   }
-  domain.inbox.close([](Slab*) noexcept {});
+  // What was announced here by mistake, just before the slab changed hands, must
+  // reach its owner of today.
+  domain.inbox.close([](Slab* slab) noexcept {
+    if (slab->owner() != nullptr) slab->announce();
+  });
   for (Bin& bin : domain.bins) {
     while (space::Span* const span = bin.partial.pop_front()) abandon(*slab::as_slab(span));
     while (space::Span* const span = bin.full.pop_front()) abandon(*slab::as_slab(span));

@@ -40,6 +40,7 @@ void Heap<Policy>::maybe_purge() noexcept {
   }
   space_.purge(delay, options_.purge_budget, kPurgeStep);
   if (!options_.purge_thread || space_.dirty_bytes() < kWorthAThread) return;
+  if (space_.refuses_purge()) return;
   if (helper_running_.load(std::memory_order_relaxed)) return;
   if (helper_running_.exchange(true, std::memory_order_acquire)) return;
   if (!space_.platform().start_helper(&purge_on_helper, this)) {
@@ -58,10 +59,9 @@ void Heap<Policy>::purge_on_helper(void* heap) noexcept {
     if (wait == ~0U) break;
     // Spans freed a little later are worth waiting for: few, larger steps.
     if (wait != 0) Platform::futex_wait_ms(&self.helper_sleep_, 0, wait + delay / 8 + 1);
-    const std::size_t purged =
-        self.space_.purge(delay, self.options_.purge_budget, ~std::size_t{0});
-    // A system that cannot take memory back will not be asked again and again.
-    if (wait == 0 && purged == 0) break;
+    self.space_.purge(delay, self.options_.purge_budget, ~std::size_t{0});
+    // A system that takes nothing back will not be asked again and again.
+    if (self.space_.refuses_purge()) break;
   }
   self.helper_running_.store(false, std::memory_order_release);
 }

@@ -73,6 +73,12 @@ void Heap<Policy>::put_back(Domain& domain, ClassIndex c, void** blocks,
                             std::uint32_t count) noexcept {
   Bin& bin = domain.bins[c];
   for (std::uint32_t done = 0; done < count;) {
+    const space::Tag tag = space_.map().tag_of(address_of(blocks[done]));
+    if (__builtin_expect(tag != space::make_tag(domain.id(), c), 0)) {
+      // Freed twice, and since the first time its slab has gone or serves others.
+      report(MisuseKind::double_free, blocks[done++]);
+      continue;
+    }
     Slab& slab = *slab::as_slab(space_.map().span_of(address_of(blocks[done])));
     const std::uint32_t free_before = slab.free_count();
     const std::uint32_t given = slab.give(blocks + done, count - done);

@@ -30,8 +30,8 @@ void* Heap<Policy>::resize_in_place(Domain& domain, void* address, std::size_t s
   if (slices > slab.size) {
     if (!space_.grow(&slab, slices)) return nullptr;
   } else {
+    // Without metadata for the rest, the slab is larger than its block needs.
     space_.shrink(&slab, slices);
-    if (slab.size != slices) return address;
   }
   Bin& from = domain.bins[old_class];
   from.full.remove(&slab);

@@ -219,22 +219,19 @@ class Fake {
     set_pages(reinterpret_cast<void*>(behind), to - from, Pages::usable);
     return true;
   }
-  // Fails like Linux when either the addresses or, for what is added, the memory cannot be had.
-  [[nodiscard]] void* move(void* address, std::size_t from, std::size_t to,
-                           std::size_t alignment) noexcept {
+  // Fails like Linux when the memory for what is added cannot be had.
+  [[nodiscard]] bool move(void* address, std::size_t from, void* target, std::size_t to) noexcept {
     check_mapping(address, from, to, "move");
-    if (fails(Call::move, to > from ? to - from : 0)) return nullptr;
-    if (address_limit_ != 0 && mapped_bytes_ + to > address_limit_) return nullptr;
+    always_check(is_all(target, to, [](Pages pages) { return pages == Pages::reserved; }),
+                 "move: the target is not reserved");
+    if (fails(Call::move, to > from ? to - from : 0)) return false;
     if (to > from && memory_limit_ != 0 && usable_bytes_ + (to - from) > memory_limit_) {
-      return nullptr;
+      return false;
     }
-    const Address target = find_place(to, alignment);
-    if (target == 0) return nullptr;
-    void* const result = reinterpret_cast<void*>(target);
-    set_pages(result, to, Pages::usable);
-    std::memcpy(result, address, from < to ? from : to);
+    set_pages(target, to, Pages::usable);
+    std::memcpy(target, address, from < to ? from : to);
     set_pages(address, from, Pages::none);
-    return result;
+    return true;
   }
   void name(void* address, std::size_t bytes, const char* text) noexcept {
     check_range(address, bytes, "name");

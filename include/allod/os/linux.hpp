@@ -56,15 +56,9 @@ class Linux {
     return raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to), 0) ==
            to_long(address);
   }
-  [[nodiscard]] void* move(void* address, std::size_t from, std::size_t to,
-                           std::size_t alignment) noexcept {
-    void* const target = reserve(to, alignment);
-    if (target == nullptr) return nullptr;
-    const long moved = raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to),
-                                   MREMAP_MAYMOVE | MREMAP_FIXED, to_long(target));
-    if (moved == to_long(target)) return target;
-    unmap(target, to);
-    return nullptr;
+  [[nodiscard]] bool move(void* address, std::size_t from, void* target, std::size_t to) noexcept {
+    return raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to),
+                       MREMAP_MAYMOVE | MREMAP_FIXED, to_long(target)) == to_long(target);
   }
   void name(void* address, std::size_t bytes, const char* text) noexcept {
     raw_syscall(SYS_prctl, kSetVma, kSetVmaAnonymousName, to_long(address), to_long(bytes),

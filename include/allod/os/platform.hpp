@@ -23,8 +23,9 @@ namespace allod::os {
 //   purge(address, bytes)        gives memory back, keeps the addresses; true
 //                                when they read as zero from now on
 //   grow(address, from, to)      lengthens a mapping where it stands
-//   move(address, from, to, alignment)
-//                                moves a mapping by page tables, without copying
+//   move(address, from, target, to)
+//                                moves a mapping to reserved addresses by page
+//                                tables, without copying, and lengthens it
 //   name(address, bytes, text)   shows up in the system's list of mappings; may
 //                                do nothing
 //   now_ms()                     monotonic, coarse
@@ -51,7 +52,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.unmap(address, bytes) };
   { platform.purge(address, bytes) } -> std::same_as<bool>;
   { platform.grow(address, bytes, bytes) } -> std::same_as<bool>;
-  { platform.move(address, bytes, bytes, bytes) } -> std::same_as<void*>;
+  { platform.move(address, bytes, address, bytes) } -> std::same_as<bool>;
   { platform.name(address, bytes, text) };
   { platform.now_ms() } -> std::same_as<std::uint64_t>;
   { platform.after_fork_in_child() };

@@ -80,6 +80,7 @@ class Space {
     LockGuard guard{lock_};
     ++counters_.span_frees;
     counters_.used -= span->size.bytes();
+    last_freed_ = span->size;
     map_.set_tags(span->base, span->size, kFreeTag);
     insert_free(go_home(span), SpanState::dirty, now);
   }
@@ -88,7 +89,8 @@ class Space {
   // when that is used or too small. The caller sets the tags. Thread-safe.
   [[nodiscard]] bool grow(Span* span, Slices to) noexcept {
     LockGuard guard{lock_};
-    const Slices more = to - span->size;
+    const Slices before = span->size;
+    const Slices more = to - before;
     Span* const right = free_neighbour(end_of(*span), *span->region);
     if (right != nullptr && right->size >= more) {
       remove_free(right);
@@ -98,9 +100,10 @@ class Space {
       return false;
     } else {
       span->size = to;
+      file_region(*span->region);
     }
     map_.set_spans(span->base, span->size, span);
-    account_used(more.bytes());
+    account_used((span->size - before).bytes());
     return true;
   }
 
@@ -135,6 +138,10 @@ class Space {
     if (oldest == nullptr) return ~0U;
     const std::uint32_t age = static_cast<std::uint32_t>(platform_.now_ms()) - oldest->freed_ms;
     return age >= delay_ms ? 0 : delay_ms - age;
+  }
+  // The system did not take memory back when it was asked last.
+  [[nodiscard]] bool refuses_purge() const noexcept {
+    return refuses_purge_.load(std::memory_order_relaxed);
   }
   // Bytes in free spans whose memory is present. Thread-safe, approximate.
   [[nodiscard]] std::size_t dirty_bytes() const noexcept {
@@ -186,6 +193,7 @@ class Space {
   [[nodiscard]] Span* take_fresh(Slices size) noexcept;
   [[nodiscard]] Region* new_region(Slices size) noexcept;
   [[nodiscard]] bool advance(Region& region, Slices more) noexcept;
+  void file_region(Region& region) noexcept;
   void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
 
   // When a request cannot be served: purges everything and gives empty regions
@@ -272,7 +280,9 @@ class Space {
 
   SpanBins& bins(SpanState state) noexcept { return state == SpanState::dirty ? dirty_ : clean_; }
 
-  // Merges with free neighbours in the same state and files the result.
+  // Merges with free neighbours in the same state and files the result. The larger part decides on
+  // the age of the whole, or one that is used again and again in a small part would never be
+  // purged.
   void insert_free(Span* span, SpanState state, std::uint32_t freed_ms) noexcept {
     span->state = state;
     span->freed_ms = freed_ms;
@@ -281,13 +291,14 @@ class Space {
     Span* const left = free_neighbour(span->base - 1, *span->region);
     if (left != nullptr && left->state == state) {
       remove_free(left);
-      left->freed_ms = freed_ms;
+      if (left->size < span->size) left->freed_ms = freed_ms;
       absorb(left, span);
       span = left;
     }
     Span* const right = free_neighbour(end_of(*span), *span->region);
     if (right != nullptr && right->state == state) {
       remove_free(right);
+      if (right->size > span->size) span->freed_ms = right->freed_ms;
       absorb(span, right);
     }
     file_free(span);
@@ -298,7 +309,10 @@ class Space {
     map_.set_span(end_of(*span) - 1, span);
     bins(span->state).insert(span);
     if (span->state == SpanState::dirty) {
-      by_age_.push_front(span);
+      const Span* const oldest = by_age_.last();
+      const bool is_oldest =
+          oldest != nullptr && static_cast<std::int32_t>(span->freed_ms - oldest->freed_ms) < 0;
+      is_oldest ? by_age_.push_back(span) : by_age_.push_front(span);
       add_dirty(span->size.bytes());
     } else {
       counters_.clean += span->size.bytes();
@@ -330,10 +344,12 @@ class Space {
   SpanBins dirty_;
   SpanBins clean_;
   SpanAgeList by_age_;  // dirty spans, freed last first
+  Slices last_freed_;   // how much the last span was that became dirty
   SpanList purging_;
   Span* fed_ = nullptr;    // the slices that became metadata last
   Span* spare_ = nullptr;  // for feed_metadata, which cannot ask for one
   std::atomic<std::size_t> dirty_bytes_{0};
+  std::atomic<bool> refuses_purge_{false};
   SpaceCounters counters_;
 };
 

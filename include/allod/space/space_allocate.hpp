@@ -38,7 +38,7 @@ Span* Space<P, kChecks>::take_fresh(Slices size) noexcept {
   Span* const span = new_span();
   if (span == nullptr) return nullptr;
   for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
-    // Regions without untouched slices are at the end of the list.
+    // See file_region.
     if (region->used == region->size) break;
     if (!advance(*region, size)) continue;
     span->region = region;
@@ -53,11 +53,16 @@ Span* Space<P, kChecks>::take_fresh(Slices size) noexcept {
   span->size = size;
   span->base = region.base + (region.used - size).bytes();
   span->zero = true;
-  if (region.used == region.size) {
-    regions_.remove(&region);
-    regions_.push_back(&region);
-  }
+  file_region(region);
   return span;
+}
+
+// Regions without untouched slices go to the end of the list.
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::file_region(Region& region) noexcept {
+  if (region.used != region.size) return;
+  regions_.remove(&region);
+  regions_.push_back(&region);
 }
 
 // Hands out the next `more` slices of a region.
@@ -193,19 +198,19 @@ bool Space<P, kChecks>::remap(Span* span, Slices to) noexcept {
   LockGuard guard{lock_};
   Region& region = *span->region;
   if (region.size != span->size) return false;
-  void* const old_base = reinterpret_cast<void*>(region.base);
+  void* base = reinterpret_cast<void*>(region.base);
   const std::size_t old_bytes = region.size.bytes();
-  void* base = old_base;
-  if (!platform_.grow(base, old_bytes, to.bytes())) {
-    base = platform_.move(old_base, old_bytes, to.bytes(), kSliceBytes);
-    if (base == nullptr) return false;
-  }
-  if (!map_.cover(platform_, address_of(base), to.bytes())) {
-    // Only a window of the addresses is covered and the new place is outside.
-    // Moving back into the old place cannot fail for lack of addresses.
-    void* const back = platform_.move(base, to.bytes(), old_bytes, kSliceBytes);
-    always_check(back == old_base, "a moved mapping could not be moved back");
-    return false;
+  // The page map first: once the pages have moved there is no way back.
+  if (!map_.cover(platform_, region.base, to.bytes()) ||
+      !platform_.grow(base, old_bytes, to.bytes())) {
+    void* const target = platform_.reserve(to.bytes(), kSliceBytes);
+    if (target == nullptr) return false;
+    if (!map_.cover(platform_, address_of(target), to.bytes()) ||
+        !platform_.move(base, old_bytes, target, to.bytes())) {
+      platform_.unmap(target, to.bytes());
+      return false;
+    }
+    base = target;
   }
   map_.set_tags(span->base, span->size, kForeignTag);
   map_.set_spans(span->base, span->size, nullptr);

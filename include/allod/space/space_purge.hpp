@@ -21,6 +21,7 @@ std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
     const std::size_t bytes = span->size.bytes();
     LockGuard guard{lock_};
     finish_purge(span, zero);
+    refuses_purge_.store(!zero, std::memory_order_relaxed);
     if (!zero) break;
     purged += bytes;
   }
@@ -34,9 +35,15 @@ Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t bud
   Span* const span = by_age_.last();
   if (span == nullptr) return nullptr;
   const std::uint32_t age = static_cast<std::uint32_t>(platform_.now_ms()) - span->freed_ms;
-  // The span that was freed last is the next to be used, however large it is.
-  const bool over_budget = dirty_bytes() > budget && span != by_age_.first();
-  if (age < delay_ms && !over_budget) return nullptr;
+  if (age < delay_ms) {
+    // What was freed last is the next to be used, however large it is, and comes on top of the
+    // budget. (That piece alone: it may have been merged with everything that was freed before.)
+    const std::size_t dirty = dirty_bytes();
+    const std::size_t kept = last_freed_.bytes() > budget ? last_freed_.bytes() : budget;
+    if (dirty <= kept) return nullptr;
+    const std::size_t excess = dirty - kept;
+    if (excess < limit) limit = excess;
+  }
   remove_free(span);
   const Slices part{static_cast<std::uint32_t>(limit >> kSliceShift)};
   Span* const rest = split(span, part.count != 0 ? part : Slices{1});

@@ -1,0 +1,360 @@
+"""The debug library sees every misuse at once and says what, where and who."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from death.reports import (
+    ALIGNED_ALLOC,
+    FOREIGN_ADDRESSES,
+    FREE,
+    GONE,
+    LARGEST_CLASS,
+    MALLOC,
+    NOT_OURS,
+    REALLOC,
+    Misuse,
+    Scene,
+    run,
+)
+
+KIB, MIB = 1 << 10, 1 << 20
+
+SIZES = {100: 112, 1000: 1024, 40_000: 40_960, 600_000: 655_360, 10 * MIB: 10 * MIB}
+"""From what is asked for to what the block offers: from each kind of block one."""
+
+# The compiler makes one function of the plain and the array form.
+ARRAY_NEW = ("_Znam", "_Znwm")
+SIZED_ARRAY_DELETE = ("_ZdaPvm", "_ZdlPvm")
+
+ALLOCATED = (MALLOC, "allocating_function")
+FREED = (FREE, "freeing_function")
+
+
+def double_free(
+    size: int,
+    *,
+    allocated: tuple[tuple[str, ...], str] = ALLOCATED,
+    freed: tuple[tuple[str, ...], str] = FREED,
+    misused: tuple[tuple[str, ...], str] = (FREE, "misusing_function"),
+    thread: str = "",
+    may_be_gone: bool = False,
+) -> Callable[[Scene], str]:
+    """A second free; whether a block of a class is still in its slab is not always certain."""
+
+    def text(scene: Scene) -> str:
+        place = scene.place(SIZES[size])
+        if size > LARGEST_CLASS:
+            place = GONE
+        elif may_be_gone:
+            place = f"(?:{place}|{GONE})"
+        return (
+            scene.headline("double free of", scene.facts["block"])
+            + place
+            + scene.requested("free", size)
+            + scene.event("allocated", *allocated)
+            + scene.event("freed", *freed)
+            + scene.event("this call", *misused, thread=thread)
+        )
+
+    return text
+
+
+def interior_free(
+    size: int,
+    offset: int,
+    misused: tuple[tuple[str, ...], str] = (FREE, "misusing_function"),
+) -> Callable[[Scene], str]:
+    """A free of an address inside of a block that is in use."""
+
+    def text(scene: Scene) -> str:
+        return (
+            scene.headline("invalid free of", scene.facts["block"] + offset)
+            + scene.place(SIZES[size], offset=offset)
+            + scene.requested("in use", size)
+            + scene.event("allocated", *ALLOCATED)
+            + scene.event("this call", *misused)
+        )
+
+    return text
+
+
+def end_of_slab(scene: Scene) -> str:
+    """A free of an address behind the last block of a slab."""
+    return (
+        scene.headline("invalid free of", scene.facts["address"])
+        + GONE
+        + scene.event("this call", FREE, "misusing_function")
+    )
+
+
+def foreign_free(entry: tuple[str, ...], function: str) -> Callable[[Scene], str]:
+    """A free of memory that is not Allod's."""
+
+    def text(scene: Scene) -> str:
+        return (
+            scene.headline("free of foreign address", scene.facts["address"])
+            + NOT_OURS
+            + scene.event("this call", entry, function)
+        )
+
+    return text
+
+
+def wrong_size(
+    size_class: int,
+    claimed: int,
+    allocated: tuple[tuple[str, ...], *tuple[str, ...]],
+    misused: tuple[tuple[str, ...], str],
+) -> Callable[[Scene], str]:
+    """A sized free of a block of 100 bytes, with a size that was not asked for."""
+
+    def text(scene: Scene) -> str:
+        return (
+            scene.headline("free with the wrong size of", scene.facts["block"])
+            + scene.place(size_class)
+            + f"allod:   the caller says {claimed} bytes\n"
+            + scene.requested("in use", 100)
+            + scene.event("allocated", *allocated)
+            + scene.event("this call", *misused)
+        )
+
+    return text
+
+
+def double_frees() -> Iterator[Misuse]:
+    """Each size, at each moment."""
+    for size in SIZES:
+        given = {"SIZE": size}
+        # A large block that is free may be kept as it is, or not be a block any more.
+        large = size > 32 * KIB
+        second = double_free(size, may_be_gone=large)
+        yield Misuse("misuse", "double_free_at_once", second, given)
+        yield Misuse("misuse", "double_free_after_other_frees", second, given)
+        elsewhere = double_free(size, thread="thread", may_be_gone=large)
+        yield Misuse("misuse", "double_free_by_another_thread", elsewhere, given)
+        freed = (REALLOC, "reallocating_function")
+        moved = double_free(size, freed=freed, may_be_gone=large)
+        yield Misuse("misuse", "double_free_after_realloc", moved, given)
+        misused = (REALLOC, "misusing_realloc")
+        resized = double_free(size, misused=misused, may_be_gone=large)
+        for new_size in (size, 3 * size):
+            new = {"NEW_SIZE": new_size}
+            yield Misuse("misuse", "realloc_of_a_freed_block", resized, given | new)
+
+
+def interior_frees() -> Iterator[Misuse]:
+    """The next byte, the middle, and, where there are any, the later slices of a block."""
+    for size in SIZES:
+        given = {"SIZE": size}
+        for offset in (1, 16, size // 2, size - 1):
+            text = interior_free(size, offset)
+            at = {"OFFSET": offset}
+            yield Misuse("misuse", "free_of_an_address_in_a_block", text, given | at)
+        text = interior_free(size, 16, (REALLOC, "misusing_realloc"))
+        at = {"OFFSET": 16}
+        yield Misuse("misuse", "realloc_of_an_address_in_a_block", text, given | at)
+    # 585 blocks of 112 bytes leave 16 bytes at the end of a slice.
+    end = {"SIZE": 100, "OFFSET": 585 * 112}
+    yield Misuse("misuse", "free_of_the_end_of_a_slab", end_of_slab, end)
+
+
+FOREIGN_FREES = [
+    Misuse(
+        "misuse",
+        case,
+        foreign_free(FREE, "misusing_function"),
+        parameters,
+        deadly=False,
+    )
+    for case, parameters in FOREIGN_ADDRESSES
+]
+
+FOREIGN_REALLOC = Misuse(
+    "misuse",
+    "realloc_of_a_foreign_address",
+    foreign_free(REALLOC, "misusing_realloc"),
+    deadly=False,
+)
+
+
+def wrong_sizes() -> Iterator[Misuse]:
+    """Less and more than was asked for, within the block's class too."""
+    for claimed in (0, 99, 101, 112, 5000):
+        for program, case, text in (
+            (
+                "misuse",
+                "free_sized_with_the_wrong_size",
+                wrong_size(
+                    112,
+                    claimed,
+                    ALLOCATED,
+                    (("free_sized",), "misusing_free_sized"),
+                ),
+            ),
+            (
+                "misuse",
+                "free_aligned_sized_with_the_wrong_size",
+                wrong_size(
+                    128,
+                    claimed,
+                    (ALIGNED_ALLOC,),
+                    (("free_aligned_sized",), "misusing_free_aligned_sized"),
+                ),
+            ),
+            (
+                "deletes",
+                "sized_delete_with_the_wrong_size",
+                wrong_size(
+                    112,
+                    claimed,
+                    (("_Znwm",), "function_with_new"),
+                    (("_ZdlPvm",), "function_with_sized_delete"),
+                ),
+            ),
+            (
+                "deletes",
+                "sized_array_delete_with_the_wrong_size",
+                wrong_size(
+                    112,
+                    claimed,
+                    (ARRAY_NEW, "function_with_array_new"),
+                    (SIZED_ARRAY_DELETE, "function_with_sized_array_delete"),
+                ),
+            ),
+            (
+                "deletes",
+                "sized_aligned_delete_with_the_wrong_size",
+                wrong_size(
+                    128,
+                    claimed,
+                    (("_ZnwmSt11align_val_t",), "function_with_aligned_new"),
+                    (("_ZdlPvmSt11align_val_t",), "function_with_sized_aligned_delete"),
+                ),
+            ),
+        ):
+            yield Misuse(program, case, text, {"SIZE": 100, "CLAIMED": claimed})
+
+
+def deep_stack(scene: Scene) -> str:
+    """Frames of a recursion, as many as a report shows: main is too far away."""
+    some = ["recursing_function"] * 15
+
+    def event(what: str, entry: tuple[str, ...], function: str) -> str:
+        return scene.event(what, entry, function, *some, thread="main_thread")
+
+    return (
+        scene.headline("double free of", scene.facts["block"])
+        + scene.place(112)
+        + scene.requested("free", 100)
+        + event("allocated", MALLOC, "allocating_function")
+        + event("freed", FREE, "misusing_function")
+        + event("this call", FREE, "misusing_function")
+    )
+
+
+MISUSES = [
+    *double_frees(),
+    *interior_frees(),
+    *FOREIGN_FREES,
+    FOREIGN_REALLOC,
+    *wrong_sizes(),
+    Misuse("misuse", "double_free_deep_in_the_stack", deep_stack),
+    Misuse(
+        "deletes",
+        "double_delete",
+        double_free(
+            100,
+            allocated=(("_Znwm",), "function_with_new"),
+            freed=(("_ZdlPv",), "function_with_delete"),
+            misused=(("_ZdlPv",), "function_with_delete"),
+        ),
+        {"SIZE": 100},
+    ),
+]
+
+
+@pytest.fixture
+def programs(build_dir: Path) -> Path:
+    """The folder of the programs."""
+    return build_dir / "tests" / "death"
+
+
+@pytest.mark.parametrize("misuse", MISUSES, ids=str)
+def test_report(
+    misuse: Misuse, programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """The report, and nothing else, is on standard error, and the process is aborted."""
+    outcome = run(
+        programs / misuse.program,
+        misuse.case,
+        liballod_debug,
+        tmp_path,
+        misuse.parameters,
+    )
+    outcome.expect(misuse.expected(outcome.scene), death=misuse.deadly)
+
+
+@pytest.mark.parametrize("misuse", MISUSES, ids=str)
+def test_program_goes_on(
+    misuse: Misuse, programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """With ALLOD_ABORT_ON_ERROR=0 there is one report, and the call had no effect."""
+    outcome = run(
+        programs / misuse.program,
+        misuse.case,
+        liballod_debug,
+        tmp_path,
+        misuse.parameters,
+        {"ABORT_ON_ERROR": "0"},
+    )
+    outcome.expect(misuse.expected(outcome.scene), death=False)
+
+
+@pytest.mark.parametrize("misuse", MISUSES[::7], ids=str)
+def test_silent_death(
+    misuse: Misuse, programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """With ALLOD_SHOW_ERRORS=0 the process is aborted without a word."""
+    outcome = run(
+        programs / misuse.program,
+        misuse.case,
+        liballod_debug,
+        tmp_path,
+        misuse.parameters,
+        {"SHOW_ERRORS": "0"},
+    )
+    outcome.expect("", death=misuse.deadly)
+
+
+@pytest.mark.parametrize("misuse", FOREIGN_FREES, ids=str)
+def test_foreign_address_is_ignored_when_told(
+    misuse: Misuse, programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """With ALLOD_FOREIGN_FREE=ignore the debug library leaves foreign memory alone."""
+    outcome = run(
+        programs / misuse.program,
+        misuse.case,
+        liballod_debug,
+        tmp_path,
+        misuse.parameters,
+        {"FOREIGN_FREE": "ignore"},
+    )
+    outcome.expect("", death=False)
+
+
+@pytest.mark.parametrize(
+    ("program", "case"),
+    [
+        ("misuse", "free_sized_with_the_right_size"),
+        ("deletes", "sized_deletes_with_the_right_size"),
+    ],
+)
+def test_right_sizes_are_no_misuse(
+    program: str, case: str, programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """Sized frees with the size of the allocation pass without a word."""
+    run(programs / program, case, liballod_debug, tmp_path).expect("", death=False)

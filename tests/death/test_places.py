@@ -1,0 +1,182 @@
+"""Reports come out, and processes end, wherever the misuse happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from surface.black_box import (
+    CASE_SECONDS,
+    LIBRARIES,
+    cases_in,
+    environment,
+    listed_cases,
+)
+
+from death.reports import FREE, GONE, MALLOC, Scene, run
+
+FOLDER = Path(__file__).parent
+CASES = cases_in(FOLDER)
+HUGE = 10 << 20
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> Path:
+    """Each of the preloadable libraries."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
+@pytest.fixture
+def programs(build_dir: Path) -> Path:
+    """The folder of the programs."""
+    return build_dir / "tests" / "death"
+
+
+def report(
+    scene: Scene, *, freed_by: str = "", called_by: str = "", root: str = "main"
+) -> str:
+    """A second free of a huge block; each thread is the main one unless named.
+
+    The stack of the second free begins in main, or in the function that is named.
+    """
+    text = scene.headline("double free of", scene.facts["block"]) + GONE
+    if "debug" not in scene.library.name:
+        return text
+    return (
+        text
+        + scene.requested("free", HUGE)
+        + scene.event("allocated", MALLOC, "allocating_function")
+        + scene.event("freed", FREE, "freeing_function", thread=freed_by)
+        + scene.event(
+            "this call", FREE, "misusing_function", thread=called_by, root=root
+        )
+    )
+
+
+@pytest.mark.parametrize("program", sorted({case.program for case in CASES}))
+def test_no_case_is_forgotten(program: str, build_dir: Path) -> None:
+    """Every case of a program is run by a test of this folder."""
+    tests = "".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.py"))
+    listed = listed_cases(build_dir / "tests" / "death" / program)
+    assert listed
+    assert {case for case in listed if f'"{case}"' not in tests} == set()
+
+
+def test_thread_with_the_smallest_stack(
+    library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """A report needs little stack."""
+    case = "thread_with_the_smallest_stack"
+    outcome = run(programs / "places", case, library, tmp_path)
+    text = report(outcome.scene, freed_by="thread", called_by="thread")
+    outcome.expect(text, death=True)
+
+
+@pytest.mark.parametrize(
+    "case", ["standard_error_is_closed", "standard_error_cannot_be_written"]
+)
+def test_nowhere_to_write(
+    case: str, library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """A report that nobody can read is dropped, and the process is aborted all the same."""
+    run(programs / "places", case, library, tmp_path).expect("", death=True)
+
+
+@pytest.mark.parametrize(
+    "case", ["standard_error_is_closed", "standard_error_cannot_be_written"]
+)
+def test_nowhere_to_write_and_no_abort(
+    case: str, library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """The heap stays usable when the report is lost."""
+    options = {"ABORT_ON_ERROR": "0"}
+    outcome = run(programs / "places", case, library, tmp_path, options=options)
+    outcome.expect("", death=False)
+
+
+def test_child_of_a_fork(library: Path, programs: Path, tmp_path: Path) -> None:
+    """The child reports and is aborted, and its parent is not."""
+    outcome = run(programs / "places", "child_of_a_fork", library, tmp_path)
+    assert outcome.status == 0, outcome.description
+    assert os.WTERMSIG(outcome.scene.facts["child_status"]) == signal.SIGABRT
+    assert not outcome.survived
+    text = report(outcome.scene, called_by="thread")
+    assert re.fullmatch(text, outcome.errors), outcome.description
+
+
+def test_child_of_a_fork_goes_on(library: Path, programs: Path, tmp_path: Path) -> None:
+    """The child's heap stays usable."""
+    case = "child_of_a_fork"
+    options = {"ABORT_ON_ERROR": "0"}
+    outcome = run(programs / "places", case, library, tmp_path, options=options)
+    assert outcome.scene.facts["child_status"] == 0, outcome.description
+    outcome.expect(report(outcome.scene, called_by="thread"), death=False)
+
+
+@pytest.mark.parametrize(
+    ("case", "root"), [("static_destructor", "exit"), ("handler_of_a_signal", "main")]
+)
+@pytest.mark.parametrize("abort", ["0", "1"])
+def test_unusual_moment(
+    case: str, root: str, abort: str, library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """After main, and in a signal handler."""
+    options = {"ABORT_ON_ERROR": abort}
+    outcome = run(programs / "places", case, library, tmp_path, options=options)
+    outcome.expect(report(outcome.scene, root=root), death=abort == "1")
+
+
+def test_handler_of_abort_may_allocate(
+    library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """No lock is held when the process is told to abort, and the heap is in order."""
+    case = "handler_of_abort_that_allocates"
+    outcome = run(programs / "places", case, library, tmp_path)
+    assert outcome.status == 3, outcome.description
+    assert outcome.survived
+    assert re.fullmatch(report(outcome.scene), outcome.errors), outcome.description
+
+
+def test_pipe_that_nobody_reads(library: Path, programs: Path, tmp_path: Path) -> None:
+    """A report fits into a pipe, so that its reader may come later."""
+    program = programs / "places"
+    with subprocess.Popen(
+        [program, "standard_error_is_a_pipe"],
+        env=environment(library),
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            status = process.wait(CASE_SECONDS)
+        finally:
+            process.kill()
+        output, errors = process.communicate()
+    assert status == -signal.SIGABRT
+    facts = dict(line.split() for line in output.splitlines())
+    scene = Scene(library, program, {name: int(facts[name], 16) for name in facts})
+    assert re.fullmatch(report(scene), errors), errors
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"ABORT_ON_ERROR": "0"}, {"SHOW_ERRORS": "0"}], ids=str
+)
+def test_failed_internal_check(
+    options: dict[str, str], library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """When its own data are damaged the library cannot go on, whatever the options say."""
+    case = "a_magazine_is_overwritten"
+    outcome = run(programs / "internal", case, library, tmp_path, options=options)
+    assert "changed" in outcome.scene.facts, outcome.description
+    assert "unseen" not in outcome.scene.facts, outcome.description
+    outcome.expect(
+        "allod: error: internal check failed: a magazine holds what is no block\n"
+        "allod:   either the program has written where it must not, or this is a defect of Allod\n",
+        death=True,
+    )

@@ -1,0 +1,316 @@
+// What options do to memory. Each case holds with the options that the test sets for it, and not
+// with certain others.
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include "numbers.h"
+
+enum { kMuch = 64 * MIB, kSmall = 1000, kSmallBlocks = kMuch / kSmall + 1 };
+static unsigned char* many[kSmallBlocks];
+
+// What the case itself needs is resident from the start.
+static void settle(void) {
+  memset(many, 0, sizeof many);
+  free(obtain(1));
+  (void)stats();
+}
+
+static size_t patience_ms(void) {
+  const char* text = getenv("TEST_PATIENCE_MS");
+  return text == NULL ? 20000 : strtoul(text, NULL, 10);
+}
+
+// From here on, a new thread is the end of the process.
+static void forbid_threads(void) {
+  struct sock_filter instructions[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, (unsigned)SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, (unsigned)SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {.len = sizeof instructions / sizeof *instructions,
+                               .filter = instructions};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    skip_case("seccomp: %s", strerrorname_np(errno));
+  }
+}
+
+// Slow paths, on which the library gives memory back.
+static void use_the_heap(void) {
+  for (int i = 0; i < 100; ++i) {
+    free(obtain(5 * MIB));
+    free(obtain(40 * KIB + (size_t)i * 8 * KIB));
+  }
+}
+
+static const struct {
+  size_t count;
+  size_t size;
+} kShapes[] = {{1, kMuch}, {8, 8 * MIB}, {64, MIB}, {640, kMuch / 640}, {kSmallBlocks, kSmall}};
+enum { kShapeCount = sizeof kShapes / sizeof *kShapes };
+
+CASE(memory_goes_back_at_once) {
+  settle();
+  for (size_t i = 0; i < kShapeCount; ++i) {
+    const size_t before = resident_bytes();
+    allocate_touched(many, kShapes[i].count, kShapes[i].size);
+    const size_t held = resident_bytes();
+    CHECK(held >= before + kMuch - 4 * MIB, "%zu KiB more", (held - before) / KIB);
+    free_touched(many, kShapes[i].count, kShapes[i].size);
+    const size_t after = resident_bytes();
+    CHECK(after <= before + 3 * MIB, "blocks of %zu bytes: %zu KiB stay", kShapes[i].size,
+          (after - before) / KIB);
+    CHECK(stats().dirty == 0, "%zu bytes are kept", stats().dirty);
+  }
+}
+
+CASE(memory_stays_until_told) {
+  settle();
+  forbid_threads();
+  for (size_t i = 0; i < kShapeCount; ++i) {
+    const size_t before = resident_bytes();
+    allocate_touched(many, kShapes[i].count, kShapes[i].size);
+    const allod_stats_t held = stats();
+    free_touched(many, kShapes[i].count, kShapes[i].size);
+    use_the_heap();
+    const size_t after = resident_bytes();
+    CHECK(after >= before + kMuch - 6 * MIB, "blocks of %zu bytes: only %zu KiB stay",
+          kShapes[i].size, (after - before) / KIB);
+    CHECK(stats().purges == held.purges, "memory was given back");
+    CHECK(malloc_trim(0) == 1, "malloc_trim finds nothing");
+    const size_t trimmed = resident_bytes();
+    CHECK(trimmed <= before + 3 * MIB, "blocks of %zu bytes: %zu KiB stay after malloc_trim",
+          kShapes[i].size, (trimmed - before) / KIB);
+    CHECK(stats().purges > held.purges, "giving back is not counted");
+  }
+}
+
+// While it waits the program does nothing at all with its heap.
+static void wait_until_resident(size_t most) {
+  for (uint64_t start = now_ms(); resident_bytes() > most;) {
+    CHECK(now_ms() < start + patience_ms(), "%zu KiB stay", (resident_bytes() - most) / KIB);
+    pass_a_millisecond();
+  }
+}
+static void wait_until_alone(void) {
+  for (uint64_t start = now_ms(); threads() > 1;) {
+    CHECK(now_ms() < start + patience_ms(), "there are %zu threads", threads());
+    pass_a_millisecond();
+  }
+}
+
+CASE(memory_goes_back_while_idle) {
+  settle();
+  for (size_t i = 0; i < kShapeCount; ++i) {
+    const size_t before = resident_bytes();
+    allocate_touched(many, kShapes[i].count, kShapes[i].size);
+    free_touched(many, kShapes[i].count, kShapes[i].size);
+    wait_until_resident(before + 6 * MIB);
+    wait_until_alone();
+  }
+}
+
+// Half of the blocks are freed and allocated again, so that slow paths are taken and no span comes
+// or goes.
+static void replace_half_of(unsigned char** blocks, size_t count) {
+  for (size_t i = 0; i < count; i += 2) {
+    free_touched(blocks + i, 1, kSmall);
+  }
+  for (size_t i = 0; i < count; i += 2) {
+    allocate_touched(blocks + i, 1, kSmall);
+  }
+}
+
+// Not by a thread, and not before the program does something.
+CASE(memory_goes_back_without_a_thread) {
+  enum { kKept = 4000 };
+  static unsigned char* kept[kKept];
+  settle();
+  forbid_threads();
+  for (size_t i = 0; i < kKept; ++i) {
+    allocate_touched(kept + i, 1, kSmall);
+  }
+  replace_half_of(kept, kKept);
+  const size_t before = resident_bytes();
+  allocate_touched(many, 64, MIB);
+  free_touched(many, 64, MIB);
+  for (uint64_t start = now_ms(); resident_bytes() > before + 6 * MIB;) {
+    CHECK(now_ms() < start + patience_ms(), "%zu KiB stay", (resident_bytes() - before) / KIB);
+    replace_half_of(kept, kKept);
+    pass_a_millisecond();
+  }
+  CHECK(threads() == 1, "there are %zu threads", threads());
+}
+
+// A program that is never idle for long uses a small part of what it has freed.
+CASE(memory_goes_back_while_some_of_it_is_used) {
+  settle();
+  const size_t before = resident_bytes();
+  allocate_touched(many, 64, MIB);
+  free_touched(many, 64, MIB);
+  for (uint64_t start = now_ms(); resident_bytes() > before + kMuch / 2;) {
+    CHECK(now_ms() < start + patience_ms(), "%zu KiB stay", (resident_bytes() - before) / KIB);
+    use_the_heap();
+    pass_a_millisecond();
+  }
+}
+
+CASE(no_thread_is_started) {
+  settle();
+  forbid_threads();
+  for (size_t i = 0; i < kShapeCount; ++i) {
+    allocate_touched(many, kShapes[i].count, kShapes[i].size);
+    free_touched(many, kShapes[i].count, kShapes[i].size);
+    use_the_heap();
+  }
+}
+
+// Every other of 128 blocks is freed, so that none has a free neighbour.
+static size_t dirty_after_freeing_64_of_128_mib(void) {
+  const size_t dirty = stats().dirty;
+  allocate_touched(many, 128, MIB);
+  for (size_t i = 0; i < 128; i += 2) {
+    free(many[i]);
+    many[i] = NULL;
+  }
+  const size_t result = stats().dirty;
+  free_touched(many, 128, MIB);
+  return result - dirty;
+}
+
+CASE(budget_of_4_mib_is_kept) {
+  settle();
+  const size_t dirty = dirty_after_freeing_64_of_128_mib();
+  CHECK(dirty <= 6 * MIB, "%zu KiB are kept", dirty / KIB);
+}
+
+CASE(budget_of_4_mib_is_kept_among_neighbours) {
+  settle();
+  const size_t before = resident_bytes();
+  allocate_touched(many, 64, MIB);
+  free_touched(many, 64, MIB);
+  CHECK(stats().dirty <= 6 * MIB, "%zu KiB are kept", stats().dirty / KIB);
+  CHECK(resident_bytes() <= before + 8 * MIB, "%zu KiB stay", (resident_bytes() - before) / KIB);
+}
+
+CASE(budget_is_what_mallopt_says) {
+  settle();
+  CHECK(mallopt(M_TRIM_THRESHOLD, 4 * MIB) == 1, "mallopt");
+  size_t dirty = dirty_after_freeing_64_of_128_mib();
+  CHECK(dirty <= 6 * MIB, "%zu KiB are kept", dirty / KIB);
+  CHECK(mallopt(M_TRIM_THRESHOLD, -1) == 1, "mallopt");
+  const uint64_t purges = stats().purges;
+  dirty = dirty_after_freeing_64_of_128_mib();
+  CHECK(stats().purges == purges, "memory is given back although the budget has no limit");
+  CHECK(mallopt(M_TRIM_THRESHOLD, 0) == 1, "mallopt");
+  use_the_heap();
+  CHECK(stats().purges > purges, "no memory is given back although the budget is 0");
+}
+
+CASE(options_at_run_time_count) {
+  settle();
+  CHECK(set_option("PURGE_DELAY", "-1") == 0, "PURGE_DELAY");
+  const size_t before = resident_bytes();
+  allocate_touched(many, 64, MIB);
+  free_touched(many, 64, MIB);
+  CHECK(resident_bytes() >= before + kMuch - 6 * MIB, "memory was given back");
+  CHECK(set_option("PURGE_DELAY", "0") == 0, "PURGE_DELAY");
+  free(obtain(5 * MIB));
+  CHECK(resident_bytes() <= before + 6 * MIB, "%zu KiB stay", (resident_bytes() - before) / KIB);
+}
+
+CASE(regions_are_as_large_as_told) {
+  const char* text = getenv("TEST_REGION_BYTES");
+  CHECK(text != NULL, "TEST_REGION_BYTES is not set");
+  const size_t bytes = strtoul(text, NULL, 10);
+  free(obtain(1));
+  CHECK(stats().reserved == bytes, "%zu bytes are reserved", stats().reserved);
+  // Small blocks, a slab's worth at a time, until there is a second region.
+  size_t count = 0;
+  for (; stats().reserved == bytes; count += 64) {
+    CHECK(count * KIB <= bytes, "%zu KiB are in use of %zu that are reserved", count, bytes / KIB);
+    allocate_touched(many + count, 64, kSmall);
+  }
+  CHECK(stats().reserved == 2 * bytes, "%zu bytes are reserved", stats().reserved);
+  CHECK(count * KIB >= bytes / 2, "a second region after %zu KiB", count);
+  for (size_t i = 0; i < count; i += 64) {
+    free_touched(many + i, 64, kSmall);
+  }
+}
+
+CASE(magazines_keep_as_much_as_told) {
+  const char* text = getenv("TEST_MOST_CACHED");
+  CHECK(text != NULL, "TEST_MOST_CACHED is not set");
+  const size_t most = strtoul(text, NULL, 10);
+  const size_t before = stats().cached;
+  size_t peak = 0;
+  for (int round = 0; round < 10; ++round) {
+    allocate_touched(many, 1000, 4 * KIB);
+    for (size_t i = 0; i < 1000; ++i) {
+      free(many[i]);
+      many[i] = NULL;
+      const size_t cached = stats().cached - before;
+      peak = cached > peak ? cached : peak;
+    }
+  }
+  CHECK(peak == most, "%zu bytes are at hand", peak);
+}
+
+// --- any setting must be right -----------------------------------------------------------------
+
+enum { kThreads = 4, kSlots = 512, kSteps = 30000 };
+static struct {
+  pthread_mutex_t lock;
+  unsigned char* block;
+  size_t size;
+} slots[kSlots];
+
+static void* replace_blocks(void* seed) {
+  uint64_t random = (uint64_t)(uintptr_t)seed * 0x9e3779b97f4a7c15u + 1;
+  for (int step = 0; step < kSteps; ++step) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    const size_t slot = (random >> 33) % kSlots;
+    const unsigned shift = (random >> 20) % 16;
+    const size_t size = ((random >> 40) & 0xffff) >> shift;
+    unsigned char* block = obtain(size);
+    fill(block, size, slot);
+    CHECK(pthread_mutex_lock(&slots[slot].lock) == 0, "pthread_mutex_lock");
+    unsigned char* old = slots[slot].block;
+    const size_t old_size = slots[slot].size;
+    slots[slot].block = block;
+    slots[slot].size = size;
+    CHECK(pthread_mutex_unlock(&slots[slot].lock) == 0, "pthread_mutex_unlock");
+    CHECK(old == NULL || holds(old, old_size, slot), "a block of %zu bytes has changed", old_size);
+    free(old);
+  }
+  return NULL;
+}
+
+CASE(blocks_stay_whole) {
+  pthread_t ids[kThreads];
+  for (size_t i = 0; i < kSlots; ++i) {
+    CHECK(pthread_mutex_init(&slots[i].lock, NULL) == 0, "pthread_mutex_init");
+  }
+  for (size_t i = 0; i < kThreads; ++i) {
+    CHECK(pthread_create(&ids[i], NULL, replace_blocks, (void*)(i + 1)) == 0, "pthread_create");
+  }
+  for (size_t i = 0; i < kThreads; ++i) {
+    CHECK(pthread_join(ids[i], NULL) == 0, "pthread_join");
+  }
+  for (size_t i = 0; i < kSlots; ++i) {
+    CHECK(slots[i].block == NULL || holds(slots[i].block, slots[i].size, i), "a block has changed");
+    free(slots[i].block);
+  }
+  wait_until_alone();
+  ((void (*)(void))find_function("allod_check"))();
+}

@@ -1,0 +1,368 @@
+"""Each option: what it accepts, what is said about anything else, and how options are listed."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from surface.black_box import LIBRARIES, describe, listed_cases
+
+from options.runs import run_well
+
+FOLDER = Path(__file__).parent
+TABLE = FOLDER.parents[1] / "src" / "options.cpp"
+VERSION_HEADER = FOLDER.parents[1] / "include" / "allod.h"
+
+YES = ("1", "yes", "true", "on")
+NO = ("0", "no", "false", "off")
+NOT_BOOLEAN = ("", "2", "-1", "YES", "y", " 1", "1 ", "01")
+NOT_A_SIZE = (
+    "",
+    "-1",
+    "K",
+    "iB",
+    "1X",
+    "1 K",
+    "1.5M",
+    "0x1000",
+    "1KK",
+    "64MiBs",
+    "10iB",
+    "1e6",
+    "9999999999999999999",
+    "17179869184G",
+)
+
+
+@dataclass(frozen=True)
+class Option:
+    """What the list of options says about one, and values of both kinds."""
+
+    values: str
+    default: str
+    accepted: tuple[str, ...]
+    malformed: tuple[str, ...]
+    at_start_only: bool = False
+
+
+OPTIONS = {
+    "HELP": Option("0, 1", "0", YES + NO, NOT_BOOLEAN, at_start_only=True),
+    "VERBOSE": Option(
+        "0 to 2", "0", ("0", "1", "2"), ("", "3", "-1", "yes", "1.0", "0x1")
+    ),
+    "SHOW_STATS": Option(
+        "0, 1, text, json",
+        "0",
+        ("0", "1", "text", "json"),
+        ("", "2", "xml", "TEXT", "text,json"),
+    ),
+    "STATS_FILE": Option(
+        "a path", "standard error", ("/dev/null", "x"), ("", "x" * 4096)
+    ),
+    "SHOW_ERRORS": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
+    "ABORT_ON_ERROR": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
+    "FOREIGN_FREE": Option(
+        "ignore, report",
+        "ignore",
+        ("ignore", "report"),
+        ("", "0", "1", "abort", "Report", "reports"),
+    ),
+    "PURGE_DELAY": Option(
+        "milliseconds, 0 or -1",
+        "500",
+        ("-1", "0", "1", "500", "2147483647"),
+        ("", "-2", "2147483648", "1s", "500ms", "1K", "--1", "-", "+1"),
+    ),
+    "PURGE_BUDGET": Option(
+        "bytes", "64M", ("0", "4096", "1k", "1K", "1KB", "2MiB", "1G"), NOT_A_SIZE
+    ),
+    "PURGE_THREAD": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
+    "REGION_SIZE": Option(
+        "bytes, 1M to 64G",
+        "64M",
+        ("1M", "1048576", "64M", "64G", "65536MiB"),
+        (*NOT_A_SIZE, "0", "1048575", "1023K", "65G"),
+        at_start_only=True,
+    ),
+    "MAGAZINE_BYTES": Option(
+        "bytes, 0 to 16M",
+        "32K",
+        ("0", "1", "32KiB", "16M"),
+        (*NOT_A_SIZE, "16777217", "17M"),
+    ),
+}
+
+ACCEPTED = [(name, value) for name in OPTIONS for value in OPTIONS[name].accepted]
+MALFORMED = [(name, value) for name in OPTIONS for value in OPTIONS[name].malformed]
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> Path:
+    """Each of the preloadable libraries."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
+@pytest.fixture
+def settings(build_dir: Path) -> Path:
+    """The program that does next to nothing."""
+    return build_dir / "tests" / "options" / "settings"
+
+
+def version() -> str:
+    """The version, from the public header."""
+    found = re.search(r'#define ALLOD_VERSION "([^"]+)"', VERSION_HEADER.read_text())
+    assert found is not None
+    return found[1]
+
+
+def is_debug(library: Path) -> bool:
+    """Is it the library that checks everything?"""
+    return "debug" in library.name
+
+
+def start_line(library: Path) -> str:
+    """The pattern of the line that ALLOD_VERBOSE=1 causes."""
+    name = re.escape(version()) + (r" \(debug\)" if is_debug(library) else "")
+    return rf"allod: {name} serves process \d+\n"
+
+
+def list_of_options(library: Path) -> str:
+    """The pattern of what ALLOD_HELP=1 causes."""
+    lines = [rf"Allod {re.escape(version())} reads these environment variables:\n"]
+    for name, option in OPTIONS.items():
+        default = default_of(name, library)
+        lines.append(rf"  ALLOD_{name}={option.values}  \(default: {default}\)\n")
+        lines.append(r"      [^ \n][^\n]+\n")
+    return "".join(lines)
+
+
+def default_of(name: str, library: Path) -> str:
+    """The debug library reports more."""
+    reports = name == "FOREIGN_FREE" and is_debug(library)
+    return "report" if reports else OPTIONS[name].default
+
+
+@pytest.mark.parametrize("program", ["early", "memory", "settings", "statistics"])
+def test_no_case_is_forgotten(program: str, build_dir: Path) -> None:
+    """Every case of a program is run by a test of this folder."""
+    tests = "".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.py"))
+    listed = listed_cases(build_dir / "tests" / "options" / program)
+    assert listed
+    assert {case for case in listed if f'"{case}"' not in tests} == set()
+
+
+def test_every_option_of_the_table_is_tested() -> None:
+    """The options above are those of the table in the source, in its order."""
+    table = TABLE.read_text(encoding="utf-8").split("kOptions[] = {", 1)[1]
+    names = re.findall(r'^    \{"([A-Z_]+)", ', table, re.MULTILINE)
+    assert names == list(OPTIONS)
+
+
+def test_silence(library: Path, settings: Path, tmp_path: Path) -> None:
+    """Without options there is nothing to say."""
+    result = run_well(settings, "nothing", library, tmp_path)
+    assert (result.stdout, result.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(("name", "value"), ACCEPTED)
+def test_accepted_value(
+    name: str, value: str, library: Path, settings: Path, tmp_path: Path
+) -> None:
+    """The value is taken, and nothing is said unless that is what the option is for."""
+    variables = {f"ALLOD_{name}": value}
+    result = run_well(settings, "nothing", library, tmp_path, variables)
+    assert "warning" not in result.stderr
+    speaks = value not in NO and name in ("HELP", "VERBOSE", "SHOW_STATS")
+    assert (result.stderr != "") == speaks, describe(result)
+
+
+@pytest.mark.parametrize(("name", "value"), MALFORMED)
+def test_malformed_value(
+    name: str, value: str, library: Path, settings: Path, tmp_path: Path
+) -> None:
+    """The value is ignored, and one line says so."""
+    variables = {f"ALLOD_{name}": value}
+    result = run_well(settings, "nothing", library, tmp_path, variables)
+    assert result.stderr == (
+        f"allod: warning: ALLOD_{name}={value} is ignored;"
+        f" expected {OPTIONS[name].values}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["NO_SUCH_OPTION", "", "verbose", "VERBOSE_", "PURGE", "HELP "]
+)
+def test_unknown_option(
+    name: str, library: Path, settings: Path, tmp_path: Path
+) -> None:
+    """It is ignored, and the reader is told where the names are."""
+    variables = {f"ALLOD_{name}": "1"}
+    result = run_well(settings, "nothing", library, tmp_path, variables)
+    assert result.stderr == (
+        f"allod: warning: unknown option ALLOD_{name} is ignored;"
+        " ALLOD_HELP=1 lists the options\n"
+    )
+
+
+def test_each_warning_once(library: Path, settings: Path, tmp_path: Path) -> None:
+    """Every variable gets its line, and what is right among them counts."""
+    variables = {
+        "ALLOD_NOTHING": "1",
+        "ALLOD_VERBOSE": "1",
+        "ALLOD_PURGE_DELAY": "soon",
+        "ALLOD": "no option",
+        "ALLODX_VERBOSE": "7",
+        "MY_ALLOD_VERBOSE": "7",
+    }
+    result = run_well(settings, "nothing", library, tmp_path, variables)
+    lines = sorted(result.stderr.splitlines(keepends=True))
+    assert len(lines) == 3
+    assert re.fullmatch(start_line(library), lines[0])
+    assert lines[1:] == [
+        "allod: warning: ALLOD_PURGE_DELAY=soon is ignored;"
+        " expected milliseconds, 0 or -1\n",
+        "allod: warning: unknown option ALLOD_NOTHING is ignored;"
+        " ALLOD_HELP=1 lists the options\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "shown"),
+    [
+        (
+            {},
+            "regions of 64.0 MiB, magazines up to 32.0 KiB,"
+            " purge after 500 ms or above 64.0 MiB, by a thread when idle",
+        ),
+        (
+            {
+                "REGION_SIZE": "3M",
+                "MAGAZINE_BYTES": "0",
+                "PURGE_DELAY": "-1",
+                "PURGE_BUDGET": "1536",
+                "PURGE_THREAD": "0",
+            },
+            "regions of 3.0 MiB, magazines up to 0 B,"
+            " purge after -1 ms or above 1.5 KiB",
+        ),
+        (
+            {
+                "REGION_SIZE": "64GiB",
+                "MAGAZINE_BYTES": "16MB",
+                "PURGE_DELAY": "0",
+                "PURGE_BUDGET": "2t",
+                "PURGE_THREAD": "on",
+            },
+            "regions of 64.0 GiB, magazines up to 16.0 MiB,"
+            " purge after 0 ms or above 2.0 TiB, by a thread when idle",
+        ),
+        (
+            # What is malformed changes nothing.
+            {
+                "REGION_SIZE": "100",
+                "MAGAZINE_BYTES": "1G",
+                "PURGE_DELAY": "-5",
+                "PURGE_BUDGET": "much",
+                "PURGE_THREAD": "perhaps",
+            },
+            "regions of 64.0 MiB, magazines up to 32.0 KiB,"
+            " purge after 500 ms or above 64.0 MiB, by a thread when idle",
+        ),
+    ],
+)
+def test_verbose(
+    variables: dict[str, str],
+    shown: str,
+    library: Path,
+    settings: Path,
+    tmp_path: Path,
+) -> None:
+    """Level 1 names version, build and process; level 2 shows the options as understood."""
+    for level in ("1", "2"):
+        given = {f"ALLOD_{name}": value for name, value in variables.items()}
+        given["ALLOD_VERBOSE"] = level
+        result = run_well(settings, "nothing", library, tmp_path, given)
+        said = "".join(
+            line
+            for line in result.stderr.splitlines(keepends=True)
+            if "warning: " not in line
+        )
+        second = re.escape(f"allod: {shown}\n") if level == "2" else ""
+        assert re.fullmatch(start_line(library) + second, said), describe(result)
+
+
+def test_help(library: Path, settings: Path, tmp_path: Path) -> None:
+    """The list has every option with values, default and meaning, and the program goes on."""
+    result = run_well(settings, "nothing", library, tmp_path, {"ALLOD_HELP": "1"})
+    assert re.fullmatch(list_of_options(library), result.stderr), describe(result)
+    by_api = run_well(settings, "options_as_text", library, tmp_path)
+    assert by_api.stdout == result.stderr
+
+
+def test_markdown(library: Path, settings: Path, tmp_path: Path) -> None:
+    """The reference's table has the same content."""
+    result = run_well(settings, "options_as_markdown", library, tmp_path)
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in result.stdout.splitlines()
+    ]
+    assert rows[0] == ["option", "values", "default", "when", "meaning"]
+    text = run_well(settings, "options_as_text", library, tmp_path).stdout
+    for row, (name, option) in zip(rows[2:], OPTIONS.items(), strict=True):
+        when = "at start" if option.at_start_only else "any time"
+        expected = [f"`ALLOD_{name}`", option.values, default_of(name, library), when]
+        assert row[:4] == expected
+        assert f"\n      {row[4]}\n" in text
+
+
+def test_options_by_api(library: Path, settings: Path, tmp_path: Path) -> None:
+    """allod_option_set says with an errno value what it thinks of each call."""
+    variables = {"ALLOD_SHOW_STATS": "0"}
+    case = "options_are_set_or_refused"
+    assert run_well(settings, case, library, tmp_path, variables).stderr == ""
+
+
+def test_options_by_api_count(library: Path, settings: Path, tmp_path: Path) -> None:
+    """What was set by API is what happens at the end; the environment gave other values."""
+    variables = {"ALLOD_SHOW_STATS": "text", "ALLOD_STATS_FILE": "by-environment"}
+    case = "options_set_by_api_count"
+    assert run_well(settings, case, library, tmp_path, variables).stderr == ""
+    (file,) = tmp_path.iterdir()
+    assert file.name == f"by-api-{json.loads(file.read_text())['pid']}.json"
+
+
+def test_stats_refuse_another_size(
+    library: Path, settings: Path, tmp_path: Path
+) -> None:
+    """allod_stats_get writes only to a structure of the size that it knows."""
+    run_well(settings, "stats_refuse_another_size", library, tmp_path)
+
+
+def test_environment_before_libc_knows_it(
+    library: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """Options count, once, when the first allocation comes before any constructor."""
+    variables = {
+        "ALLOD_NOTHING": "1",
+        # Longer than what the library reads at a time, and than all of its reads but one.
+        "A_LONG_ONE": "x" * 8185 + "ALLOD_VERBOSE=2",
+        "ANOTHER_LONG_ONE": "ALLOD_VERBOSE=2" * 5000,
+        "ALLOD_REGION_SIZE": "8M",
+        "ALLOD_SHOW_STATS": "json",
+        "ALLOD_STATS_FILE": "stats-%p.json",
+    }
+    program = build_dir / "tests" / "options" / "early"
+    case = "first_malloc_before_libc"
+    result = run_well(program, case, library, tmp_path, variables)
+    assert result.stderr == (
+        "allod: warning: unknown option ALLOD_NOTHING is ignored;"
+        " ALLOD_HELP=1 lists the options\n"
+    )
+    (file,) = tmp_path.iterdir()
+    stats = json.loads(file.read_text())
+    assert file.name == f"stats-{stats['pid']}.json"
+    assert stats["reserved"] == 8 << 20

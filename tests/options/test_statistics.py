@@ -1,0 +1,442 @@
+"""Statistics: their forms agree with each other and with what the program has done."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from surface.black_box import LIBRARIES, describe
+
+from options.runs import Json, objects, run_well
+
+KIB, MIB = 1 << 10, 1 << 20
+SLICE = 64 * KIB
+BLOCKS = 1000
+HUNDRED = 112
+"""What a block of 100 bytes offers."""
+
+FIELDS = {
+    "version": None,
+    "pid": None,
+    "live": None,
+    "live_blocks": None,
+    "huge": None,
+    "huge_blocks": None,
+    "cached": None,
+    "free_in_slabs": None,
+    "dirty": None,
+    "clean": None,
+    "reserved": None,
+    "regions": None,
+    "spans": {"used", "peak_used", "taken", "freed", "refused"},
+    "metadata": {"mapped", "used"},
+    "slow_paths": {
+        "refills",
+        "flushes",
+        "shrinks",
+        "slabs_created",
+        "slabs_retired",
+        "slabs_adopted",
+    },
+    "remote": {"frees", "batches", "collected"},
+    "purge": {"steps", "bytes"},
+    "contention": {"registry", "space", "metadata"},
+    "faults": {"minor", "major"},
+    "orphan_slabs": None,
+    "classes": None,
+    "domains": None,
+}
+CLASS_FIELDS = {"size", "slabs", "live", "free", "cached"}
+DOMAIN_FIELDS = {"id", "thread", "refills", "flushes", "remote_frees", "collected"}
+
+HUMAN = r"(?:\d+ B|\d+\.\d [KMGTPE]iB)"
+TEXT = re.compile(
+    rf"""allod \d+\.\d+\.\d+ statistics of process (?P<pid>\d+)
+live       {HUMAN} in (?P<live_blocks>\d+) blocks \(huge: {HUMAN} in (?P<huge_blocks>\d+)\)
+free       {HUMAN} at hand, {HUMAN} in slabs, {HUMAN} dirty, {HUMAN} given back
+spans      {HUMAN} in use, {HUMAN} at most; \d+ taken, \d+ freed, \d+ refused
+regions    \d+ of {HUMAN} of addresses; metadata {HUMAN} of {HUMAN}
+domains    \d+ active, \d+ ever at once; \d+ orphaned slabs
+slow paths \d+ refills, \d+ flushes, \d+ shrinks; slabs: \d+ created, \d+ retired, \d+ adopted
+remote     \d+ frees in \d+ batches, \d+ collected
+purges     \d+ of {HUMAN}
+contention \d+ registry, \d+ space, \d+ metadata
+faults     \d+ minor, \d+ major
+     size    slabs     live     free   cached
+(?P<classes>(?:[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}\n)*)"""
+)
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> Path:
+    """Each of the preloadable libraries."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
+@pytest.fixture
+def programs(build_dir: Path) -> Path:
+    """The folder of the programs."""
+    return build_dir / "tests" / "options"
+
+
+def verify(stats: Json) -> None:
+    """The numbers hold together, while no thread is doing anything."""
+    assert set(stats) == set(FIELDS)
+    for name, parts in FIELDS.items():
+        assert parts is None or set(stats[name]) == parts, name
+    assert stats["faults"]["minor"] > 0
+
+    slab_bytes = 0
+    for row in stats["classes"]:
+        assert set(row) == CLASS_FIELDS
+        assert row["slabs"] > 0
+        blocks = row["live"] + row["free"] + row["cached"]
+        # Each slab has as many blocks, and is as many slices as those need.
+        assert blocks % row["slabs"] == 0, row
+        capacity = blocks // row["slabs"]
+        assert capacity > 0
+        slab_bytes += row["slabs"] * -(-capacity * row["size"] // SLICE) * SLICE
+    sizes = [row["size"] for row in stats["classes"]]
+    assert sizes == sorted(set(sizes))
+
+    def total(kind: str) -> int:
+        return sum(int(row[kind]) * int(row["size"]) for row in stats["classes"])
+
+    assert stats["live"] == total("live") + stats["huge"]
+    assert (
+        stats["live_blocks"]
+        == sum(row["live"] for row in stats["classes"]) + stats["huge_blocks"]
+    )
+    assert stats["cached"] == total("cached")
+    assert stats["free_in_slabs"] == total("free")
+
+    spans = stats["spans"]
+    assert spans["used"] == slab_bytes + stats["huge"]
+    assert spans["used"] <= spans["peak_used"]
+    in_use = sum(row["slabs"] for row in stats["classes"]) + stats["huge_blocks"]
+    assert spans["taken"] - spans["freed"] == in_use
+    assert spans["used"] + stats["dirty"] + stats["clean"] <= stats["reserved"]
+    assert (stats["regions"] == 0) == (stats["reserved"] == 0)
+    assert 0 < stats["metadata"]["used"] <= stats["metadata"]["mapped"]
+    for domain in stats["domains"]:
+        assert set(domain) == DOMAIN_FIELDS
+
+
+def looks(programs: Path, case: str, library: Path, directory: Path) -> list[Json]:
+    """What the program saw of itself, look for look."""
+    result = run_well(programs / "statistics", case, library, directory)
+    assert result.stderr == "", describe(result)
+    seen = objects(result.stdout)
+    for stats in seen:
+        verify(stats)
+    return seen
+
+
+def of_class(stats: Json, size: int) -> Json:
+    """The row of a class; zeros when it has no slab."""
+    for row in stats["classes"]:
+        if row["size"] == size:
+            return dict(row)
+    return dict.fromkeys(CLASS_FIELDS, 0)
+
+
+def test_looking_changes_nothing(library: Path, programs: Path, tmp_path: Path) -> None:
+    """Asking for numbers is neither an allocation nor anything else that is counted."""
+    first, second = looks(programs, "looks_only", library, tmp_path)
+    first.pop("faults")
+    second.pop("faults")
+    assert first == second
+
+
+def test_blocks_of_a_class(library: Path, programs: Path, tmp_path: Path) -> None:
+    """1000 blocks of 100 bytes are 1000 live blocks of their class, until they are freed."""
+    case = "holds_1000_blocks_of_100"
+    before, held, after = looks(programs, case, library, tmp_path)
+    assert of_class(before, HUNDRED)["live"] == of_class(after, HUNDRED)["live"]
+    gained = of_class(held, HUNDRED)["live"] - of_class(before, HUNDRED)["live"]
+    assert gained == BLOCKS
+    assert held["live_blocks"] - before["live_blocks"] == BLOCKS
+    assert held["live"] - before["live"] == BLOCKS * HUNDRED
+    assert after["live"] == before["live"]
+    assert held["slow_paths"]["refills"] > before["slow_paths"]["refills"]
+    assert held["slow_paths"]["slabs_created"] > before["slow_paths"]["slabs_created"]
+    assert after["slow_paths"]["flushes"] > held["slow_paths"]["flushes"]
+
+
+def test_blocks_of_many_sizes(library: Path, programs: Path, tmp_path: Path) -> None:
+    """Live bytes are those of the requests, and at most an eighth more above small sizes."""
+    case = "holds_blocks_of_many_sizes"
+    before, held, half = looks(programs, case, library, tmp_path)
+    sizes = [i**3 % (300 * KIB) for i in range(300)]
+    for stats, wanted in ((held, sizes), (half, sizes[1::2])):
+        assert stats["live_blocks"] - before["live_blocks"] == len(wanted)
+        gained = stats["live"] - before["live"]
+        assert sum(wanted) <= gained <= sum(wanted) * 1.125 + 16 * len(wanted)
+    assert half["spans"]["peak_used"] == held["spans"]["peak_used"]
+
+
+def test_huge_blocks(library: Path, programs: Path, tmp_path: Path) -> None:
+    """Blocks above all classes are counted in whole slices, and are dirty when freed."""
+    before, held, after = looks(programs, "holds_3_huge_blocks", library, tmp_path)
+    slices = 3 * (5 * MIB + SLICE)
+    assert held["huge_blocks"] - before["huge_blocks"] == 3
+    assert held["huge"] - before["huge"] == slices
+    assert held["live"] - before["live"] == slices
+    assert after["huge_blocks"] == before["huge_blocks"]
+    assert after["huge"] == before["huge"]
+    assert after["dirty"] - held["dirty"] == slices
+
+
+def test_remote_frees(library: Path, programs: Path, tmp_path: Path) -> None:
+    """Blocks that another thread frees are counted there, and again when they are home."""
+    case = "another_thread_frees_1000_blocks"
+    before, freed, collected = looks(programs, case, library, tmp_path)
+    assert freed["remote"]["frees"] - before["remote"]["frees"] == BLOCKS
+    batches = freed["remote"]["batches"] - before["remote"]["batches"]
+    assert 1 <= batches <= BLOCKS
+    assert freed["remote"]["collected"] <= BLOCKS
+    assert collected["remote"]["collected"] - before["remote"]["collected"] == BLOCKS
+    assert collected["remote"]["frees"] == freed["remote"]["frees"]
+    lost = of_class(before, HUNDRED)["live"] - of_class(freed, HUNDRED)["live"]
+    assert lost == BLOCKS
+
+
+def test_orphans(library: Path, programs: Path, tmp_path: Path) -> None:
+    """What a thread leaves behind has no domain, and goes when its blocks are freed."""
+    case = "a_thread_leaves_1000_blocks"
+    before, left, freed = looks(programs, case, library, tmp_path)
+    assert before["orphan_slabs"] == 0
+    assert left["orphan_slabs"] >= BLOCKS * HUNDRED // SLICE
+    gained = of_class(left, HUNDRED)["live"] - of_class(before, HUNDRED)["live"]
+    assert gained == BLOCKS
+    assert of_class(freed, HUNDRED)["live"] == of_class(before, HUNDRED)["live"]
+    assert freed["orphan_slabs"] < left["orphan_slabs"]
+
+
+def test_trim_is_counted(library: Path, programs: Path, tmp_path: Path) -> None:
+    """Memory that malloc_trim gives back is a purge, and clean afterwards."""
+    before, freed, trimmed = looks(programs, "trims_8_mib", library, tmp_path)
+    assert freed["dirty"] - before["dirty"] == 8 * MIB
+    assert trimmed["dirty"] == 0
+    assert trimmed["purge"]["steps"] > freed["purge"]["steps"]
+    given = trimmed["purge"]["bytes"] - freed["purge"]["bytes"]
+    assert given == freed["dirty"]
+    assert trimmed["clean"] - freed["clean"] == given
+
+
+def test_refusal_is_counted(library: Path, programs: Path, tmp_path: Path) -> None:
+    """What the system does not serve is counted, however often it was asked, and nothing else."""
+    before, after = looks(programs, "is_refused_once", library, tmp_path)
+    assert after["spans"]["refused"] > before["spans"]["refused"]
+    assert after["spans"]["taken"] == before["spans"]["taken"]
+    assert after["live"] == before["live"]
+    assert after["reserved"] == before["reserved"]
+
+
+def test_domains(library: Path, programs: Path, tmp_path: Path) -> None:
+    """Each running thread has a domain of its own that names it."""
+    case = "six_threads_come_and_go"
+    result = run_well(programs / "statistics", case, library, tmp_path)
+    running, ended = objects(result.stdout)
+    verify(running)
+    verify(ended)
+    threads = [int(line) for line in result.stdout.splitlines() if line.isdecimal()]
+    assert len(threads) == 7
+    assert sorted(row["thread"] for row in running["domains"]) == sorted(threads)
+    assert len({row["id"] for row in running["domains"]}) == 7
+    assert [row["thread"] for row in ended["domains"]] == [threads[-1]]
+
+
+def test_contention_is_counted(library: Path, programs: Path, tmp_path: Path) -> None:
+    """Threads that allocate spans at once wait for a lock, sooner or later."""
+    before, after = looks(programs, "threads_wait_for_locks", library, tmp_path)
+    assert set(before["contention"].values()) == {0}
+    assert sum(after["contention"].values()) > 0
+
+
+def test_all_forms_agree(library: Path, programs: Path, tmp_path: Path) -> None:
+    """JSON, the structure, mallinfo2 and malloc_info tell the same."""
+    result = run_well(programs / "statistics", "all_forms", library, tmp_path)
+    first, second, info, summary = objects(result.stdout)
+    verify(first)
+    first.pop("faults")
+    second.pop("faults")
+    assert first == second
+
+    assert summary == {
+        **{
+            name: first[name]
+            for name in (
+                *("live", "live_blocks", "cached", "free_in_slabs", "dirty", "clean"),
+                *("reserved", "huge", "huge_blocks"),
+            )
+        },
+        "metadata": first["metadata"]["mapped"],
+        "purges": first["purge"]["steps"],
+        "purged": first["purge"]["bytes"],
+        "remote_frees": first["remote"]["frees"],
+        "contended": sum(first["contention"].values()),
+    }
+    assert summary["huge_blocks"] == 1
+    assert summary["huge"] == 20 * MIB
+
+    assert info == {
+        "arena": summary["reserved"] - summary["huge"],
+        "hblks": summary["huge_blocks"],
+        "hblkhd": summary["huge"],
+        "uordblks": summary["live"] - summary["huge"],
+        "fordblks": summary["cached"] + summary["free_in_slabs"] + summary["dirty"],
+        "keepcost": summary["dirty"],
+    }
+
+    xml = re.search(r"<malloc .*</malloc>", result.stdout, re.DOTALL)
+    assert xml is not None
+    root = ElementTree.fromstring(xml[0])
+    sizes = [row.attrib for row in root.iter("size")]
+    for row in sizes:
+        of_size = of_class(first, int(row["to"]))
+        assert int(row["from"]) <= int(row["to"])
+        assert int(row["count"]) == of_size["free"] + of_size["cached"]
+        assert int(row["total"]) == int(row["count"]) * int(row["to"])
+    free = summary["cached"] + summary["free_in_slabs"]
+    assert sum(int(row["total"]) for row in sizes) == free
+    totals = {row.attrib["type"]: row.attrib for row in root.iter("total")}
+    assert int(totals["fast"]["size"]) == summary["cached"]
+    assert int(totals["rest"]["size"]) == summary["free_in_slabs"] + summary["dirty"]
+    assert totals["mmap"]["count"] == "1"
+    assert int(totals["mmap"]["size"]) == summary["huge"]
+    system = {
+        row.attrib["type"]: int(row.attrib["size"]) for row in root.iter("system")
+    }
+    assert system["current"] == summary["reserved"]
+    assert system["max"] == first["spans"]["peak_used"]
+
+
+def test_receiver_may_allocate(library: Path, programs: Path, tmp_path: Path) -> None:
+    """Whoever takes the text in may use the heap: no lock is held meanwhile."""
+    case = "the_receiver_of_the_text_allocates"
+    result = run_well(programs / "statistics", case, library, tmp_path)
+    (stats,) = objects(result.stdout)
+    assert len(stats["domains"]) >= 41
+
+
+# --- at the end of the process ---------------------------------------------------
+
+
+def test_text_at_the_end(library: Path, programs: Path, tmp_path: Path) -> None:
+    """The text on standard error is complete, and nothing else is there."""
+    for value in ("1", "text", "yes"):
+        variables = {"ALLOD_SHOW_STATS": value}
+        result = run_well(
+            programs / "statistics",
+            "ends_with_1000_blocks_of_100",
+            library,
+            tmp_path,
+            variables,
+        )
+        found = TEXT.fullmatch(result.stderr)
+        assert found is not None, describe(result)
+        rows = [list(map(int, row.split())) for row in found["classes"].splitlines()]
+        assert int(found["huge_blocks"]) == 0
+        live = sum(row[2] for row in rows)
+        assert int(found["live_blocks"]) == live >= BLOCKS
+        assert [row[2] >= BLOCKS for row in rows if row[0] == HUNDRED] == [True]
+
+
+def at_the_end(programs: Path, case: str, library: Path, directory: Path) -> Json:
+    """The JSON that is on standard error, alone."""
+    variables = {"ALLOD_SHOW_STATS": "json"}
+    result = run_well(programs / "statistics", case, library, directory, variables)
+    (stats,) = objects(result.stderr)
+    assert result.stderr.count("\n") == 1
+    verify(stats)
+    return stats
+
+
+def test_json_at_the_end(library: Path, programs: Path, tmp_path: Path) -> None:
+    """A program that holds 1000 blocks more than another shows just these more."""
+    nothing = at_the_end(programs, "ends_with_nothing", library, tmp_path)
+    blocks = at_the_end(programs, "ends_with_1000_blocks_of_100", library, tmp_path)
+    assert blocks["live_blocks"] - nothing["live_blocks"] == BLOCKS
+    assert blocks["live"] - nothing["live"] == BLOCKS * HUNDRED
+    gained = of_class(blocks, HUNDRED)["live"] - of_class(nothing, HUNDRED)["live"]
+    assert gained == BLOCKS
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_file_of_each_process(
+    form: str, library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """%p is the process, so that a child does not overwrite its parent's statistics."""
+    variables = {"ALLOD_SHOW_STATS": form, "ALLOD_STATS_FILE": "%p/../stats.%p-%p.%x%"}
+    # Only a path: what it leads through has to be there, and is not for a name with %p.
+    result = run_well(programs / "settings", "a_fork", library, tmp_path, variables)
+    assert result.stderr.count("warning: cannot write statistics to ") == 2
+    variables["ALLOD_STATS_FILE"] = str(tmp_path / "stats.%p-%p.%x%")
+    result = run_well(programs / "settings", "a_fork", library, tmp_path, variables)
+    assert result.stderr == ""
+    files = list(tmp_path.iterdir())
+    assert len(files) == 2
+    for file in files:
+        if form == "json":
+            (stats,) = objects(file.read_text())
+            pid = stats["pid"]
+        else:
+            found = TEXT.fullmatch(file.read_text())
+            assert found is not None
+            pid = found["pid"]
+        assert file.name == f"stats.{pid}-{pid}.%x%"
+
+
+def test_file_is_replaced(library: Path, programs: Path, tmp_path: Path) -> None:
+    """A file of an earlier run leaves nothing behind."""
+    file = tmp_path / "stats.json"
+    file.write_text("x" * 100_000)
+    variables = {"ALLOD_SHOW_STATS": "json", "ALLOD_STATS_FILE": str(file)}
+    run_well(programs / "settings", "nothing", library, tmp_path, variables)
+    (stats,) = objects(file.read_text())
+    verify(stats)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_unwritable_file(
+    form: str, library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """The reader is told why, and gets the statistics on standard error."""
+    file = tmp_path / "missing" / "stats-%p"
+    variables = {"ALLOD_SHOW_STATS": form, "ALLOD_STATS_FILE": str(file)}
+    result = run_well(programs / "settings", "nothing", library, tmp_path, variables)
+    warning, text = result.stderr.split("\n", 1)
+    if form == "json":
+        (stats,) = objects(text)
+        pid = stats["pid"]
+    else:
+        found = TEXT.fullmatch(text)
+        assert found is not None, describe(result)
+        pid = found["pid"]
+    name = str(file).replace("%p", str(pid))
+    assert warning == (
+        f"allod: warning: cannot write statistics to {name} (error 2); they follow here"
+    )
+    assert not os.path.exists(name)
+
+
+def test_full_disk_is_survived(library: Path, programs: Path, tmp_path: Path) -> None:
+    """Statistics that cannot be written are lost, and the program ends as it would."""
+    variables = {"ALLOD_SHOW_STATS": "json", "ALLOD_STATS_FILE": "/dev/full"}
+    result = run_well(programs / "settings", "nothing", library, tmp_path, variables)
+    assert result.stderr == ""
+
+
+def test_no_statistics_when_killed(
+    library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """An end of which nobody hears has no statistics."""
+    variables = {"ALLOD_SHOW_STATS": "json"}
+    case = "an_end_without_destructors"
+    result = run_well(programs / "settings", case, library, tmp_path, variables)
+    assert result.stderr == ""

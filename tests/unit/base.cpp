@@ -1,0 +1,197 @@
+// Layer 0: bits, units, lists and locks.
+#include "allod/base/base.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <list>
+#include <thread>
+
+#include "allod/os/linux.hpp"
+#include "world.hpp"
+
+namespace allod::test {
+namespace {
+
+TEST(Bits, are_counted_and_found_like_the_standard_library_does) {
+  Random random{1};
+  for (int i = 0; i < 100'000; ++i) {
+    const Word word = random.next() & random.next() >> random.below(64);
+    EXPECT_EQ(count_bits(word), static_cast<unsigned>(std::popcount(word)));
+    if (word == 0) continue;
+    EXPECT_EQ(lowest_bit(word), static_cast<unsigned>(std::countr_zero(word)));
+    EXPECT_EQ(highest_bit(word), 63U - static_cast<unsigned>(std::countl_zero(word)));
+  }
+  EXPECT_EQ(count_bits(0), 0U);
+  EXPECT_EQ(count_bits(~Word{0}), 64U);
+}
+
+TEST(Bits, at_the_low_end_are_as_many_as_asked_for) {
+  EXPECT_EQ(low_bits(0), 0U);
+  EXPECT_EQ(low_bits(64), ~Word{0});
+  for (unsigned count = 1; count <= 64; ++count) {
+    EXPECT_EQ(count_bits(low_bits(count)), count);
+    EXPECT_EQ(highest_bit(low_bits(count)), count - 1);
+  }
+}
+
+TEST(Bits, take_the_words_that_hold_them) {
+  EXPECT_EQ(words_for(0), 0U);
+  EXPECT_EQ(words_for(1), 1U);
+  EXPECT_EQ(words_for(64), 1U);
+  EXPECT_EQ(words_for(65), 2U);
+  EXPECT_EQ(words_for(8192), 128U);
+}
+
+TEST(Units, round_to_multiples_of_powers_of_two) {
+  Random random{2};
+  for (int i = 0; i < 10'000; ++i) {
+    const std::size_t alignment = std::size_t{1} << random.below(20);
+    const std::size_t value = random.below(std::size_t{1} << 40);
+    const std::size_t up = align_up(value, alignment);
+    const std::size_t down = align_down(value, alignment);
+    EXPECT_EQ(up % alignment, 0U);
+    EXPECT_EQ(down % alignment, 0U);
+    EXPECT_LE(down, value);
+    EXPECT_LT(value - down, alignment);
+    EXPECT_LT(up - value, alignment);
+    EXPECT_EQ(Slices::covering(value), Slices::covering(align_up(value, kSliceBytes)));
+    EXPECT_LT(Slices::covering(value).bytes() - value, kSliceBytes);
+  }
+  EXPECT_TRUE(is_power_of_two(1));
+  EXPECT_TRUE(is_power_of_two(std::size_t{1} << 63));
+  EXPECT_FALSE(is_power_of_two(0));
+  EXPECT_FALSE(is_power_of_two(12));
+}
+
+struct Element {
+  int value = 0;
+  ListLinks<Element> links;
+  ListLinks<Element> other_links;
+};
+using Elements = List<Element, &Element::links>;
+
+TEST(IntrusiveList, behaves_like_the_standard_list) {
+  Random random{3};
+  std::vector<Element> elements(50);
+  for (int i = 0; i < 50; ++i) elements[static_cast<std::size_t>(i)].value = i;
+  Elements list;
+  std::list<Element*> model;
+  for (int step = 0; step < 20'000; ++step) {
+    Element* const element = &elements[random.below(elements.size())];
+    const auto found = std::find(model.begin(), model.end(), element);
+    if (found != model.end()) {
+      list.remove(element);
+      model.erase(found);
+      EXPECT_EQ(element->links.next, nullptr);
+      EXPECT_EQ(element->links.previous, nullptr);
+    } else if (random.one_in(2)) {
+      list.push_front(element);
+      model.push_front(element);
+    } else {
+      list.push_back(element);
+      model.push_back(element);
+    }
+    if (random.one_in(10)) {
+      Element* const popped = list.pop_front();
+      EXPECT_EQ(popped, model.empty() ? nullptr : model.front());
+      if (!model.empty()) model.pop_front();
+    }
+    ASSERT_EQ(list.empty(), model.empty());
+    ASSERT_EQ(list.last(), model.empty() ? nullptr : model.back());
+    const Element* at = list.first();
+    for (const Element* expected : model) {
+      ASSERT_EQ(at, expected);
+      at = Elements::next(at);
+    }
+    ASSERT_EQ(at, nullptr);
+  }
+}
+
+TEST(IntrusiveList, lets_an_element_be_on_two_lists) {
+  Element element;
+  Elements one;
+  List<Element, &Element::other_links> two;
+  one.push_back(&element);
+  two.push_back(&element);
+  one.remove(&element);
+  EXPECT_EQ(two.first(), &element);
+}
+
+using Lock = RankedLock<os::Linux, true>;
+
+TEST(RankedLockOfThreads, admits_one_at_a_time) {
+  Lock lock{LockRank::space};
+  std::uint64_t counter = 0;
+  const auto count = [&] {
+    for (int i = 0; i < 50'000; ++i) {
+      LockGuard guard{lock};
+      ++counter;
+    }
+  };
+  std::thread one{count};
+  std::thread two{count};
+  std::thread three{count};
+  one.join();
+  two.join();
+  three.join();
+  EXPECT_EQ(counter, 150'000U);
+}
+
+TEST(RankedLockOfThreads, counts_how_often_it_was_found_taken) {
+  Lock lock{LockRank::space};
+  EXPECT_EQ(lock.contended(), 0U);
+  lock.lock();
+  std::thread other{[&] {
+    lock.lock();
+    lock.unlock();
+  }};
+  // The other thread says so itself before it sleeps.
+  while (lock.contended() == 0) std::this_thread::yield();
+  lock.unlock();
+  other.join();
+  EXPECT_EQ(lock.contended(), 1U);
+}
+
+TEST(RankedLockAtFork, lets_the_forking_thread_pass_and_nobody_else) {
+  os::Fake system;
+  system.start();
+  RankedLock<os::Fake, true> lock{LockRank::space};
+  lock.lock_for_fork();
+  {
+    LockGuard again{lock};
+    LockGuard and_again{lock};
+  }
+  system.set_thread(2);
+  EXPECT_DEATH(lock.lock(), "would wait for ever");
+  system.set_thread(1);
+  lock.unlock_in_parent();
+  system.set_thread(2);
+  LockGuard guard{lock};
+}
+
+TEST(RankedLockAtFork, is_free_in_the_child) {
+  RankedLock<os::Fake, true> lock{LockRank::space};
+  lock.lock_for_fork();
+  lock.reset_in_child();
+  lock.lock();
+  EXPECT_DEATH(lock.lock(), "would wait for ever");
+  lock.unlock();
+  lock.lock();
+  lock.unlock();
+}
+
+TEST(RankedLockDeathTest, cannot_be_taken_against_its_rank) {
+  Lock registry{LockRank::registry};
+  Lock space{LockRank::space};
+  {
+    LockGuard first{registry};
+    LockGuard second{space};
+  }
+  LockGuard guard{space};
+  EXPECT_DEATH(registry.lock(), "against its rank");
+}
+
+}  // namespace
+}  // namespace allod::test

@@ -1,0 +1,298 @@
+// Layer 5: what malloc and its kin get from a heap.
+#include <gtest/gtest.h>
+
+#include "heap_world.hpp"
+
+namespace allod::test {
+namespace {
+
+using HeapAllocation = HeapWorld;
+
+TEST_F(HeapAllocation, gives_blocks_of_any_size_that_do_not_overlap) {
+  Domain& domain = attach();
+  std::vector<std::pair<unsigned char*, std::size_t>> blocks;
+  std::vector<std::size_t> sizes{0, 1, 7, 8, 9, 15, 16, 17, 24, 3 * kMiB, 20 * kMiB};
+  for (ClassIndex c = 0; c < Sizes::kCount; ++c) {
+    for (const int off : {-1, 0, 1}) {
+      sizes.push_back(Sizes::size_of(c) + static_cast<std::size_t>(off));
+    }
+  }
+  for (const std::size_t size : sizes) {
+    for (int i = 0; i < 3; ++i) {
+      auto* const block = static_cast<unsigned char*>(allocate(domain, size));
+      ASSERT_NE(block, nullptr) << size;
+      ASSERT_EQ(address_of(block) % (size > 8 ? 16 : 8), 0U) << size;
+      ASSERT_GE(heap.usable_size(block), size);
+      std::memset(block, static_cast<int>(blocks.size() % 251), size);
+      blocks.emplace_back(block, size);
+    }
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const auto& [block, size] = blocks[i];
+    ASSERT_TRUE(is_all(block, size, static_cast<unsigned char>(i % 251))) << size;
+  }
+  heap.check_invariants();
+  for (const auto& [block, size] : blocks) release(domain, block);
+}
+
+TEST_F(HeapAllocation, lets_every_byte_of_the_usable_size_be_used) {
+  Domain& domain = attach();
+  for (std::size_t size = 1; size < 40 * kMiB; size += 1 + size / 3) {
+    void* const block = allocate(domain, size);
+    void* const next = allocate(domain, size);
+    std::memset(next, 2, heap.usable_size(next));
+    std::memset(block, 1, heap.usable_size(block));
+    EXPECT_TRUE(is_all(next, heap.usable_size(next), 2));
+    release(domain, block);
+    release(domain, next);
+  }
+}
+
+TEST_F(HeapAllocation, gives_small_sizes_the_class_of_their_size) {
+  Domain& domain = attach();
+  for (std::size_t size = 0; size <= Sizes::kTableMaxSize; ++size) {
+    void* const block = allocate(domain, size);
+    release(domain, block);
+    EXPECT_EQ(domain.pop_small(size), block) << size;
+    EXPECT_EQ(heap.usable_size(block), Sizes::size_of(Sizes::of(size)));
+    release(domain, block);
+  }
+}
+
+TEST_F(HeapAllocation, fills_slabs_in_address_order) {
+  Domain& domain = attach();
+  const std::vector<void*> blocks = allocate_many(domain, 700, 64);
+  EXPECT_TRUE(std::is_sorted(blocks.begin(), blocks.end()));
+  EXPECT_EQ(address_of(blocks[699]) - address_of(blocks[0]), 699U * 64);
+}
+
+TEST_F(HeapAllocation, gives_the_block_that_was_freed_last) {
+  Domain& domain = attach();
+  const std::vector<void*> blocks = allocate_many(domain, 5, 100);
+  release(domain, blocks[1]);
+  release(domain, blocks[3]);
+  EXPECT_EQ(allocate(domain, 100), blocks[3]);
+  EXPECT_EQ(allocate(domain, 100), blocks[1]);
+}
+
+TEST_F(HeapAllocation, takes_the_page_maps_word_for_whose_a_block_is) {
+  Domain& one = attach();
+  Domain& two = attach();
+  EXPECT_NE(one.id(), two.id());
+  for (const std::size_t size : {std::size_t{8}, std::size_t{100}, 40 * kKiB, Sizes::kMaxSize}) {
+    void* const block = allocate(one, size);
+    const space::Tag tag = heap.space().map().tag_of(address_of(block));
+    EXPECT_TRUE(one.owns(tag));
+    EXPECT_FALSE(two.owns(tag));
+    EXPECT_EQ(space::class_of(tag), Sizes::of(size));
+    EXPECT_EQ(space::owner_of(tag), one.id());
+  }
+  for (const space::Tag tag :
+       {space::kForeignTag, space::kFreeTag, space::kInteriorTag, space::kHugeTag}) {
+    EXPECT_FALSE(one.owns(tag));
+  }
+}
+
+TEST_F(HeapAllocation, refuses_what_no_address_space_holds) {
+  Domain& domain = attach();
+  for (const std::size_t size :
+       {SIZE_MAX, SIZE_MAX - kSliceBytes, std::size_t{PTRDIFF_MAX}, std::size_t{PTRDIFF_MAX} - 1,
+        std::size_t{1} << 48, std::size_t{1} << 47, (std::size_t{1} << 47) - 1}) {
+    EXPECT_EQ(heap.allocate(domain, size, nullptr), nullptr) << size;
+  }
+  EXPECT_EQ(used(), 0U);
+}
+
+// --- alignment ----------------------------------------------------------------------------------
+
+TEST_F(HeapAllocation, aligns_to_any_power_of_two_that_there_is_room_for) {
+  Domain& domain = attach();
+  Random random{7};
+  for (unsigned shift = 0; shift <= 24; ++shift) {
+    const std::size_t alignment = std::size_t{1} << shift;
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, alignment - 1, alignment,
+                                   alignment + 1, random.any_magnitude(2 * kMiB)}) {
+      void* const block = heap.allocate_aligned(domain, size, alignment, nullptr);
+      ASSERT_NE(block, nullptr) << size << " at " << alignment;
+      ASSERT_EQ(address_of(block) % alignment, 0U);
+      ASSERT_GE(heap.usable_size(block), size);
+      std::memset(block, 1, size);
+      release(domain, block);
+    }
+    heap.check_invariants();
+  }
+}
+
+TEST_F(HeapAllocation, keeps_every_block_of_an_aligned_class_aligned) {
+  Domain& domain = attach();
+  for (std::size_t alignment = 32; alignment <= kSliceBytes; alignment *= 2) {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 40; ++i) {
+      blocks.push_back(heap.allocate_aligned(domain, alignment, alignment, nullptr));
+      EXPECT_EQ(address_of(blocks.back()) % alignment, 0U);
+    }
+    release_all(domain, blocks);
+  }
+}
+
+TEST_F(HeapAllocation, refuses_alignments_that_no_address_has) {
+  Domain& domain = attach();
+  for (unsigned shift = 38; shift < 64; ++shift) {
+    for (const std::size_t size : {std::size_t{1}, kMiB, 5 * kMiB, SIZE_MAX - 5}) {
+      const std::size_t alignment = std::size_t{1} << shift;
+      EXPECT_EQ(heap.allocate_aligned(domain, size, alignment, nullptr), nullptr) << shift;
+    }
+  }
+  EXPECT_EQ(heap.allocate_aligned(domain, SIZE_MAX, 64, nullptr), nullptr);
+  EXPECT_EQ(heap.allocate_aligned(domain, SIZE_MAX - 30, 32, nullptr), nullptr);
+  EXPECT_EQ(used(), 0U);
+}
+
+// --- magazines ----------------------------------------------------------------------------------
+
+TEST_F(HeapAllocation, lets_a_magazine_grow_with_use_up_to_its_bytes) {
+  Domain& domain = attach();
+  for (const std::size_t size : {std::size_t{16}, std::size_t{512}, 4 * kKiB}) {
+    const ClassIndex c = Sizes::of(size);
+    EXPECT_EQ(domain.bins[c].capacity, 0U);
+    std::uint32_t before = 0;
+    for (int round = 0; round < 30; ++round) {
+      release_all(domain, allocate_many(domain, 600, size));
+      EXPECT_GE(domain.bins[c].capacity, before) << "it does not shrink while in use";
+      before = domain.bins[c].capacity;
+      EXPECT_LE(domain.cached(c), before);
+    }
+    EXPECT_GT(before, 1U);
+    EXPECT_LE(before, 256U);
+    EXPECT_LE(before * size, heap.options().magazine_bytes);
+    EXPECT_EQ(before, std::min<std::size_t>(256, heap.options().magazine_bytes / size));
+  }
+}
+
+TEST_F(HeapAllocation, gives_a_class_one_block_a_time_whose_blocks_fill_the_bytes_of_a_magazine) {
+  Domain& domain = attach();
+  const std::size_t size = heap.options().magazine_bytes - kKiB;
+  release_all(domain, allocate_many(domain, 20, size));
+  EXPECT_EQ(domain.bins[Sizes::of(size)].capacity, 1U);
+  EXPECT_LE(domain.cached(Sizes::of(size)), 1U);
+}
+
+TEST_F(HeapAllocation, takes_what_lies_idle_in_a_magazine_back) {
+  Domain& domain = attach();
+  const ClassIndex c = Sizes::of(64);
+  const std::vector<void*> kept = allocate_many(domain, 1, 64);
+  for (int i = 0; i < 10; ++i) release_all(domain, allocate_many(domain, 500, 64));
+  ASSERT_GT(domain.cached(c), 50U);
+  // Half of what lies there goes at each look, but for the first, which still sees the use.
+  std::uint32_t before = domain.cached(c);
+  for (int look = 0; look < 12; ++look) {
+    pass_time(domain, 256);
+    EXPECT_LE(domain.cached(c), before);
+    before = domain.cached(c);
+  }
+  EXPECT_EQ(before, 0U);
+  EXPECT_GT(domain.counters.magazine_shrinks.value(), 0U);
+  Slab& slab = program.slab_of(kept[0]);
+  EXPECT_EQ(slab.free_count(), slab.capacity() - 1);
+}
+
+TEST_F(HeapAllocation, keeps_few_large_blocks_at_hand) {
+  Domain& domain = attach();
+  // In turn, more classes than may keep a block.
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t size = 32 * kKiB; size <= kMiB; size += size / 8) {
+      release_all(domain, allocate_many(domain, 2, size));
+      std::size_t held = 0;
+      for (ClassIndex c = Sizes::of(32 * kKiB); c < Sizes::kCount; ++c) {
+        EXPECT_LE(domain.cached(c), 1U);
+        held += domain.cached(c) * Sizes::size_of(c);
+      }
+      EXPECT_LE(held, heap.options().large_cache_bytes);
+    }
+  }
+}
+
+TEST_F(HeapAllocation, reuses_a_large_block_without_a_slow_path) {
+  Domain& domain = attach();
+  for (int i = 0; i < 3; ++i) release(domain, allocate(domain, 200 * kKiB));
+  const std::uint64_t before = system.count_all();
+  const std::uint32_t slow = domain.slow_operations;
+  for (int i = 0; i < 100; ++i) release(domain, allocate(domain, 200 * kKiB));
+  EXPECT_EQ(system.count_all(), before);
+  EXPECT_EQ(domain.slow_operations, slow);
+}
+
+TEST_F(HeapAllocation, does_not_ask_the_system_in_a_steady_state) {
+  Domain& domain = attach();
+  for (std::size_t size = 1; size <= 8 * kMiB; size += 1 + size / 2) {
+    for (int i = 0; i < 5; ++i) release(domain, allocate(domain, size));
+    const std::uint64_t before = system.count_all();
+    for (int i = 0; i < 300; ++i) release(domain, allocate(domain, size));
+    EXPECT_EQ(system.count_all(), before) << size;
+  }
+}
+
+// --- known zeros
+// ----------------------------------------------------------------------------------
+
+TEST_F(HeapAllocation, vouches_for_zeros_in_fresh_memory_and_only_there) {
+  Domain& domain = attach();
+  for (const std::size_t size : {64 * kKiB, 300 * kKiB, 3 * kMiB}) {
+    bool zero = false;
+    void* const block = program.allocate_zeroable(domain, size, &zero);
+    EXPECT_TRUE(zero) << size;
+    EXPECT_TRUE(is_all(block, size, 0));
+    std::memset(block, 1, size);
+    release(domain, block);
+    void* const again = program.allocate_zeroable(domain, size, &zero);
+    EXPECT_EQ(again, block);
+    EXPECT_FALSE(zero) << size;
+    release(domain, again);
+  }
+}
+
+TEST_F(HeapAllocation, never_vouches_for_zeros_wrongly) {
+  for (const Fake::Purge mode :
+       {Fake::Purge::zeroes, Fake::Purge::refuses, Fake::Purge::scrambles}) {
+    system.set_purge(mode);
+    Domain& domain = attach();
+    Random random{8};
+    std::vector<std::pair<void*, std::size_t>> blocks;
+    int vouched = 0;
+    for (int step = 0; step < 4000; ++step) {
+      if (random.one_in(200)) heap.trim(domain);
+      if (blocks.size() < 60 && random.one_in(2)) {
+        const std::size_t size = random.any_magnitude(3 * kMiB);
+        bool zero = false;
+        void* const block = program.allocate_zeroable(domain, size, &zero);
+        ASSERT_NE(block, nullptr);
+        vouched += zero ? 1 : 0;
+        if (zero) {
+          ASSERT_TRUE(is_all(block, size, 0)) << size;
+        }
+        std::memset(block, 0xee, heap.usable_size(block));
+        blocks.emplace_back(block, size);
+      } else if (!blocks.empty()) {
+        const std::size_t victim = random.below(blocks.size());
+        if (random.one_in(3)) {
+          const std::size_t size = random.any_magnitude(3 * kMiB);
+          blocks[victim] = {program.resize(domain, blocks[victim].first, size), size};
+          std::memset(blocks[victim].first, 0xee, heap.usable_size(blocks[victim].first));
+          continue;
+        }
+        release(domain, blocks[victim].first);
+        blocks[victim] = blocks.back();
+        blocks.pop_back();
+      }
+    }
+    if (mode == Fake::Purge::zeroes) {
+      EXPECT_GT(vouched, 20);
+    }
+    for (const auto& [block, size] : blocks) release(domain, block);
+    heap.detach(domain);
+    heap.check_invariants();
+  }
+}
+
+}  // namespace
+}  // namespace allod::test

@@ -1,0 +1,304 @@
+// Layer 5: memory on its way back to the system, and what happens when there is none.
+#include <gtest/gtest.h>
+
+#include "heap_world.hpp"
+
+namespace allod::test {
+namespace {
+
+// --- purge
+// ----------------------------------------------------------------------------------------
+
+class HeapPurge : public HeapWorld {
+ protected:
+  void leave_dirty(Domain& domain, std::size_t bytes) {
+    pass_time(domain, 1);  // what that needs is not taken from what is left
+    void* const block = allocate(domain, bytes);
+    std::memset(block, 1, bytes);
+    release(domain, block);
+  }
+};
+
+TEST_F(HeapPurge, happens_only_when_told_with_a_negative_delay) {
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  system.advance_clock(1'000'000);
+  pass_time(domain, 1000);
+  EXPECT_EQ(system.count(Fake::Call::purge), 0U);
+  EXPECT_FALSE(system.helper_waits());
+  EXPECT_GE(heap.trim(domain), 8 * kMiB);
+  EXPECT_EQ(heap.space().dirty_bytes(), 0U);
+}
+
+TEST_F(HeapPurge, happens_at_once_without_delay) {
+  heap.options().purge_delay_ms = 0;
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  EXPECT_EQ(heap.space().dirty_bytes(), 0U);
+}
+
+TEST_F(HeapPurge, waits_for_the_delay_and_then_goes_by_bounded_steps) {
+  heap.options().purge_delay_ms = 500;
+  heap.options().purge_thread = false;
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  system.advance_clock(499);
+  pass_time(domain, 300);
+  EXPECT_EQ(heap.space().dirty_bytes(), 8 * kMiB);
+  EXPECT_FALSE(system.helper_waits());
+  system.advance_clock(1);
+  std::size_t before = heap.space().dirty_bytes();
+  while (before > kMiB) {
+    pass_time(domain, 256);
+    const std::size_t now = heap.space().dirty_bytes();
+    EXPECT_LT(now, before);
+    EXPECT_LE(before - now, 2 * heap::kPurgeStep);
+    before = now;
+  }
+}
+
+TEST_F(HeapPurge, keeps_no_more_than_the_budget) {
+  heap.options().purge_delay_ms = 1'000'000;
+  heap.options().purge_budget = 2 * kMiB;
+  heap.options().purge_thread = false;
+  Domain& domain = attach();
+  const std::vector<void*> blocks = allocate_many(domain, 10, 2 * kMiB);
+  pass_time(domain, 1);
+  for (std::size_t i = 0; i < blocks.size(); i += 2) {
+    release(domain, blocks[i]);
+    system.advance_clock(1);
+  }
+  pass_time(domain, 10 * 256);
+  EXPECT_EQ(heap.space().dirty_bytes(), 2 * kMiB);
+  EXPECT_EQ(Fake::resident_bytes(blocks[0], 2 * kMiB), 0U) << "the oldest goes first";
+}
+
+TEST_F(HeapPurge, is_finished_by_a_helper_when_the_program_is_idle) {
+  heap.options().purge_delay_ms = 500;
+  Domain& domain = attach();
+  leave_dirty(domain, 100 * kKiB);
+  EXPECT_FALSE(system.helper_waits()) << "too little for a thread";
+  leave_dirty(domain, 8 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  const std::uint64_t before = system.now_ms();
+  system.run_helper();
+  EXPECT_LT(heap.space().dirty_bytes(), kMiB);
+  EXPECT_GE(system.now_ms(), before + 500);
+  EXPECT_LE(system.now_ms(), before + 2000);
+  leave_dirty(domain, 8 * kMiB);
+  EXPECT_TRUE(system.helper_waits()) << "again, when there is work again";
+  system.run_helper();
+}
+
+TEST_F(HeapPurge, works_without_a_helper_when_the_system_has_none) {
+  heap.options().purge_delay_ms = 500;
+  Domain& domain = attach();
+  system.fail_call(Fake::Call::start_helper, 1);
+  leave_dirty(domain, 8 * kMiB);
+  EXPECT_FALSE(system.helper_waits());
+  leave_dirty(domain, 8 * kMiB);
+  EXPECT_TRUE(system.helper_waits()) << "it is asked for again";
+  system.run_helper();
+}
+
+TEST_F(HeapPurge, ends_when_the_system_takes_nothing_back) {
+  system.set_purge(Fake::Purge::refuses);
+  // If something does not end by itself, this ends it.
+  system.set_observer([&](Fake::Call) {
+    if (system.count(Fake::Call::purge) > 5000) system.set_purge(Fake::Purge::zeroes);
+  });
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  EXPECT_EQ(heap.trim(domain), 0U);
+  heap.options().purge_delay_ms = 0;
+  leave_dirty(domain, 8 * kMiB);
+  heap.options().purge_delay_ms = 500;
+  leave_dirty(domain, 8 * kMiB);
+  EXPECT_FALSE(system.helper_waits()) << "there is nothing it could do";
+  EXPECT_LT(system.count(Fake::Call::purge), 100U);
+  EXPECT_EQ(heap.space().dirty_bytes(), 8 * kMiB);
+}
+
+TEST_F(HeapPurge, has_no_helper_in_a_forked_child_until_it_is_needed) {
+  heap.options().purge_delay_ms = 500;
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  heap.before_fork(&domain);
+  heap.after_fork_in_child(&domain);
+  EXPECT_FALSE(system.helper_waits());
+  leave_dirty(domain, 8 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  system.run_helper();
+}
+
+// --- no memory
+// ------------------------------------------------------------------------------------
+
+class HeapWithoutMemory : public testing::TestWithParam<std::size_t> {
+ protected:
+  using Domain = FakeProgram::Domain;
+
+  static std::unique_ptr<FakeProgram> make(std::size_t page_size) {
+    auto program = std::make_unique<FakeProgram>();
+    program->system().set_page_size(page_size);
+    return program;
+  }
+  static heap::HeapOptions options() {
+    heap::HeapOptions options;
+    options.region_bytes = kMiB;
+    options.purge_delay_ms = 0;
+    return options;
+  }
+  // A few bytes of a block, the first and the last among them, say how large it is.
+  static void mark(void* block, std::size_t size) {
+    auto* const byte = static_cast<unsigned char*>(block);
+    for (const std::size_t at : {std::size_t{0}, size / 3, size - 1})
+      byte[at] = static_cast<unsigned char>(size % 251);
+  }
+  static bool is_marked(const unsigned char* block, std::size_t size) {
+    return block[0] == size % 251 && block[size / 3] == size % 251 && block[size - 1] == size % 251;
+  }
+  // Two threads do a bit of everything. Returns whether everything was served; whatever was not,
+  // nothing may be lost or torn.
+  static bool play_scenario(FakeProgram& program) {
+    auto& heap = program.heap();
+    bool served = true;
+    std::vector<std::pair<unsigned char*, std::size_t>> blocks;
+    const auto note = [&](void* block, std::size_t size) {
+      served &= block != nullptr;
+      if (block == nullptr) return;
+      mark(block, size);
+      blocks.emplace_back(static_cast<unsigned char*>(block), size);
+    };
+    const auto free_some = [&](Domain* domain, std::size_t stride) {
+      std::vector<std::pair<unsigned char*, std::size_t>> kept;
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        const auto& [block, size] = blocks[i];
+        EXPECT_TRUE(is_marked(block, size));
+        if (i % stride != 0) {
+          kept.push_back(blocks[i]);
+        } else if (domain == nullptr) {
+          heap.release_detached(block);
+        } else {
+          program.release(*domain, block);
+        }
+      }
+      blocks = kept;
+    };
+    Domain* const one = heap.attach();
+    Domain* const two = heap.attach();
+    served &= one != nullptr && two != nullptr;
+    for (Domain* const domain : {one, two}) {
+      if (domain == nullptr) continue;
+      for (const std::size_t size : {8U, 64U, 1000U, 5000U, 40'000U, 300'000U, 3'000'000U}) {
+        for (int i = 0; i < 12; ++i) note(program.allocate(*domain, size), size);
+      }
+      note(heap.allocate_aligned(*domain, 100, 4096, nullptr), 100);
+      note(heap.allocate_aligned(*domain, kMiB, 4 * kMiB, nullptr), kMiB);
+    }
+    heap.check_invariants();
+    free_some(two, 3);
+    free_some(one, 2);
+    heap.check_invariants();
+    for (auto& [block, size] : blocks) {
+      if (size < 1000 || one == nullptr) continue;
+      const std::size_t larger = size + size / 3;
+      void* const moved = program.resize(*one, block, larger);
+      if (moved == nullptr) continue;
+      EXPECT_GE(heap.usable_size(moved), larger);
+      block = static_cast<unsigned char*>(moved);
+      size = larger;
+      mark(block, size);
+    }
+    if (one != nullptr) {
+      heap.trim(*one);
+      heap.detach(*one);
+    }
+    heap.check_invariants();
+    if (two != nullptr) {
+      for (int i = 0; i < 300; ++i) note(program.allocate(*two, 500), 500);
+    }
+    free_some(two, 1);
+    if (two != nullptr) heap.detach(*two);
+    heap.check_invariants();
+    return served;
+  }
+  // After every failure everything can be had again, and nothing has stayed behind.
+  static void expect_recovery(FakeProgram& program, std::uint64_t after) {
+    auto& heap = program.heap();
+    program.system().succeed();
+    EXPECT_TRUE(play_scenario(program)) << "after failure " << after;
+    Domain* const domain = heap.attach();
+    ASSERT_NE(domain, nullptr);
+    heap.trim(*domain);
+    heap.detach(*domain);
+    heap.check_invariants();
+    EXPECT_TRUE(RecordingReporter::reports.empty());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(pages, HeapWithoutMemory, testing::Values(4096, 16384, 65536));
+
+TEST_P(HeapWithoutMemory, serves_what_it_can_whichever_call_fails) {
+  for (std::uint64_t nth = 1;; nth += 1 + nth / 20) {
+    ASSERT_LT(nth, 100'000U);
+    const auto program = make(GetParam());
+    program->system().fail_nth_call(nth);
+    program->start(options());
+    play_scenario(*program);
+    if (program->system().injected_failures() == 0) break;
+    if (program->heap().attach() == nullptr) continue;  // it did not even start
+    expect_recovery(*program, nth);
+  }
+}
+
+TEST_P(HeapWithoutMemory, refuses_cleanly_when_everything_fails_from_some_call_on) {
+  std::uint64_t refusals = 0;
+  for (std::uint64_t nth = 1;; nth += 1 + nth / 20) {
+    ASSERT_LT(nth, 100'000U);
+    const auto program = make(GetParam());
+    program->system().fail_from_call(nth);
+    program->start(options());
+    refusals += play_scenario(*program) ? 0 : 1;
+    if (program->system().injected_failures() == 0) break;
+    program->system().succeed();
+    if (program->heap().attach() == nullptr) continue;
+    expect_recovery(*program, nth);
+  }
+  EXPECT_GT(refusals, 10U) << "failures reach the caller";
+}
+
+TEST_P(HeapWithoutMemory, refuses_cleanly_when_memory_ends) {
+  for (std::size_t bytes = 0; bytes < 24 * kMiB; bytes += 11 * kSliceBytes) {
+    const auto program = make(GetParam());
+    program->start(options());
+    program->system().set_memory_limit(bytes + 1);
+    play_scenario(*program);
+    program->system().set_memory_limit(0);
+    expect_recovery(*program, bytes);
+  }
+}
+
+TEST_P(HeapWithoutMemory, lives_within_a_small_address_space) {
+  for (std::size_t limit = 2 * kMiB; limit < 48 * kMiB; limit += 3 * kMiB) {
+    const auto program = make(GetParam());
+    program->system().set_address_space_limit(limit);
+    program->start(options());
+    play_scenario(*program);
+    EXPECT_LE(program->system().mapped_bytes(), limit);
+    EXPECT_TRUE(RecordingReporter::reports.empty());
+  }
+}
+
+TEST_P(HeapWithoutMemory, never_starts_without_addresses_and_says_so) {
+  const auto program = make(GetParam());
+  program->system().fail_from_call(1);
+  program->start(options());
+  EXPECT_EQ(program->heap().attach(), nullptr);
+  int on_stack = 0;
+  program->heap().release_detached(&on_stack);
+  EXPECT_EQ(program->heap().usable_size(&on_stack), 0U);
+}
+
+}  // namespace
+}  // namespace allod::test

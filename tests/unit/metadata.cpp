@@ -1,0 +1,149 @@
+// Layer 3: memory for the allocator's own bookkeeping.
+#include "allod/space/metadata.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "world.hpp"
+
+namespace allod::test {
+namespace {
+
+using os::Fake;
+
+class MetadataPool : public testing::Test {
+ protected:
+  void SetUp() override { system.start(); }
+  void* allocate(std::size_t bytes) { return pool.allocate(system, bytes); }
+  // Asks for more than is left of the current chunk, so that the system is asked.
+  void use_up_chunk() {
+    system.fail_from_call(1);
+    while (allocate(64) != nullptr) {
+    }
+    system.succeed();
+  }
+  static bool is_zero(const void* memory, std::size_t bytes) {
+    const auto* const byte = static_cast<const unsigned char*>(memory);
+    return std::all_of(byte, byte + bytes, [](unsigned char b) { return b == 0; });
+  }
+  Fake system;
+  space::Metadata<Fake, true> pool;
+};
+
+TEST_F(MetadataPool, gives_zeroed_pieces_on_cache_lines_that_do_not_overlap) {
+  Random random{5};
+  std::map<Address, std::size_t> live;
+  std::size_t used = 0;
+  for (int step = 0; step < 5000; ++step) {
+    if (!live.empty() && random.one_in(2)) {
+      auto victim = live.lower_bound(random.next());
+      if (victim == live.end()) victim = live.begin();
+      std::memset(reinterpret_cast<void*>(victim->first), 0xff, victim->second);
+      pool.free(reinterpret_cast<void*>(victim->first), victim->second);
+      used -= align_up(victim->second, 64);
+      live.erase(victim);
+      continue;
+    }
+    const std::size_t bytes = random.any_magnitude(6000);
+    void* const piece = allocate(bytes);
+    ASSERT_NE(piece, nullptr);
+    ASSERT_EQ(address_of(piece) % 64, 0U);
+    ASSERT_TRUE(is_zero(piece, bytes));
+    const auto next = live.lower_bound(address_of(piece));
+    if (next != live.end()) {
+      ASSERT_LE(address_of(piece) + bytes, next->first);
+    }
+    if (next != live.begin()) {
+      const auto before = std::prev(next);
+      ASSERT_LE(before->first + before->second, address_of(piece));
+    }
+    live.emplace(address_of(piece), bytes);
+    used += align_up(bytes, 64);
+    ASSERT_EQ(pool.used_bytes(), used);
+    ASSERT_GE(pool.mapped_bytes(), used);
+  }
+  EXPECT_EQ(pool.mapped_bytes(), system.mapped_bytes());
+}
+
+TEST_F(MetadataPool, reuses_a_piece_for_the_same_size) {
+  void* const piece = allocate(200);
+  static_cast<void>(allocate(64));
+  pool.free(piece, 200);
+  EXPECT_EQ(allocate(250), piece) << "both are four lines";
+  EXPECT_EQ(system.count(Fake::Call::map), 1U);
+}
+
+TEST_F(MetadataPool, splits_a_larger_piece_when_the_system_refuses) {
+  auto* const large = static_cast<char*>(allocate(1024));
+  use_up_chunk();
+  pool.free(large, 1024);
+  system.fail_from_call(1);
+  EXPECT_EQ(allocate(64), large);
+  EXPECT_EQ(allocate(512), large + 64);
+  EXPECT_EQ(allocate(1024 - 64 - 512), large + 64 + 512);
+  EXPECT_EQ(allocate(64), nullptr);
+  system.succeed();
+  EXPECT_NE(allocate(64), nullptr);
+}
+
+TEST_F(MetadataPool, has_a_piece_for_whoever_freed_one_without_asking_the_system) {
+  std::vector<void*> pieces;
+  for (std::size_t bytes = 64; bytes <= 4096; bytes += 64) pieces.push_back(allocate(bytes));
+  use_up_chunk();
+  system.fail_from_call(1);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    pool.free(pieces[i], 64 * (i + 1));
+    const std::size_t smaller = 64 * (i / 2 + 1);
+    EXPECT_NE(allocate(smaller), nullptr) << smaller;
+  }
+}
+
+TEST_F(MetadataPool, keeps_the_rest_of_a_chunk_that_was_too_small) {
+  static_cast<void>(allocate(256 * 1024 - 512));
+  static_cast<void>(allocate(1024));  // comes from a second chunk
+  EXPECT_EQ(pool.mapped_bytes(), 512U * 1024);
+  EXPECT_NE(allocate(512), nullptr);
+  EXPECT_EQ(pool.used_bytes(), 256U * 1024 + 1024);
+}
+
+TEST_F(MetadataPool, maps_as_much_as_a_large_piece_needs) {
+  void* const piece = allocate(1 << 20);
+  ASSERT_NE(piece, nullptr);
+  EXPECT_TRUE(is_zero(piece, 1 << 20));
+}
+
+TEST_F(MetadataPool, hands_a_stable_piece_on_with_what_it_held) {
+  auto* const piece = static_cast<std::uint64_t*>(pool.allocate_stable(system, 320));
+  ASSERT_TRUE(is_zero(piece, 320));
+  for (int i = 0; i < 40; ++i) piece[i] = 7;
+  pool.free_stable(piece, 320);
+  // Nobody else gets it, whatever the need.
+  use_up_chunk();
+  system.fail_from_call(1);
+  EXPECT_EQ(allocate(320), nullptr);
+  EXPECT_EQ(allocate(64), nullptr);
+  EXPECT_EQ(pool.allocate_stable(system, 448), nullptr);
+  EXPECT_EQ(pool.allocate_stable(system, 320), piece);
+  for (int i = 1; i < 40; ++i) EXPECT_EQ(piece[i], 7U) << i;
+}
+
+TEST_F(MetadataPool, hands_out_stable_pieces_last_in_first_out) {
+  void* const one = pool.allocate_stable(system, 384);
+  void* const two = pool.allocate_stable(system, 384);
+  EXPECT_NE(one, two);
+  pool.free_stable(one, 384);
+  pool.free_stable(two, 384);
+  EXPECT_EQ(pool.allocate_stable(system, 384), two);
+  EXPECT_EQ(pool.allocate_stable(system, 384), one);
+  EXPECT_EQ(pool.used_bytes(), 768U);
+}
+
+using MetadataPoolDeathTest = MetadataPool;
+
+TEST_F(MetadataPoolDeathTest, refuses_stable_pieces_that_it_could_not_keep) {
+  EXPECT_DEATH(static_cast<void>(pool.allocate_stable(system, 5000)), "too large");
+}
+
+}  // namespace
+}  // namespace allod::test

@@ -1,0 +1,171 @@
+// Layer 3: from any address to its owner.
+#include "allod/space/page_map.hpp"
+
+#include <gtest/gtest.h>
+
+#include "allod/space/span.hpp"
+#include "world.hpp"
+
+namespace allod::test {
+namespace {
+
+using os::Fake;
+using space::PageMap;
+using space::Tag;
+constexpr std::size_t kGiB = std::size_t{1} << 30;
+
+// Addresses of every kind, among them some that no processor would take.
+std::vector<Address> addresses_of_all_kinds() {
+  std::vector<Address> addresses{
+      0, 1, 8, kSliceBytes - 1, kSliceBytes, ~Address{0}, ~Address{0} - 7};
+  for (unsigned shift = 12; shift < 64; ++shift) {
+    for (const Address offset : {Address{0}, Address{1}, Address{kSliceBytes}}) {
+      addresses.push_back((Address{1} << shift) - offset);
+      addresses.push_back((Address{1} << shift) + offset);
+      addresses.push_back(~(Address{1} << shift) + offset);
+    }
+  }
+  Random random{6};
+  for (int i = 0; i < 10'000; ++i) addresses.push_back(random.next() >> random.below(64));
+  return addresses;
+}
+
+class PageMapOf : public testing::TestWithParam<std::size_t> {
+ protected:
+  void SetUp() override {
+    system.set_page_size(GetParam());
+    system.start();
+  }
+  Fake system;
+  PageMap map;
+};
+INSTANTIATE_TEST_SUITE_P(pages, PageMapOf, testing::Values(4096, 16384, 65536));
+
+TEST_P(PageMapOf, everything_covers_all_addresses_and_commits_nothing) {
+  ASSERT_TRUE(map.start(system));
+  EXPECT_EQ(system.usable_bytes(), 0U);
+  EXPECT_TRUE(map.cover(system, system.arena(), kSliceBytes));
+  EXPECT_TRUE(map.cover(system, 0, kSliceBytes));
+  EXPECT_TRUE(map.cover(system, (Address{1} << kAddressBits) - kSliceBytes, kSliceBytes));
+  EXPECT_FALSE(map.cover(system, Address{1} << kAddressBits, kSliceBytes));
+  for (const Address address : addresses_of_all_kinds()) {
+    ASSERT_EQ(map.tag_of(address), space::kForeignTag) << std::hex << address;
+    ASSERT_EQ(map.span_of(address), nullptr) << std::hex << address;
+    Tag fast = space::kForeignTag;
+    static_cast<void>(map.fast_tag_of(address, &fast));
+    ASSERT_EQ(fast, space::kForeignTag) << std::hex << address;
+  }
+}
+
+TEST_P(PageMapOf, a_window_answers_foreign_outside_of_it) {
+  system.set_address_space_limit(256U << 20);
+  ASSERT_TRUE(map.start(system));
+  EXPECT_LT(system.mapped_bytes(), 2U << 20);
+  for (const Address address : addresses_of_all_kinds()) {
+    ASSERT_EQ(map.tag_of(address), space::kForeignTag) << std::hex << address;
+    ASSERT_EQ(map.span_of(address), nullptr) << std::hex << address;
+    Tag fast = space::kForeignTag;
+    static_cast<void>(map.fast_tag_of(address, &fast));
+    ASSERT_EQ(fast, space::kForeignTag) << std::hex << address;
+  }
+}
+
+TEST_P(PageMapOf, a_window_holds_four_times_the_limit_below_where_mappings_begin) {
+  system.set_address_space_limit(2 * kGiB);
+  ASSERT_TRUE(map.start(system));
+  const Address top = system.arena() + Fake::arena_bytes();
+  EXPECT_TRUE(map.cover(system, top - kSliceBytes, kSliceBytes));
+  EXPECT_TRUE(map.cover(system, top - 7 * kGiB, kSliceBytes));
+  EXPECT_FALSE(map.cover(system, top - 7 * kGiB - kSliceBytes, kSliceBytes));
+  EXPECT_FALSE(map.cover(system, top - 7 * kGiB - kSliceBytes, 2 * kSliceBytes));
+}
+
+TEST_P(PageMapOf, addresses_outside_of_the_window_cannot_be_covered) {
+  system.set_address_space_limit(256U << 20);
+  ASSERT_TRUE(map.start(system));
+  EXPECT_FALSE(map.cover(system, 0, kSliceBytes));
+  EXPECT_FALSE(map.cover(system, system.arena(), kSliceBytes));
+  EXPECT_FALSE(map.cover(system, ~Address{0} - kSliceBytes + 1, kSliceBytes));
+  const Address inside = system.arena() + Fake::arena_bytes() - kSliceBytes;
+  EXPECT_TRUE(map.cover(system, inside, kSliceBytes));
+  EXPECT_FALSE(map.cover(system, inside, std::size_t{1} << 40)) << "begins inside, ends outside";
+}
+
+TEST_P(PageMapOf, everything_becomes_a_window_when_its_addresses_are_refused) {
+  system.fail_call(Fake::Call::reserve_zeros, 1);
+  ASSERT_TRUE(map.start(system));
+  EXPECT_FALSE(map.cover(system, 0, kSliceBytes));
+  EXPECT_TRUE(map.cover(system, system.arena() + Fake::arena_bytes() - kSliceBytes, kSliceBytes));
+}
+
+TEST_P(PageMapOf, a_window_becomes_smaller_until_the_system_agrees) {
+  system.set_address_space_limit(16 * kGiB);
+  system.fail_call(Fake::Call::reserve_zeros, 1);
+  ASSERT_TRUE(map.start(system));
+  EXPECT_EQ(system.count(Fake::Call::reserve_zeros), 2U);
+  EXPECT_TRUE(map.cover(system, system.arena() + Fake::arena_bytes() - kSliceBytes, kSliceBytes));
+}
+
+TEST_P(PageMapOf, a_system_without_addresses_fails_cleanly) {
+  system.fail_from_call(1);
+  EXPECT_FALSE(map.start(system));
+  EXPECT_EQ(map.tag_of(0x12345678), space::kForeignTag);
+  EXPECT_EQ(map.span_of(0x12345678), nullptr);
+  EXPECT_EQ(system.mapped_bytes(), 0U);
+}
+
+TEST_P(PageMapOf, memory_that_is_refused_makes_cover_fail) {
+  ASSERT_TRUE(map.start(system));
+  system.fail_call(Fake::Call::commit, 1);
+  EXPECT_FALSE(map.cover(system, system.arena(), kSliceBytes));
+  system.fail_call(Fake::Call::commit, 2);
+  EXPECT_FALSE(map.cover(system, system.arena(), kSliceBytes));
+  EXPECT_TRUE(map.cover(system, system.arena(), kSliceBytes));
+  EXPECT_EQ(map.tag_of(system.arena()), space::kForeignTag);
+}
+
+TEST_P(PageMapOf, what_is_set_is_found_from_every_byte_and_from_none_besides) {
+  for (const bool windowed : {false, true}) {
+    Fake here;
+    here.set_page_size(GetParam());
+    if (windowed) here.set_address_space_limit(kGiB);
+    here.start();
+    PageMap own;
+    ASSERT_TRUE(own.start(here));
+    const Address first = here.arena() + Fake::arena_bytes() - 100 * kSliceBytes;
+    ASSERT_TRUE(own.cover(here, first, 50 * kSliceBytes));
+    space::Span span;
+    const Tag tag = space::make_tag(5, 3);
+    own.set_tags(first + 10 * kSliceBytes, {3}, tag);
+    own.set_spans(first + 10 * kSliceBytes, {3}, &span);
+    for (Address at = first; at < first + 50 * kSliceBytes; at += 4096) {
+      const bool inside = at >= first + 10 * kSliceBytes && at < first + 13 * kSliceBytes;
+      ASSERT_EQ(own.tag_of(at), inside ? tag : space::kForeignTag);
+      ASSERT_EQ(own.tag_of(at + 4095), inside ? tag : space::kForeignTag);
+      ASSERT_EQ(own.span_of(at + 4095), inside ? &span : nullptr);
+      Tag fast = 0;
+      ASSERT_EQ(own.fast_tag_of(at, &fast), !windowed);
+      if (!windowed) {
+        ASSERT_EQ(fast, own.tag_of(at));
+      }
+    }
+  }
+}
+
+TEST(Tags, keep_owner_and_class_apart) {
+  for (const std::uint32_t owner : {1U, 2U, 77U, space::kMaxOwner, space::kOrphanOwner}) {
+    for (std::uint32_t c = 0; c < space::kMaxClasses; ++c) {
+      const Tag tag = space::make_tag(owner, c);
+      ASSERT_EQ(space::owner_of(tag), owner);
+      ASSERT_EQ(space::class_of(tag), c);
+      ASSERT_TRUE(space::is_slab(tag));
+    }
+  }
+  for (const Tag tag :
+       {space::kForeignTag, space::kFreeTag, space::kInteriorTag, space::kHugeTag}) {
+    EXPECT_FALSE(space::is_slab(tag));
+  }
+}
+
+}  // namespace
+}  // namespace allod::test

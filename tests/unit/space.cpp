@@ -1,0 +1,705 @@
+// Layer 3: spans, as they are cut, merged, lengthened and given back.
+#include "allod/space/space.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "world.hpp"
+
+namespace allod::test {
+namespace {
+
+using os::Fake;
+using space::Span;
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+class SpaceOfSpans : public testing::Test {
+ protected:
+  static constexpr std::size_t kRegionBytes = 16 * kMiB;
+
+  void start(std::size_t region_bytes = kRegionBytes) { ASSERT_TRUE(space.start(region_bytes)); }
+  void TearDown() override { space.check_invariants(); }
+
+  Span* allocate(std::uint32_t slices, std::uint32_t alignment = 1) {
+    Span* const span = space.allocate({slices}, {alignment});
+    if (span != nullptr) space.map().set_tags(span->base, span->size, space::kHugeTag);
+    return span;
+  }
+  static unsigned char* memory(const Span* span) {
+    return reinterpret_cast<unsigned char*>(span->base);
+  }
+  static void fill(const Span* span, int value) {
+    std::memset(memory(span), value, span->size.bytes());
+  }
+  static bool is_all(const Span* span, unsigned char value) {
+    return std::all_of(memory(span), memory(span) + span->size.bytes(),
+                       [&](unsigned char byte) { return byte == value; });
+  }
+  // Sizes of the free spans, in order of their addresses.
+  std::vector<std::uint32_t> free_spans() {
+    std::vector<std::uint32_t> sizes;
+    space.for_each_span([&](const Span& span) {
+      if (is_free(span)) sizes.push_back(span.size.count);
+    });
+    return sizes;
+  }
+  FakeSpace space;
+  Fake& system = space.platform();
+};
+
+using Sizes = std::vector<std::uint32_t>;
+
+TEST_F(SpaceOfSpans, leads_from_every_byte_of_a_span_to_it) {
+  start();
+  Span* const span = allocate(5);
+  ASSERT_NE(span, nullptr);
+  EXPECT_EQ(span->size, Slices{5});
+  EXPECT_EQ(span->base % kSliceBytes, 0U);
+  for (Address at = span->base; at < end_of(*span); at += 4096) {
+    EXPECT_EQ(space.map().span_of(at), span);
+  }
+  EXPECT_TRUE(span->zero);
+  EXPECT_TRUE(is_all(span, 0));
+  fill(span, 1);
+}
+
+TEST_F(SpaceOfSpans, takes_memory_that_is_present_before_memory_that_is_not) {
+  start();
+  Span* const first = allocate(4);
+  const Address base = first->base;
+  static_cast<void>(allocate(1));
+  space.free(first);
+  Span* const again = allocate(4);
+  EXPECT_EQ(again->base, base);
+  EXPECT_FALSE(again->zero) << "it may have been written to";
+}
+
+TEST_F(SpaceOfSpans, merges_neighbours_in_whatever_order_they_are_freed) {
+  start();
+  std::vector<int> order{0, 1, 2, 3};
+  do {
+    std::vector<Span*> spans;
+    for (int i = 0; i < 4; ++i) spans.push_back(allocate(3));
+    Span* const wall = allocate(1);
+    for (const int i : order) space.free(spans[static_cast<std::size_t>(i)]);
+    space.check_invariants();
+    ASSERT_EQ(free_spans(), Sizes{12});
+    space.free(wall);
+    ASSERT_EQ(free_spans(), Sizes{13});
+    // The next round is cut from the same span.
+  } while (std::next_permutation(order.begin(), order.end()));
+  EXPECT_EQ(space.counters().regions, 1U);
+}
+
+TEST_F(SpaceOfSpans, splits_the_smallest_span_that_fits_and_files_the_rest) {
+  start();
+  Span* const small = allocate(4);
+  static_cast<void>(allocate(1));
+  Span* const large = allocate(12);
+  static_cast<void>(allocate(1));
+  const Address small_base = small->base;
+  const Address large_base = large->base;
+  space.free(small);
+  space.free(large);
+  EXPECT_EQ(allocate(3)->base, small_base);
+  EXPECT_EQ(free_spans(), (Sizes{1, 12}));
+  EXPECT_EQ(allocate(5)->base, large_base);
+  EXPECT_EQ(free_spans(), (Sizes{1, 7}));
+  EXPECT_EQ(allocate(1)->base, small_base + 3 * kSliceBytes);
+  EXPECT_EQ(free_spans(), Sizes{7});
+}
+
+TEST_F(SpaceOfSpans, holds_a_span_by_a_larger_descriptor_until_it_is_freed) {
+  start();
+  constexpr std::size_t kBytes = 384;
+  Span* const span = space.allocate_described({2}, kBytes);
+  ASSERT_NE(span, nullptr);
+  EXPECT_EQ(address_of(span) % 64, 0U);
+  auto* const rest = reinterpret_cast<unsigned char*>(span + 1);
+  const std::size_t rest_bytes = kBytes - sizeof(Span);
+  EXPECT_TRUE(std::all_of(rest, rest + rest_bytes, [](unsigned char b) { return b == 0; }));
+  std::memset(rest, 5, rest_bytes);
+  EXPECT_EQ(space.map().span_of(span->base + kSliceBytes), span);
+  space.free(span);
+  EXPECT_EQ(free_spans(), Sizes{2});
+  Span* const next = space.allocate_described({1}, kBytes);
+  EXPECT_EQ(next, span) << "the descriptor is stable";
+  EXPECT_EQ(rest[100], 5);
+  space.free(next);
+}
+
+// --- grow and shrink --------------------------------------------------------------------------
+
+TEST_F(SpaceOfSpans, grows_into_a_free_neighbour_and_leaves_the_rest_of_it) {
+  start();
+  Span* const span = allocate(2);
+  Span* const neighbour = allocate(6);
+  static_cast<void>(allocate(1));
+  space.free(neighbour);
+  fill(span, 7);
+  EXPECT_TRUE(space.grow(span, {5}));
+  EXPECT_EQ(span->size, Slices{5});
+  EXPECT_EQ(free_spans(), Sizes{3});
+  EXPECT_EQ(memory(span)[2 * kSliceBytes - 1], 7);
+  EXPECT_EQ(space.map().span_of(end_of(*span) - 1), span);
+  space.check_invariants();
+  EXPECT_TRUE(space.grow(span, {8})) << "all of the neighbour";
+  EXPECT_EQ(free_spans(), Sizes{});
+  fill(span, 8);
+}
+
+TEST_F(SpaceOfSpans, does_not_grow_into_a_used_or_too_small_neighbour) {
+  start();
+  Span* const span = allocate(2);
+  Span* const neighbour = allocate(2);
+  static_cast<void>(allocate(1));
+  EXPECT_FALSE(space.grow(span, {3}));
+  space.free(neighbour);
+  EXPECT_FALSE(space.grow(span, {5}));
+  EXPECT_EQ(span->size, Slices{2});
+  EXPECT_EQ(free_spans(), Sizes{2});
+}
+
+TEST_F(SpaceOfSpans, grows_into_slices_that_were_never_handed_out) {
+  start();
+  Span* const span = allocate(2);
+  EXPECT_TRUE(space.grow(span, {100}));
+  EXPECT_EQ(span->size, Slices{100});
+  EXPECT_TRUE(is_all(span, 0));
+  fill(span, 3);
+  EXPECT_FALSE(space.grow(span, {1000})) << "the region ends before";
+  EXPECT_EQ(span->size, Slices{100});
+  EXPECT_EQ(space.counters().used, Slices{100}.bytes());
+}
+
+TEST_F(SpaceOfSpans, still_uses_other_regions_when_growth_has_filled_one) {
+  start(kMiB);  // 16 slices
+  static_cast<void>(allocate(8));
+  static_cast<void>(allocate(2));
+  Span* const span = allocate(7);  // in a second region
+  ASSERT_EQ(space.counters().regions, 2U);
+  EXPECT_TRUE(space.grow(span, {16}));
+  EXPECT_NE(allocate(6), nullptr);
+  EXPECT_EQ(space.counters().regions, 2U) << "the first region has room";
+}
+
+TEST_F(SpaceOfSpans, shrinks_and_gives_the_rest_to_its_neighbour) {
+  start();
+  Span* const span = allocate(8);
+  Span* const neighbour = allocate(2);
+  static_cast<void>(allocate(1));
+  space.free(neighbour);
+  fill(span, 9);
+  space.shrink(span, {3});
+  EXPECT_EQ(span->size, Slices{3});
+  EXPECT_TRUE(is_all(span, 9));
+  EXPECT_EQ(free_spans(), Sizes{7});
+  space.shrink(span, {3});
+  EXPECT_EQ(span->size, Slices{3});
+}
+
+TEST_F(SpaceOfSpans, counts_what_it_hands_out_when_there_is_no_metadata_to_split) {
+  start();
+  Span* const span = allocate(2);
+  Span* const neighbour = allocate(6);
+  static_cast<void>(allocate(1));
+  space.free(neighbour);
+  // From here on, no descriptor can be had for what is left over.
+  system.fail_from_call(1);
+  while (space.metadata().allocate(system, sizeof(Span)) != nullptr) {
+  }
+  EXPECT_TRUE(space.grow(span, {3}));
+  EXPECT_GE(span->size, Slices{3});
+  space.check_invariants();
+  // The descriptor that the neighbour had can be had again.
+  while (space.metadata().allocate(system, sizeof(Span)) != nullptr) {
+  }
+  const Slices before = span->size;
+  space.shrink(span, {1});
+  EXPECT_EQ(span->size, before);
+  space.check_invariants();
+  space.free(span);
+  space.check_invariants();
+  Span* const larger = allocate(1);
+  ASSERT_NE(larger, nullptr);
+  EXPECT_EQ(larger->size, before);
+}
+
+// --- remap ------------------------------------------------------------------------------------
+
+TEST_F(SpaceOfSpans, lengthens_a_region_of_its_own_where_it_stands) {
+  start();
+  static_cast<void>(allocate(1));  // brings the metadata
+  system.place_next_at(std::size_t{8} << 30);
+  Span* const span = allocate(300);
+  const Address base = span->base;
+  fill(span, 4);
+  EXPECT_FALSE(space.grow(span, {400}));
+  EXPECT_TRUE(space.remap(span, {400}));
+  EXPECT_EQ(span->base, base);
+  EXPECT_EQ(span->size, Slices{400});
+  EXPECT_EQ(space.map().span_of(end_of(*span) - 1), span);
+  EXPECT_EQ(memory(span)[Slices{300}.bytes() - 1], 4);
+  EXPECT_EQ(memory(span)[Slices{300}.bytes()], 0);
+}
+
+TEST_F(SpaceOfSpans, moves_a_region_of_its_own_when_it_cannot_stay) {
+  start();
+  Span* const span = allocate(300);
+  const Address base = span->base;
+  fill(span, 4);
+  EXPECT_TRUE(space.remap(span, {400}));
+  EXPECT_NE(span->base, base);
+  EXPECT_EQ(memory(span)[Slices{300}.bytes() - 1], 4);
+  EXPECT_EQ(space.map().tag_of(base), space::kForeignTag);
+  EXPECT_EQ(space.map().span_of(base), nullptr);
+  EXPECT_EQ(space.map().span_of(span->base), span);
+  EXPECT_EQ(system.pages_at(reinterpret_cast<void*>(base)), Fake::Pages::none);
+  space.map().set_tags(span->base, span->size, space::kHugeTag);
+}
+
+TEST_F(SpaceOfSpans, does_not_move_a_span_that_shares_its_region) {
+  start();
+  Span* const span = allocate(2);
+  EXPECT_FALSE(space.remap(span, {400}));
+  EXPECT_EQ(span->size, Slices{2});
+}
+
+TEST_F(SpaceOfSpans, leaves_a_region_alone_that_the_system_will_not_move) {
+  start();
+  Span* const span = allocate(300);
+  fill(span, 4);
+  system.fail_from_call(1);
+  EXPECT_FALSE(space.remap(span, {400}));
+  system.succeed();
+  EXPECT_EQ(span->size, Slices{300});
+  EXPECT_TRUE(is_all(span, 4));
+}
+
+TEST_F(SpaceOfSpans, does_not_move_a_region_to_where_the_map_cannot_see_it) {
+  system.set_address_space_limit(std::size_t{256} << 20);
+  start();
+  Span* const span = allocate(300);
+  fill(span, 4);
+  // There is no room to grow, and only room outside of the map's window to move to.
+  const std::size_t below = span->base - system.arena() - kSliceBytes;
+  system.place_next_at(below);
+  ASSERT_NE(system.reserve(kSliceBytes, kSliceBytes), nullptr);
+  system.place_next_at(0);
+  EXPECT_FALSE(space.remap(span, {400}));
+  EXPECT_EQ(span->size, Slices{300});
+  EXPECT_EQ(space.map().span_of(span->base), span);
+  EXPECT_TRUE(is_all(span, 4));
+}
+
+TEST_F(SpaceOfSpans, remaps_completely_or_not_at_all_whichever_call_fails) {
+  start();
+  static_cast<void>(allocate(1));
+  for (const bool for_ever : {false, true}) {
+    for (std::uint64_t nth = 1; nth <= 8; ++nth) {
+      Span* const span = allocate(300);
+      ASSERT_NE(span, nullptr);
+      fill(span, 4);
+      const std::size_t mapped = system.mapped_bytes();
+      for_ever ? system.fail_from_call(nth) : system.fail_nth_call(nth);
+      const bool done = space.remap(span, {400});
+      system.succeed();
+      EXPECT_EQ(span->size, Slices{done ? 400U : 300U});
+      EXPECT_EQ(system.mapped_bytes() - mapped, Slices{done ? 100U : 0U}.bytes());
+      EXPECT_EQ(memory(span)[0], 4);
+      EXPECT_EQ(memory(span)[Slices{300}.bytes() - 1], 4);
+      EXPECT_EQ(space.map().span_of(end_of(*span) - 1), span);
+      space.map().set_tags(span->base, span->size, space::kHugeTag);
+      space.check_invariants();
+      space.free(span);
+      space.purge(0, 0, ~std::size_t{0});
+    }
+  }
+}
+
+// --- alignment --------------------------------------------------------------------------------
+
+TEST_F(SpaceOfSpans, starts_a_span_on_any_power_of_two_of_slices) {
+  start();
+  for (std::uint32_t alignment = 1; alignment <= 4096; alignment *= 2) {
+    for (const std::uint32_t slices : {1U, 3U, 64U}) {
+      Span* const span = allocate(slices, alignment);
+      ASSERT_NE(span, nullptr);
+      EXPECT_EQ(span->base % (alignment * kSliceBytes), 0U);
+      EXPECT_EQ(span->size, Slices{slices});
+      EXPECT_TRUE(!span->zero || is_all(span, 0));
+      fill(span, 1);
+      space.check_invariants();
+      if (slices == 3) space.free(span);
+    }
+  }
+}
+
+TEST_F(SpaceOfSpans, frees_what_alignment_cut_off) {
+  start();
+  static_cast<void>(allocate(1));
+  const std::size_t before = space.counters().used;
+  Span* const span = allocate(2, 8);
+  EXPECT_EQ(space.counters().used - before, Slices{2}.bytes());
+  space.free(span);
+  for (const std::uint32_t size : free_spans()) EXPECT_GE(size, 1U);
+  EXPECT_NE(allocate(6), nullptr);
+}
+
+// --- purge ------------------------------------------------------------------------------------
+
+class SpacePurge : public SpaceOfSpans {
+ protected:
+  void SetUp() override { start(); }
+  // A span that has been written to and will merge with no other. All are to be made before the
+  // first is freed.
+  Span* touched(std::uint32_t slices) {
+    Span* const span = allocate(slices);
+    static_cast<void>(allocate(1));
+    fill(span, 1);
+    return span;
+  }
+  static std::size_t resident(const Span* span) {
+    return Fake::resident_bytes(memory(span), span->size.bytes());
+  }
+  static constexpr std::size_t kEverything = ~std::size_t{0};
+};
+
+TEST_F(SpacePurge, gives_back_what_has_been_free_for_the_delay) {
+  Span* const old = touched(4);
+  Span* const young = touched(6);
+  space.free(old);
+  system.advance_clock(60);
+  space.free(young);
+  system.advance_clock(60);
+  EXPECT_EQ(space.next_purge_in(100), 0U);
+  EXPECT_EQ(space.purge(100, kEverything, kEverything), Slices{4}.bytes());
+  EXPECT_EQ(resident(old), 0U);
+  EXPECT_EQ(resident(young), Slices{6}.bytes());
+  EXPECT_EQ(space.dirty_bytes(), Slices{6}.bytes());
+  EXPECT_EQ(space.next_purge_in(100), 40U);
+  EXPECT_EQ(space.purge(100, kEverything, kEverything), 0U);
+  system.advance_clock(40);
+  EXPECT_EQ(space.purge(100, kEverything, kEverything), Slices{6}.bytes());
+  EXPECT_EQ(space.next_purge_in(100), ~0U);
+}
+
+TEST_F(SpacePurge, gives_back_the_oldest_beyond_the_budget) {
+  Span* const old = touched(4);
+  Span* const young = touched(4);
+  space.free(old);
+  system.advance_clock(1);
+  space.free(young);
+  EXPECT_EQ(space.purge(1000, Slices{4}.bytes(), kEverything), Slices{4}.bytes());
+  EXPECT_EQ(resident(old), 0U);
+  EXPECT_EQ(resident(young), Slices{4}.bytes());
+}
+
+TEST_F(SpacePurge, gives_back_no_more_than_the_limit_in_one_step) {
+  space.free(touched(10));
+  std::size_t given = 0;
+  for (std::size_t left = 10; left > 0;) {
+    const std::size_t step = space.purge(0, 0, Slices{3}.bytes());
+    EXPECT_EQ(step, Slices{left < 3 ? static_cast<std::uint32_t>(left) : 3U}.bytes());
+    space.check_invariants();
+    given += step;
+    left -= step >> kSliceShift;
+  }
+  EXPECT_EQ(given, Slices{10}.bytes());
+  EXPECT_EQ(free_spans(), Sizes{10}) << "the parts are merged again";
+  EXPECT_EQ(space.purge(0, 0, kEverything), 0U);
+}
+
+TEST_F(SpacePurge, leaves_memory_that_reads_as_zero_and_is_known_to) {
+  Span* const freed = touched(4);
+  const Address base = freed->base;
+  space.free(freed);
+  space.purge(0, 0, kEverything);
+  Span* const span = allocate(4);
+  EXPECT_EQ(span->base, base);
+  EXPECT_TRUE(span->zero);
+  EXPECT_TRUE(is_all(span, 0));
+}
+
+TEST_F(SpacePurge, vouches_for_zeros_only_if_the_system_does) {
+  system.set_purge(Fake::Purge::scrambles);
+  Span* const freed = touched(4);
+  const Address base = freed->base;
+  space.free(freed);
+  space.purge(0, 0, Slices{4}.bytes());
+  Span* const span = allocate(4);
+  EXPECT_EQ(span->base, base);
+  EXPECT_FALSE(span->zero);
+}
+
+TEST_F(SpacePurge, ends_when_the_system_keeps_everything) {
+  Span* const one = touched(4);
+  Span* const two = touched(2);
+  space.free(one);
+  space.free(two);
+  system.set_purge(Fake::Purge::refuses);
+  // If it does not end by itself, this ends it.
+  system.set_observer([&](Fake::Call) {
+    if (system.count(Fake::Call::purge) > 1000) system.set_purge(Fake::Purge::zeroes);
+  });
+  EXPECT_EQ(space.purge(0, 0, kEverything), 0U) << "nothing was given back";
+  EXPECT_LE(system.count(Fake::Call::purge), 2U);
+  EXPECT_EQ(space.counters().purged, 0U);
+  EXPECT_EQ(space.dirty_bytes(), Slices{6}.bytes());
+}
+
+TEST_F(SpacePurge, gets_to_every_span_even_if_one_cannot_be_given_back) {
+  Span* const one = touched(2);
+  Span* const two = touched(4);
+  space.free(one);
+  system.advance_clock(1);
+  space.free(two);
+  system.fail_call(Fake::Call::purge, 1);
+  std::size_t given = 0;
+  for (int i = 0; i < 3; ++i) given += space.purge(0, 0, kEverything);
+  EXPECT_EQ(given, Slices{6}.bytes());
+  EXPECT_EQ(space.dirty_bytes(), 0U);
+}
+
+TEST_F(SpacePurge, does_not_merge_what_has_memory_with_what_has_none) {
+  Span* const left = allocate(4);
+  Span* const right = allocate(4);
+  static_cast<void>(allocate(1));
+  space.free(left);
+  space.purge(0, 0, kEverything);
+  space.free(right);
+  EXPECT_EQ(free_spans(), (Sizes{4, 4}));
+  space.check_invariants();
+  space.purge(0, 0, kEverything);
+  EXPECT_EQ(free_spans(), Sizes{8});
+}
+
+TEST_F(SpacePurge, lets_others_work_while_the_system_is_at_it) {
+  Span* const left = allocate(4);
+  Span* const middle = allocate(4);
+  Span* const right = allocate(4);
+  static_cast<void>(allocate(1));
+  space.free(middle);
+  bool interrupted = false;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::purge || interrupted) return;
+    interrupted = true;
+    space.check_invariants();
+    space.free(left);
+    space.free(right);
+    EXPECT_EQ(allocate(12)->size, Slices{12}) << "not from a span on its way";
+    space.check_invariants();
+    EXPECT_FALSE(space.grow(left, {5}));
+  });
+  EXPECT_EQ(space.purge(0, 0, Slices{4}.bytes()), Slices{4}.bytes());
+  EXPECT_TRUE(interrupted);
+  space.check_invariants();
+}
+
+TEST_F(SpacePurge, gives_the_addresses_back_of_a_block_that_was_a_region_of_its_own) {
+  Span* const span = allocate(300);
+  const Address base = span->base;
+  const std::size_t mapped = system.mapped_bytes();
+  space.free(span);
+  EXPECT_EQ(space.counters().regions, 1U);
+  space.purge(0, 0, kEverything);
+  EXPECT_EQ(space.counters().regions, 0U);
+  EXPECT_EQ(system.mapped_bytes(), mapped - Slices{300}.bytes());
+  EXPECT_EQ(space.map().tag_of(base), space::kForeignTag);
+  EXPECT_EQ(space.map().span_of(base), nullptr);
+  EXPECT_NE(allocate(300), nullptr);
+}
+
+TEST_F(SpacePurge, is_undone_in_the_child_of_a_fork) {
+  Span* const freed = touched(4);
+  const Address base = freed->base;
+  space.free(freed);
+  // What a child does that was forked while the system is giving the memory back. It never comes
+  // back from here, as a child never comes back into its parent's call.
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::purge) return;
+    {
+      LockGuard guard{space.lock()};
+      space.repair_after_fork();
+    }
+    space.check_invariants();
+    const Span* const span = allocate(4);
+    const bool right = span != nullptr && span->base == base && !span->zero;
+    std::_Exit(right ? 0 : 1);
+  });
+  EXPECT_EXIT(space.purge(0, 0, kEverything), testing::ExitedWithCode(0), "");
+  system.set_observer({});
+}
+
+// --- a system that refuses ----------------------------------------------------------------------
+
+TEST_F(SpaceOfSpans, fails_cleanly_without_any_addresses) {
+  system.fail_from_call(1);
+  EXPECT_FALSE(space.start(kRegionBytes));
+  system.succeed();
+}
+
+TEST_F(SpaceOfSpans, takes_a_smaller_region_when_addresses_are_scarce) {
+  system.set_address_space_limit(8 * kMiB);
+  ASSERT_TRUE(space.start(64 * kMiB));
+  Span* const span = allocate(4);
+  ASSERT_NE(span, nullptr);
+  EXPECT_LE(space.counters().reserved, 8 * kMiB);
+  fill(span, 1);
+}
+
+TEST_F(SpaceOfSpans, hands_out_all_that_the_limit_allows_and_then_says_no) {
+  system.set_address_space_limit(32 * kMiB);
+  ASSERT_TRUE(space.start(8 * kMiB));
+  std::vector<Span*> spans;
+  while (Span* const span = allocate(16)) spans.push_back(span);
+  EXPECT_GE(spans.size(), 24U) << "of 32";
+  EXPECT_GT(space.counters().refused, 0U);
+  space.check_invariants();
+  for (Span* const span : spans) space.free(span);
+  space.check_invariants();
+  for (std::size_t i = 0; i < spans.size(); ++i) EXPECT_NE(allocate(16), nullptr);
+}
+
+TEST_F(SpaceOfSpans, commits_only_what_it_needs_when_memory_is_scarce) {
+  ASSERT_TRUE(space.start(kRegionBytes));
+  ASSERT_NE(allocate(1), nullptr);
+  system.set_memory_limit(system.usable_bytes() + Slices{40}.bytes());
+  std::uint32_t got = 0;
+  while (allocate(1) != nullptr) ++got;
+  EXPECT_GE(got, 40U + 31U);
+  system.set_memory_limit(0);
+  EXPECT_NE(allocate(1), nullptr);
+}
+
+TEST_F(SpaceOfSpans, refuses_a_region_outside_of_the_maps_window) {
+  system.set_address_space_limit(std::size_t{256} << 20);
+  ASSERT_TRUE(space.start(kRegionBytes));
+  static_cast<void>(allocate(1));
+  const std::size_t before = system.mapped_bytes();
+  system.place_next_at(0);
+  Span* const span = allocate(300);
+  EXPECT_EQ(span, nullptr);
+  EXPECT_LE(system.mapped_bytes(), before + kMiB);
+}
+
+TEST_F(SpaceOfSpans, refuses_what_is_larger_than_all_addresses) {
+  start();
+  EXPECT_EQ(allocate(1U << 31), nullptr);
+  EXPECT_EQ(allocate((1U << 31) - 1), nullptr);
+  EXPECT_EQ(allocate(1, 1U << 31), nullptr);
+  EXPECT_EQ(allocate((1U << 31) - 1, 1U << 30), nullptr);
+}
+
+// One of everything. Returns whether every request was served.
+bool play_scenario(FakeSpace& space) {
+  bool served = true;
+  std::vector<Span*> spans;
+  const auto note = [&](Span* span) {
+    if (span == nullptr) {
+      served = false;
+      return;
+    }
+    space.map().set_tags(span->base, span->size, space::kHugeTag);
+    spans.push_back(span);
+  };
+  const auto free_at = [&](std::size_t index) {
+    if (index >= spans.size()) return;
+    space.free(spans[index]);
+    spans.erase(spans.begin() + static_cast<std::ptrdiff_t>(index));
+  };
+  note(space.allocate({3}, {1}));
+  note(space.allocate({1}, {1}));
+  note(space.allocate_described({2}, 384));
+  note(space.allocate({5}, {8}));
+  note(space.allocate({20}, {1}));
+  free_at(0);
+  note(space.allocate({1}, {1}));
+  space.check_invariants();
+  note(space.allocate({40}, {1}));
+  if (!spans.empty()) {
+    Span* const last = spans.back();
+    if (space.map().tag_of(last->base) == space::kHugeTag) {
+      const Slices larger{last->size.count + 7};
+      // Whether there is room for this depends on what else is there.
+      if (!space.grow(last, larger)) static_cast<void>(space.remap(last, larger));
+      space.map().set_tags(last->base, last->size, space::kHugeTag);
+      space.shrink(last, {2});
+    }
+  }
+  space.check_invariants();
+  free_at(1);
+  served &= space.purge(0, 0, ~std::size_t{0}) > 0;
+  note(space.allocate({2}, {4}));
+  note(space.allocate_described({1}, 448));
+  for (int i = 0; i < 30; ++i) note(space.allocate({1}, {1}));
+  space.check_invariants();
+  while (!spans.empty()) free_at(spans.size() / 2);
+  space.purge(0, 0, ~std::size_t{0});
+  return served;
+}
+
+class SpaceUnderFailure : public testing::TestWithParam<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(pages, SpaceUnderFailure, testing::Values(4096, 16384, 65536));
+
+TEST_P(SpaceUnderFailure, stays_whole_whichever_call_fails) {
+  std::uint64_t failed_scenarios = 0;
+  for (std::uint64_t nth = 1;; ++nth) {
+    ASSERT_LT(nth, 1000U);
+    auto space = std::make_unique<FakeSpace>();
+    Fake& system = space->platform();
+    system.set_page_size(GetParam());
+    system.fail_nth_call(nth);
+    if (!space->start(kMiB)) continue;
+    const bool served = play_scenario(*space);
+    space->check_invariants();
+    EXPECT_EQ(space->counters().used, 0U);
+    const bool failed = system.injected_failures() != 0;
+    failed_scenarios += served ? 0 : 1;
+    // Everything can be had again afterwards.
+    system.succeed();
+    EXPECT_TRUE(play_scenario(*space)) << nth;
+    space->check_invariants();
+    if (!failed) break;
+  }
+  EXPECT_GT(failed_scenarios, 5U) << "failures reach the caller";
+}
+
+TEST_P(SpaceUnderFailure, stays_whole_when_everything_fails_from_some_call_on) {
+  for (std::uint64_t nth = 1;; ++nth) {
+    ASSERT_LT(nth, 1000U);
+    auto space = std::make_unique<FakeSpace>();
+    Fake& system = space->platform();
+    system.set_page_size(GetParam());
+    system.fail_from_call(nth);
+    if (!space->start(kMiB)) continue;
+    play_scenario(*space);
+    space->check_invariants();
+    EXPECT_EQ(space->counters().used, 0U);
+    const bool failed = system.injected_failures() != 0;
+    system.succeed();
+    EXPECT_TRUE(play_scenario(*space)) << nth;
+    space->check_invariants();
+    if (!failed) break;
+  }
+}
+
+TEST_P(SpaceUnderFailure, stays_whole_when_memory_ends) {
+  for (std::size_t bytes = 0; bytes < 8 * kMiB; bytes += 3 * kSliceBytes) {
+    auto space = std::make_unique<FakeSpace>();
+    Fake& system = space->platform();
+    system.set_page_size(GetParam());
+    ASSERT_TRUE(space->start(kMiB));
+    system.fail_after_bytes(bytes);
+    play_scenario(*space);
+    space->check_invariants();
+    EXPECT_EQ(space->counters().used, 0U);
+    system.succeed();
+    EXPECT_TRUE(play_scenario(*space));
+    space->check_invariants();
+  }
+}
+
+}  // namespace
+}  // namespace allod::test
