@@ -1,0 +1,17 @@
+// Any sequence of calls on a space, chosen by the fuzzer, keeps every promise.
+#include "../model/space_player.hpp"
+#include "bytes.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace allod::test;
+  Bytes bytes{data, size};
+  auto space = std::make_unique<FakeSpace>();
+  SpacePlayer player{bytes, *space};
+  if (!player.start()) return 0;
+  for (int steps = 0; bytes.more() && steps < 300; ++steps) {
+    player.step();
+    if (steps % 16 == 0) player.check();
+  }
+  player.finish();
+  return 0;
+}
