@@ -79,7 +79,7 @@ void count_domain(Count& count, Heap::Domain& domain) noexcept {
   ++count.active_domains;
   for (ClassIndex c = 0; c < kClasses; ++c) {
     const std::uint32_t cached = domain.cached(c);
-    if (cached <= domain.bins[c].capacity) count.classes[c].cached += cached;
+    if (cached <= domain.magazines[c].capacity()) count.classes[c].cached += cached;
   }
   for (const heap::RemoteBatch& batch : domain.remote) {
     if (batch.slab != nullptr) {

@@ -42,8 +42,10 @@ class Scene:
         """The line that names the block around the address."""
         into = f"{offset} bytes into " if offset else ""
         block = self.facts["block"]
-        whose = owner if size_class <= LARGEST_CLASS else ""
-        return f"allod:   {into}block {block:#x} of size class {size_class}{whose}\n"
+        size = f"size class {size_class}{owner}"
+        if size_class > LARGEST_CLASS:
+            size = f"{size_class} bytes"
+        return f"allod:   {into}block {block:#x} of {size}\n"
 
     def requested(self, state: str, size: int) -> str:
         """The line that names what the program asked for."""

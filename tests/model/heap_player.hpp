@@ -32,6 +32,7 @@ class HeapPlayer {
     options.purge_delay_ms = static_cast<std::int32_t>(choices_.below(4)) * 50 - 50;
     options.purge_budget = choices_.below(8) * kMiB;
     options.purge_thread = choices_.one_in(2);
+    forks_ = choices_.one_in(4);
     if (choices_.one_in(4)) fail_at_random();
     program_.start(options);
     for (Domain*& domain : domains_) domain = attach();
@@ -53,7 +54,7 @@ class HeapPlayer {
         if (system_.helper_waits()) system_.run_helper();
         return;
       case 5:
-        if (choices_.one_in(8)) fork_as_child();
+        if (forks_ && choices_.one_in(8)) fork_as_child();
         return;
       case 6:
       case 7:
@@ -115,7 +116,16 @@ class HeapPlayer {
     return domain;
   }
   std::size_t some_size() {
-    return choices_.one_in(4) ? choices_.any_magnitude(kLargest) : choices_.any_magnitude(2000);
+    switch (choices_.below(12)) {
+      case 0:
+      case 1:
+      case 2:
+        return choices_.any_magnitude(kLargest);
+      case 3:  // blocks that are slabs of their own
+        return kMiB / 2 + choices_.below(kMiB / 2);
+      default:
+        return choices_.any_magnitude(2000);
+    }
   }
 
   // A few bytes of each block, the first and the last among them, say whose they are.
@@ -268,6 +278,7 @@ class HeapPlayer {
   Lives live_;
   std::uint32_t threads_ = 0;
   std::uint64_t marks_ = 0;
+  bool forks_ = false;
   bool forked_ = false;
 };
 

@@ -154,12 +154,12 @@ TEST_F(HeapAllocation, lets_a_magazine_grow_with_use_up_to_its_bytes) {
   Domain& domain = attach();
   for (const std::size_t size : {std::size_t{16}, std::size_t{512}, 4 * kKiB}) {
     const ClassIndex c = Sizes::of(size);
-    EXPECT_EQ(domain.bins[c].capacity, 0U);
+    EXPECT_EQ(domain.magazines[c].capacity(), 0U);
     std::uint32_t before = 0;
     for (int round = 0; round < 30; ++round) {
       release_all(domain, allocate_many(domain, 600, size));
-      EXPECT_GE(domain.bins[c].capacity, before) << "it does not shrink while in use";
-      before = domain.bins[c].capacity;
+      EXPECT_GE(domain.magazines[c].capacity(), before) << "it does not shrink while in use";
+      before = domain.magazines[c].capacity();
       EXPECT_LE(domain.cached(c), before);
     }
     EXPECT_GT(before, 1U);
@@ -173,7 +173,7 @@ TEST_F(HeapAllocation, gives_a_class_one_block_a_time_whose_blocks_fill_the_byte
   Domain& domain = attach();
   const std::size_t size = heap.options().magazine_bytes - kKiB;
   release_all(domain, allocate_many(domain, 20, size));
-  EXPECT_EQ(domain.bins[Sizes::of(size)].capacity, 1U);
+  EXPECT_EQ(domain.magazines[Sizes::of(size)].capacity(), 1U);
   EXPECT_LE(domain.cached(Sizes::of(size)), 1U);
 }
 

@@ -154,6 +154,53 @@ TEST_F(HeapLifetime, survives_frees_that_are_still_waiting_when_the_slab_changes
             program.slab_of(blocks[0]).free_count() + 1 - (1024 - 100 - 1));
 }
 
+// The owner frees a block, and so does another thread whose free is still on its way: the second
+// one is found by whoever collects it first.
+class HeapOrphanFreedTwice : public HeapLifetime {
+ protected:
+  void SetUp() override {
+    HeapLifetime::SetUp();
+    leaving = &attach();
+    other = &attach();
+    blocks = allocate_many(*leaving, 3, 64);
+  }
+  void free_twice_and_leave() {
+    release(*other, blocks[1]);
+    release(*leaving, blocks[1]);
+    heap.detach(*leaving);
+    ASSERT_TRUE(reports().empty());
+  }
+
+  Domain* leaving = nullptr;
+  Domain* other = nullptr;
+  std::vector<void*> blocks;
+};
+
+TEST_F(HeapOrphanFreedTwice, is_reported_by_who_adopts_it) {
+  free_twice_and_leave();
+  heap.detach(*other);  // sends what waited
+  Domain& adopter = attach();
+  static_cast<void>(allocate(adopter, 64));
+  expect_one(MisuseKind::double_free, blocks[1]);
+}
+
+TEST_F(HeapOrphanFreedTwice, is_reported_by_who_looks_at_orphans) {
+  free_twice_and_leave();
+  heap.trim(*other);
+  expect_one(MisuseKind::double_free, blocks[1]);
+}
+
+TEST_F(HeapOrphanFreedTwice, is_reported_by_the_owner_that_leaves) {
+  release(*leaving, blocks[1]);
+  heap.trim(*leaving);
+  Slab& slab = program.slab_of(blocks[0]);
+  const std::uint32_t index = slab.index_of(address_of(blocks[1]));
+  // Marked, but not announced yet when the owner looks into its inbox for the last time.
+  static_cast<void>(slab.give_remotely(index / kWordBits, bit(index % kWordBits)));
+  heap.detach(*leaving);
+  expect_one(MisuseKind::double_free, blocks[1]);
+}
+
 TEST_F(HeapLifetime, passes_slabs_from_hand_to_hand_without_losing_a_block) {
   Random random{13};
   std::vector<Domain*> domains;
@@ -264,10 +311,13 @@ TEST_F(HeapFork, distrusts_the_magazines_of_the_others) {
   const std::vector<void*> blocks = allocate_many(other, 1000, 64);
   for (std::size_t i = 0; i < 100; ++i) release(other, blocks[i]);
   // A fast path was under way while the pages were copied: the magazine lies.
-  other.magazines[Sizes::of(64)].newest = reinterpret_cast<void*>(0xdead0);
+  other.magazines[Sizes::of(64)].bottom[0] = reinterpret_cast<void*>(0xdead0);
   fork_as_child(&own);
   heap.check_invariants();
   EXPECT_NE(allocate(own, 64), nullptr);
+  Domain& next = attach();
+  ASSERT_EQ(&next, &other);
+  EXPECT_NE(allocate(next, 64), reinterpret_cast<void*>(0xdead0));
 }
 
 TEST_F(HeapFork, collects_in_the_child_what_was_on_its_way) {

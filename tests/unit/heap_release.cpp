@@ -94,7 +94,7 @@ TEST_F(HeapRelease, reports_a_block_that_was_freed_twice_with_its_slab_gone_mean
   for (int i = 0; i < 20; ++i) release_all(domain, allocate_many(domain, 40, size));
   heap.trim(domain);
   ASSERT_EQ(&program.slab_of(first[0]), &program.slab_of(first[capacity - 1]));
-  ASSERT_GE(domain.bins[Sizes::of(size)].capacity, 2 * capacity + 2U);
+  ASSERT_GE(domain.magazines[Sizes::of(size)].capacity(), 2 * capacity + 2U);
   release_all(domain, first);
   release(domain, second[0]);
   release(domain, first[0]);

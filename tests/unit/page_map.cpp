@@ -88,7 +88,11 @@ TEST_P(PageMapOf, addresses_outside_of_the_window_cannot_be_covered) {
   EXPECT_FALSE(map.cover(system, ~Address{0} - kSliceBytes + 1, kSliceBytes));
   const Address inside = system.arena() + Fake::arena_bytes() - kSliceBytes;
   EXPECT_TRUE(map.cover(system, inside, kSliceBytes));
-  EXPECT_FALSE(map.cover(system, inside, std::size_t{1} << 40)) << "begins inside, ends outside";
+  // The window ends 1 GiB above the highest mapping.
+  const Address last = system.arena() + Fake::arena_bytes() + kGiB - kSliceBytes;
+  EXPECT_TRUE(map.cover(system, last, kSliceBytes));
+  EXPECT_FALSE(map.cover(system, last, 2 * kSliceBytes)) << "begins inside, ends outside";
+  EXPECT_FALSE(map.cover(system, inside, std::size_t{1} << 40));
 }
 
 TEST_P(PageMapOf, everything_becomes_a_window_when_its_addresses_are_refused) {

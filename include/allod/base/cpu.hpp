@@ -10,20 +10,12 @@ namespace allod {
 
 inline constexpr unsigned kCacheLine = 64;
 
-// The same pointer, of which the compiler knows nothing. It then adds an offset
-// within the addressing of each access, instead of by an instruction before them.
+#if defined(__x86_64__)
+
+// The same pointer, of which the compiler knows nothing: it must be in a register.
 template <class T>
 [[nodiscard]] ALLOD_INLINE T* opaque(T* pointer) noexcept {
   __asm__("" : "+r"(pointer));
-  return pointer;
-}
-
-#if defined(__x86_64__)
-
-// The same pointer, computed where a function returns its result, which saves a
-// move at the end of the shortest functions.
-[[nodiscard]] ALLOD_INLINE void* as_result(void* pointer) noexcept {
-  __asm__("" : "+a"(pointer));
   return pointer;
 }
 
@@ -50,7 +42,12 @@ ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, l
 
 #elif defined(__aarch64__)
 
-[[nodiscard]] ALLOD_INLINE void* as_result(void* pointer) noexcept { return pointer; }
+// Addressing here takes a register or a constant, not both: one addition for all
+// accesses is best.
+template <class T>
+[[nodiscard]] ALLOD_INLINE T* opaque(T* pointer) noexcept {
+  return pointer;
+}
 
 inline constexpr unsigned kAddressBits = 48;
 

@@ -27,6 +27,9 @@ struct Slices {
   friend constexpr Slices operator-(Slices a, Slices b) noexcept { return {a.count - b.count}; }
 };
 
+// No block is larger, and no alignment: a count of slices holds one of each together.
+inline constexpr std::size_t kMaxBlock = std::size_t{1} << (kSliceShift + 31);
+
 // Index of a size class in its scheme.
 using ClassIndex = std::uint32_t;
 

@@ -20,7 +20,7 @@ void* Heap<Policy>::allocate_aligned(Domain& domain, std::size_t size, std::size
     const ClassIndex c = Sizes::of_aligned(size, alignment);
     if (c < kClasses) return allocate_class(domain, c, zero);
   }
-  if (alignment >= std::size_t{1} << kAddressBits) return nullptr;
+  if (alignment > kMaxBlock) return nullptr;
   const Slices slices{static_cast<std::uint32_t>(alignment >> kSliceShift)};
   return allocate_huge(domain, size, slices.count > 1 ? slices : Slices{1}, zero);
 }
@@ -29,8 +29,7 @@ void* Heap<Policy>::allocate_aligned(Domain& domain, std::size_t size, std::size
 template <class Policy>
 void* Heap<Policy>::allocate_huge(Domain& domain, std::size_t size, Slices alignment,
                                   bool* zero) noexcept {
-  if (size > std::size_t{PTRDIFF_MAX} - kSliceBytes) return nullptr;
-  if (size >= std::size_t{1} << kAddressBits) return nullptr;
+  if (size > kMaxBlock) return nullptr;
   const Slices slices = Slices::covering(size > 0 ? size : 1);
   if (slices.count > ~0U - alignment.count) return nullptr;
   space::Span* span = space_.allocate(slices, alignment);
@@ -64,17 +63,16 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
   // The magazine is empty unless collecting remote blocks has just filled it.
   if (void* const block = magazine.pop()) return block;
   void* block;
-  if (bin.capacity <= 1 || (zero != nullptr && slab->capacity() <= kWordBits)) {
+  if (magazine.capacity() <= 1 || (zero != nullptr && slab->capacity() <= kWordBits)) {
     bool virgin;
     block = slab->take_one(&virgin);
     if (zero != nullptr) *zero = slab->zero && virgin;
   } else {
     // Half of it, so that a flush does not follow at once.
-    const std::uint32_t wanted = (bin.capacity + 1U) / 2;
+    const std::uint32_t wanted = (magazine.capacity() + 1) / 2;
     const std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
-    MagazineCells cells = domain.cells(c);
-    slab->take(count, cells.room());
-    cells.adopt(count);
+    slab->take(count, magazine.bottom);
+    magazine.top = magazine.bottom + count;
     block = magazine.pop();
   }
   if (slab->is_full()) {
@@ -131,15 +129,16 @@ void Heap<Policy>::prepare_magazine(Domain& domain, ClassIndex c) noexcept {
   }
   constexpr std::uint32_t kFirst = 7;
   const std::uint32_t most = max_capacity(c);
-  const std::uint32_t next = bin.capacity == 0 ? kFirst : 2U * bin.capacity + 1;
-  if (bin.capacity < most) grow_magazine(domain, c, next < most ? next : most);
+  const std::uint32_t capacity = domain.magazines[c].capacity();
+  const std::uint32_t next = capacity == 0 ? kFirst : 2 * capacity + 1;
+  if (capacity < most) grow_magazine(domain, c, next < most ? next : most);
 }
 
 // Lets the large class `c` keep one block, and the classes that began before it
 // none, as far as the bytes demand it.
 template <class Policy>
 void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
-  if (domain.magazines[c].limit != nullptr) return;
+  if (domain.magazines[c].capacity() != 0) return;
   const std::size_t bytes = Sizes::size_of(c);
   while (domain.large_count > 0 && (domain.large_count == Domain::kLargeClasses ||
                                     domain.large_bytes + bytes > options_.large_cache_bytes)) {
@@ -150,7 +149,7 @@ void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
     __builtin_memmove(domain.large, domain.large + 1, domain.large_count);
   }
   grow_magazine(domain, c, 1);
-  if (domain.bins[c].capacity == 0) return;
+  if (domain.magazines[c].capacity() == 0) return;
   domain.large[domain.large_count++] = static_cast<std::uint8_t>(c);
   domain.large_bytes += bytes;
 }
@@ -158,16 +157,13 @@ void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
 // Without metadata the magazine stays as it is.
 template <class Policy>
 void Heap<Policy>::grow_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept {
-  Bin& bin = domain.bins[c];
-  auto* const cells = static_cast<void**>(
-      space_.metadata().allocate(space_.platform(), MagazineCells::bytes_for(capacity)));
+  auto* const cells =
+      static_cast<void**>(space_.metadata().allocate(space_.platform(), capacity * sizeof(void*)));
   if (cells == nullptr) return;
-  domain.cells(c).move_to(cells, capacity);
-  if (bin.cells != nullptr) {
-    space_.metadata().free(bin.cells, MagazineCells::bytes_for(bin.capacity));
-  }
-  bin.cells = cells;
-  bin.capacity = static_cast<std::uint16_t>(capacity);
+  Magazine& magazine = domain.magazines[c];
+  const Magazine old = magazine;
+  magazine.move_to(cells, capacity);
+  if (old.capacity() != 0) space_.metadata().free(old.bottom, old.capacity() * sizeof(void*));
 }
 
 }  // namespace allod::heap

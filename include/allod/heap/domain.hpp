@@ -37,9 +37,7 @@ struct DomainCounters {
 struct Bin {
   SpanList partial;  // with free blocks; allocation takes from the first
   SpanList full;
-  void** cells = nullptr;      // of the magazine
-  std::uint16_t capacity = 0;  // blocks that fit
-  std::uint16_t events = 0;    // refills and flushes since the last look
+  std::uint16_t events = 0;  // refills and flushes since the last look
   std::uint32_t slab_count = 0;
 };
 
@@ -87,16 +85,16 @@ struct Front {
   // A block for `size`, up to Sizes::kTableMaxSize; null when the magazine is
   // empty.
   [[nodiscard]] ALLOD_INLINE void* pop_small(std::size_t size) noexcept {
-    return pop_at(bytes(), kOffsets[size]);
+    return at(kOffsets[size])->pop();
   }
   // A block of class `c`; null when the magazine is empty.
   [[nodiscard]] ALLOD_INLINE void* pop(ClassIndex c) noexcept {
-    return pop_at(bytes(), std::size_t{c} * sizeof(Magazine));
+    return at(std::size_t{c} * sizeof(Magazine))->pop();
   }
   // Takes a block of an own slab with tag `own`: the difference of the tags is
   // the offset of the magazine. False when that is full.
   [[nodiscard]] ALLOD_INLINE bool push(space::Tag own, void* block) noexcept {
-    return push_at(bytes(), (tag ^ own), block);
+    return at(tag ^ own)->push(block);
   }
 
   Magazine magazines[kClasses] = {};
@@ -111,8 +109,10 @@ struct Front {
     }
     return offsets;
   }();
-  [[nodiscard]] ALLOD_INLINE unsigned char* bytes() noexcept {
-    return reinterpret_cast<unsigned char*>(magazines);
+  // One register for all accesses: processors forward a store to a load at no cost
+  // when both name the same register and constant, but not when they add two registers.
+  [[nodiscard]] ALLOD_INLINE Magazine* at(std::size_t offset) noexcept {
+    return opaque(reinterpret_cast<Magazine*>(reinterpret_cast<unsigned char*>(this) + offset));
   }
 };
 
@@ -130,10 +130,8 @@ struct Domain : Front<Sizes>, slab::Owner {
 
   [[nodiscard]] bool is_bound() const noexcept { return tag != space::kForeignTag; }
   [[nodiscard]] std::uint32_t id() const noexcept { return space::owner_of(tag); }
-
-  [[nodiscard]] MagazineCells cells(ClassIndex c) noexcept { return {magazines[c], bins[c].cells}; }
   // Blocks in the magazine.
-  [[nodiscard]] std::uint32_t cached(ClassIndex c) noexcept { return cells(c).count(); }
+  [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept { return magazines[c].count(); }
 
   // True while the thread is inside a slow path; see heap/slow_path.hpp.
   std::atomic<bool> in_slow_path{false};

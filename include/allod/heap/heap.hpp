@@ -184,11 +184,15 @@ class Heap {
 
   // lifetime.hpp
   [[nodiscard]] Slab* adopt(Domain& domain, ClassIndex c) noexcept;
-  void abandon(Slab& slab) noexcept;
+  [[nodiscard]] Slab* adopt_locked(Domain& domain, ClassIndex c, const void** doubled) noexcept;
+  void abandon(Slab& slab, const void** doubled) noexcept;
+  void collect_quietly(Slab& slab, const void** doubled) noexcept;
   void surrender(Domain& domain) noexcept;
+  void surrender_locked(Domain& domain, const void** doubled) noexcept;
   void set_slab_tags(const Slab& slab, space::Tag tag) noexcept;
   void reap_late_threads() noexcept;
   void reap_orphans(std::uint32_t looks) noexcept;
+  void reap_orphans_locked(ClassIndex c, std::uint32_t* looks, const void** doubled) noexcept;
   [[nodiscard]] bool is_quiet_but_for(const Domain* own) noexcept;
 
   // purge.hpp

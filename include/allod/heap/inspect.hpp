@@ -58,12 +58,14 @@ void Heap<Policy>::check_invariants() noexcept {
       for (space::Span* s = bin.full.first(); s != nullptr; s = SpanList::next(s)) {
         always_check(slab::as_slab(s)->is_full(), "a slab with free blocks is listed as full");
       }
-      domain.cells(c).for_each([&](void* block) {
+      const Magazine& magazine = domain.magazines[c];
+      for (void** cell = magazine.bottom; cell != magazine.top; ++cell) {
+        void* const block = *cell;
         const Slab& slab = *static_cast<const Slab*>(space_.map().span_of(address_of(block)));
         const std::uint32_t index = slab.index_of(address_of(block));
         always_check(index != Slab::kNoBlock, "a magazine holds what is no block");
         always_check(!slab.is_marked_free(index), "a block is free and in a magazine");
-      });
+      }
     }
   });
   for (ClassIndex c = 0; c < kClasses; ++c) {

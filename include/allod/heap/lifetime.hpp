@@ -51,7 +51,7 @@ void Heap<Policy>::detach(Domain& domain) noexcept {
   send_all(domain);
   collect_inbox(domain);
   for (ClassIndex c = 0; c < kClasses; ++c) {
-    if (domain.bins[c].cells != nullptr) drop_magazine(domain, c);
+    if (domain.magazines[c].capacity() != 0) drop_magazine(domain, c);
   }
   domain.large_count = 0;
   domain.large_bytes = 0;
@@ -61,7 +61,16 @@ void Heap<Policy>::detach(Domain& domain) noexcept {
 // Leaves the domain without slabs, in the pool.
 template <class Policy>
 void Heap<Policy>::surrender(Domain& domain) noexcept {
-  LockGuard guard{registry_lock_};
+  const void* doubled = nullptr;
+  {
+    LockGuard guard{registry_lock_};
+    surrender_locked(domain, &doubled);
+  }
+  if (doubled != nullptr) report(MisuseKind::double_free, doubled);
+}
+
+template <class Policy>
+void Heap<Policy>::surrender_locked(Domain& domain, const void** doubled) noexcept {
   for (Bin& bin : domain.bins) {
     for_each_slab(bin, [](Slab& slab) noexcept { slab.set_owner(nullptr); });
   }
@@ -71,8 +80,9 @@ void Heap<Policy>::surrender(Domain& domain) noexcept {
     if (slab->owner() != nullptr) slab->announce();
   });
   for (Bin& bin : domain.bins) {
-    while (space::Span* const span = bin.partial.pop_front()) abandon(*slab::as_slab(span));
-    while (space::Span* const span = bin.full.pop_front()) abandon(*slab::as_slab(span));
+    for (SpanList* list : {&bin.partial, &bin.full}) {
+      while (space::Span* const span = list->pop_front()) abandon(*slab::as_slab(span), doubled);
+    }
     bin = Bin{};
   }
   if (domain.bound_late) late_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -84,8 +94,8 @@ void Heap<Policy>::surrender(Domain& domain) noexcept {
 
 // Under the registry's lock. The slab is in no list and has no owner.
 template <class Policy>
-void Heap<Policy>::abandon(Slab& slab) noexcept {
-  slab.collect([](std::uint32_t) noexcept {});
+void Heap<Policy>::abandon(Slab& slab, const void** doubled) noexcept {
+  collect_quietly(slab, doubled);
   if (slab.is_empty()) {
     space_.free(&slab);
     return;
@@ -96,12 +106,30 @@ void Heap<Policy>::abandon(Slab& slab) noexcept {
   orphan_count_[c].fetch_add(1, std::memory_order_relaxed);
 }
 
+// Collects under a lock, where nothing may be reported: `*doubled` is set to a
+// block that was freed twice, if there is one.
+template <class Policy>
+void Heap<Policy>::collect_quietly(Slab& slab, const void** doubled) noexcept {
+  slab.collect([&](std::uint32_t index) noexcept { *doubled = slab.block_at(index); });
+}
+
 // A slab of class `c` with a free block that lost its domain, or null.
 template <class Policy>
 Slab* Heap<Policy>::adopt(Domain& domain, ClassIndex c) noexcept {
   if (orphan_count_[c].load(std::memory_order_relaxed) == 0) return nullptr;
+  const void* doubled = nullptr;
+  Slab* adopted;
+  {
+    LockGuard guard{registry_lock_};
+    adopted = adopt_locked(domain, c, &doubled);
+  }
+  if (doubled != nullptr) report(MisuseKind::double_free, doubled);
+  return adopted;
+}
+
+template <class Policy>
+Slab* Heap<Policy>::adopt_locked(Domain& domain, ClassIndex c, const void** doubled) noexcept {
   constexpr int kLooks = 8;
-  LockGuard guard{registry_lock_};
   for (int look = 0; look < kLooks && !orphans_[c].empty(); ++look) {
     Slab& slab = *slab::as_slab(orphans_[c].pop_front());
     if (slab.is_full() && slab.remote_count() == 0) {
@@ -112,7 +140,7 @@ Slab* Heap<Policy>::adopt(Domain& domain, ClassIndex c) noexcept {
     // The new owner first, then the bits: see Slab::announce.
     slab.set_owner(&domain);
     set_slab_tags(slab, space::make_tag(domain.id(), c));
-    slab.collect([](std::uint32_t) noexcept {});
+    collect_quietly(slab, doubled);
     domain.bins[c].partial.push_front(&slab);
     ++domain.bins[c].slab_count;
     domain.counters.slabs_adopted.add(1);
@@ -126,26 +154,39 @@ template <class Policy>
 void Heap<Policy>::reap_orphans(std::uint32_t looks) noexcept {
   for (ClassIndex c = 0; c < kClasses && looks > 0; ++c) {
     if (orphan_count_[c].load(std::memory_order_relaxed) == 0) continue;
-    LockGuard guard{registry_lock_};
-    const std::uint32_t count = orphan_count_[c].load(std::memory_order_relaxed);
-    for (std::uint32_t i = 0; i < count && looks > 0; ++i, --looks) {
-      Slab& slab = *slab::as_slab(orphans_[c].pop_front());
-      slab.collect([](std::uint32_t) noexcept {});
-      if (slab.is_empty()) {
-        orphan_count_[c].fetch_sub(1, std::memory_order_relaxed);
-        space_.free(&slab);
-      } else {
-        orphans_[c].push_back(&slab);
-      }
+    const void* doubled = nullptr;
+    {
+      LockGuard guard{registry_lock_};
+      reap_orphans_locked(c, &looks, &doubled);
+    }
+    if (doubled != nullptr) report(MisuseKind::double_free, doubled);
+  }
+}
+
+template <class Policy>
+void Heap<Policy>::reap_orphans_locked(ClassIndex c, std::uint32_t* looks,
+                                       const void** doubled) noexcept {
+  const std::uint32_t count = orphan_count_[c].load(std::memory_order_relaxed);
+  for (std::uint32_t i = 0; i < count && *looks > 0; ++i, --*looks) {
+    Slab& slab = *slab::as_slab(orphans_[c].pop_front());
+    collect_quietly(slab, doubled);
+    if (slab.is_empty()) {
+      orphan_count_[c].fetch_sub(1, std::memory_order_relaxed);
+      space_.free(&slab);
+    } else {
+      orphans_[c].push_back(&slab);
     }
   }
 }
 
 template <class Policy>
 void Heap<Policy>::set_slab_tags(const Slab& slab, space::Tag tag) noexcept {
-  // The slices behind the first of a single block hold no start of a block.
-  if (slab.capacity() == 1) space_.map().set_tags(slab.base, slab.size, space::kInteriorTag);
-  space_.map().set_tags(slab.base, slab.capacity() == 1 ? Slices{1} : slab.size, tag);
+  // The slices behind the first of a single block hold no start of a block. The
+  // first never says so, not even for a moment: others may be freeing the block.
+  const bool single = slab.capacity() == 1;
+  space_.map().set_tags(slab.base, single ? Slices{1} : slab.size, tag);
+  if (!single) return;
+  space_.map().set_tags(slab.base + kSliceBytes, slab.size - Slices{1}, space::kInteriorTag);
 }
 
 // --- fork -----------------------------------------------------------------------
@@ -198,7 +239,6 @@ void Heap<Policy>::after_fork_in_child(Domain* own) noexcept {
   for (Domain* d = domains_.first(); d != nullptr; d = DomainList::next(d)) {
     if (d == own || d->state != DomainState::active) continue;
     for (Magazine& magazine : d->magazines) magazine = {};
-    for (Bin& bin : d->bins) bin.cells = nullptr;
     detach(*d);
   }
 }

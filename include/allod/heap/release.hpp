@@ -37,13 +37,13 @@ template <class Policy>
 void Heap<Policy>::release_own(Domain& domain, ClassIndex c, void* address) noexcept {
   SlowPath slow{domain, gate_};
   look_around(domain);
-  Bin& bin = domain.bins[c];
   if (Sizes::size_of(c) < kLargeBlock) {
     prepare_magazine(domain, c);
-    if (domain.magazines[c].push(address)) return;
-    if (bin.capacity > 1) {
-      flush(domain, c, bin.capacity / 2);
-      if (domain.magazines[c].push(address)) return;
+    Magazine& magazine = domain.magazines[c];
+    if (magazine.push(address)) return;
+    if (magazine.capacity() > 1) {
+      flush(domain, c, magazine.capacity() / 2);
+      if (magazine.push(address)) return;
     }
   }
   put_back(domain, c, &address, 1);
@@ -54,16 +54,9 @@ template <class Policy>
 void Heap<Policy>::flush(Domain& domain, ClassIndex c, std::uint32_t count) noexcept {
   if (count == 0) return;
   domain.counters.flushes.add(1);
-  MagazineCells cells = domain.cells(c);
-  const std::uint32_t held = cells.count();
-  if (count < held) {
-    put_back(domain, c, cells.oldest(), count);
-    cells.drop_oldest(count);
-  } else {
-    put_back(domain, c, cells.oldest(), held - 1);
-    put_back(domain, c, &domain.magazines[c].newest, 1);
-    cells.adopt(0);
-  }
+  Magazine& magazine = domain.magazines[c];
+  put_back(domain, c, magazine.bottom, count);
+  magazine.drop_oldest(count);
 }
 
 // Marks blocks of own slabs free. Blocks that were freed together tend to lie
@@ -135,12 +128,10 @@ void Heap<Policy>::retire(Domain& domain, Bin& bin, Slab& slab) noexcept {
 // Empties the magazine of a large class and takes its room away.
 template <class Policy>
 void Heap<Policy>::drop_magazine(Domain& domain, ClassIndex c) noexcept {
-  flush(domain, c, domain.cached(c));
-  Bin& bin = domain.bins[c];
-  space_.metadata().free(bin.cells, MagazineCells::bytes_for(bin.capacity));
-  bin.cells = nullptr;
-  bin.capacity = 0;
-  domain.magazines[c] = Magazine{};
+  Magazine& magazine = domain.magazines[c];
+  flush(domain, c, magazine.count());
+  space_.metadata().free(magazine.bottom, magazine.capacity() * sizeof(void*));
+  magazine = {};
 }
 
 template <class Policy>

@@ -47,7 +47,7 @@ void* Heap<Policy>::resize_in_place(Domain& domain, void* address, std::size_t s
 template <class Policy>
 void* Heap<Policy>::resize_huge(void* address, std::size_t size) noexcept {
   space::Span* const span = space_.map().span_of(address_of(address));
-  if (size > std::size_t{1} << kAddressBits) return nullptr;
+  if (size > kMaxBlock) return nullptr;
   const Slices to = Slices::covering(size > 0 ? size : 1);
   if (size <= Sizes::kMaxSize) {
     // A much smaller block moves to where its size belongs.
