@@ -6,6 +6,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+LOCK_SECONDS = 300
+LIMIT_SECONDS = 1200.0
+
 
 class PackageError(Exception):
     """A package cannot be had; the text says why and what to do."""
@@ -43,20 +46,35 @@ def install(packages: Sequence[str]) -> None:
     wanted = " ".join(packages)
     if shutil.which("apt-get") is None:
         raise PackageError(f"not a Debian system; install what Debian calls: {wanted}")
-    command = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
+    prefix: list[str] = []
     if os.geteuid() != 0:
         if shutil.which("sudo") is None:
             raise PackageError(f"not installed; as root: apt-get install {wanted}")
-        command = ["sudo", "--non-interactive", *command]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["apt-get failed"])[-1]
+        prefix = ["sudo", "--non-interactive"]
+    command = [*prefix, "apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}"]
+    install = [*command, "install", "--yes", "--no-install-recommends", *packages]
+    reason = _run(install)
+    if reason is not None:
+        # The lists of packages may be missing, or older than the archive.
+        reason = _run([*command, "update"]) or _run(install)
+    if reason is not None:
         raise PackageError(f"cannot install {wanted}: {reason}")
+
+
+def _run(command: list[str]) -> str | None:
+    """Why the command failed, or None."""
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"not done after {LIMIT_SECONDS:g} s"
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip().splitlines() or ["apt-get failed"])[-1]

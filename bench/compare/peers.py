@@ -2,12 +2,14 @@
 
 import hashlib
 import os
+import platform
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.compare import packages
+from bench.peers import builder, recipes
 
 SUBJECT = "allod"
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,11 +21,15 @@ class PeerError(Exception):
 
 @dataclass(frozen=True)
 class Peer:
-    """An allocator under a name; without a library it is the C library's own."""
+    """An allocator under a name; without a library it is the C library's own.
+
+    A program under it needs the variables in its environment.
+    """
 
     name: str
     library: Path | None
     version: str
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,12 +39,37 @@ class _Packaged:
 
 
 _PACKAGED = {
-    "mimalloc": _Packaged("libmimalloc2.0", "libmimalloc.so.2.0"),
-    "jemalloc": _Packaged("libjemalloc2", "libjemalloc.so.2"),
     "tcmalloc": _Packaged("libtcmalloc-minimal4", "libtcmalloc_minimal.so.4"),
+    "tbb": _Packaged("libtbbmalloc2", "libtbbmalloc_proxy.so.2"),
+    # A newer one than the crates carry.
+    "scudo": _Packaged(
+        "libclang-rt-19-dev", f"libclang_rt.scudo_standalone-{platform.machine()}.so"
+    ),
 }
 
-KNOWN = (SUBJECT, "glibc", *_PACKAGED)
+_RECIPES = recipes.load()
+
+DEFAULT = (
+    SUBJECT,
+    "glibc",
+    "mimalloc3",
+    "mimalloc2",
+    "jemalloc",
+    "snmalloc",
+    "rpmalloc",
+    "tcmalloc",
+    "tbb",
+)
+QUICK = (
+    SUBJECT,
+    "glibc",
+    "mimalloc3",
+    "mimalloc2",
+    "jemalloc",
+    "tcmalloc",
+    "snmalloc",
+)
+KNOWN = tuple(dict.fromkeys((*DEFAULT, *sorted({*_PACKAGED, *_RECIPES}))))
 
 
 def from_file(name: str, path: Path) -> Peer:
@@ -87,23 +118,55 @@ def _packaged(name: str) -> Peer:
     raise PeerError(f"the package {wanted.package} holds no {wanted.library}")
 
 
+def _built(name: str) -> Peer:
+    recipe = _RECIPES[name]
+    found = builder.cached(recipe)
+    if found is None:
+        raise PeerError(builder.why_missing(recipe))
+    variables = tuple(recipe.variables.items())
+    return Peer(name, from_file(name, found.library).library, found.version, variables)
+
+
 def find(name: str) -> Peer:
     """A known peer, if it is on this machine."""
     if name == SUBJECT:
         return _allod()
-    return _glibc() if name == "glibc" else _packaged(name)
+    if name == "glibc":
+        return _glibc()
+    return _packaged(name) if name in _PACKAGED else _built(name)
 
 
 def install_missing(names: Sequence[str], say: Callable[[str], None]) -> None:
-    """Installs the packages of the named peers; find() sees which of them failed."""
-    missing = [
-        _PACKAGED[name].package
-        for name in names
-        if name in _PACKAGED and packages.version(_PACKAGED[name].package) is None
-    ]
-    for package in missing:
-        say(f"installing {package}")
+    """Installs or builds the named peers that are not there.
+
+    What fails is said, and left out: find() tells the reason again.
+    """
+    for name in names:
+        if name in _PACKAGED and not _is_there(name):
+            package = _PACKAGED[name].package
+            say(f"installing {package}")
+            try:
+                packages.install([package])
+            except packages.PackageError as error:
+                say(str(error))
+    to_build = [name for name in names if name in _RECIPES and not _is_there(name)]
+    if not to_build:
+        return
+    try:
+        builder.ensure_tools(say)
+    except packages.PackageError as error:
+        say(f"without building {', '.join(to_build)}: {error}")
+        return
+    for name in to_build:
         try:
-            packages.install([package])
-        except packages.PackageError as error:
+            builder.build(_RECIPES[name], say)
+        except builder.BuildError as error:
             say(str(error))
+
+
+def _is_there(name: str) -> bool:
+    try:
+        find(name)
+    except PeerError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The allocators that the laboratory builds itself: recipes, sources and their build."""
