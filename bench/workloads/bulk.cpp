@@ -70,7 +70,7 @@ void work(Worker& worker, std::uint64_t rounds) {
   }
 }
 
-void work_in_thread(void*, std::size_t index) {
+void run_worker(std::size_t index) {
   work(g_workers[index], g_rounds / 10 + 1);
   bench::pass_gate();
   work(g_workers[index], g_rounds);
@@ -84,33 +84,19 @@ int main(int argc, char** argv) {
   for (std::uint64_t i = 0; i < g_threads; ++i) {
     g_workers[i].blocks = bench::map_array<unsigned char*>(g_count);
   }
-  if (g_threads == 1) {
-    // On the main thread: a program without threads is what the single-thread figures are about.
-    work(g_workers[0], g_rounds / 10 + 1);
-    g_workload.start();
-    work(g_workers[0], g_rounds);
-    g_workload.stop();
-  } else {
-    bench::run_threads(g_threads, {.body = work_in_thread,
-                                   .context = nullptr,
-                                   .ready = [](void*) { g_workload.start(); },
-                                   .done = [](void*) { g_workload.stop(); }});
-  }
+  g_workload.run(g_threads, run_worker);
 
   std::uint64_t sum = 0;
   for (std::uint64_t i = 0; i < g_threads; ++i) {
     sum = bench::mix(sum, g_workers[i].sum);
   }
-  g_workload.add("\"points\":[");
   for (std::size_t order = 0; order < kOrders; ++order) {
     std::uint64_t total = 0;
     for (std::uint64_t i = 0; i < g_threads; ++i) {
       total += g_workers[i].nanoseconds[order];
     }
-    g_workload.add(
-        "%s{\"name\":\"%s\",\"nanoseconds\":%.3f}", order == 0 ? "" : ",", kOrderNames[order],
-        static_cast<double>(total) / static_cast<double>(g_threads * g_rounds * g_count));
+    g_workload.point(kOrderNames[order], static_cast<double>(total) /
+                                             static_cast<double>(g_threads * g_rounds * g_count));
   }
-  g_workload.add("]");
   g_workload.report(kOrders * g_threads * g_rounds * g_count, sum);
 }

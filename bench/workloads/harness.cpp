@@ -21,20 +21,16 @@ namespace {
 char g_output[1U << 17U];
 std::size_t g_length = 0;
 
-[[gnu::format(printf, 1, 0)]] void append_list(const char* format, std::va_list arguments) {
+[[gnu::format(printf, 1, 2)]] void append(const char* format, ...) {
   const std::size_t room = sizeof g_output - g_length;
+  std::va_list arguments;
+  va_start(arguments, format);
   const int written = std::vsnprintf(g_output + g_length, room, format, arguments);
+  va_end(arguments);
   if (written < 0 || static_cast<std::size_t>(written) >= room) {
     die("the report does not fit its buffer");
   }
   g_length += static_cast<std::size_t>(written);
-}
-
-[[gnu::format(printf, 1, 2)]] void append(const char* format, ...) {
-  std::va_list arguments;
-  va_start(arguments, format);
-  append_list(format, arguments);
-  va_end(arguments);
 }
 
 void write_all(int descriptor, const char* text, std::size_t length) {
@@ -136,6 +132,9 @@ void append_allocator() {
 
 pthread_barrier_t g_gate;
 
+// The workload whose only thread is the main thread, while that runs.
+Workload* g_alone = nullptr;
+
 struct Member {
   const Crew* crew;
   std::size_t index;
@@ -146,6 +145,15 @@ void* run_member(void* argument) {
   member->crew->body(member->crew->context, member->index);
   pthread_barrier_wait(&g_gate);
   return nullptr;
+}
+
+void* map_memory(std::size_t bytes, int flags) {
+  void* memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  if (memory == MAP_FAILED) {
+    die("cannot map %zu bytes", bytes);
+  }
+  return memory;
 }
 
 }  // namespace
@@ -169,12 +177,48 @@ std::uint64_t now() {
          static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-void* map_memory(std::size_t bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    die("cannot map %zu bytes", bytes);
+void* map_memory(std::size_t bytes) { return map_memory(bytes, 0); }
+
+void* map_resident_memory(std::size_t bytes) { return map_memory(bytes, MAP_POPULATE); }
+
+std::uint64_t resident_kib() {
+  char text[128];
+  const int descriptor = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  const ssize_t length = descriptor < 0 ? -1 : read(descriptor, text, sizeof text - 1);
+  close(descriptor);
+  text[length < 0 ? 0 : length] = '\0';
+  unsigned long pages = 0;
+  if (std::sscanf(text, "%*u %lu", &pages) != 1) {
+    die("cannot read /proc/self/statm");
   }
-  return memory;
+  static const auto kPage = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return pages * kPage / 1024;
+}
+
+std::uint64_t exact_resident_kib() {
+  constexpr const char* kPath = "/proc/self/smaps_rollup";
+  unsigned long kib = 0;
+  if (access(kPath, R_OK) == 0) {
+    each_line(kPath,
+              [&](const char* line, std::size_t) { std::sscanf(line, "Rss: %lu kB", &kib); });
+  }
+  return kib != 0 ? kib : resident_kib();
+}
+
+std::uint64_t peak_resident_kib() { return resident().peak_kib; }
+
+double over_live(std::uint64_t resident_kib, std::uint64_t base_kib, std::uint64_t live) {
+  const std::uint64_t added = resident_kib > base_kib ? resident_kib - base_kib : 0;
+  return static_cast<double>(added) * 1024 / static_cast<double>(live);
+}
+
+void Series::add(double at, double value) {
+  if (count == kMost) {
+    die("a series of more than %zu points", kMost);
+  }
+  points[count][0] = at;
+  points[count][1] = value;
+  ++count;
 }
 
 std::uint16_t* size_table(std::size_t count, std::uint64_t least, std::uint64_t most,
@@ -187,6 +231,14 @@ std::uint16_t* size_table(std::size_t count, std::uint64_t least, std::uint64_t 
   return sizes;
 }
 
+pthread_t start_thread(void* (*body)(void*), void* argument) {
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, body, argument) != 0) {
+    die("cannot start a thread");
+  }
+  return thread;
+}
+
 void run_threads(std::size_t count, const Crew& crew) {
   static pthread_t threads[kMostThreads];
   static Member members[kMostThreads];
@@ -196,9 +248,7 @@ void run_threads(std::size_t count, const Crew& crew) {
   }
   for (std::size_t i = 0; i < count; ++i) {
     members[i] = {&crew, i};
-    if (pthread_create(&threads[i], nullptr, run_member, &members[i]) != 0) {
-      die("cannot start thread %zu", i);
-    }
+    threads[i] = start_thread(run_member, &members[i]);
   }
   // The first round of the barrier says that all are warm, the second lets them go, the third
   // that all have ended. Between the first two only this thread runs.
@@ -213,6 +263,10 @@ void run_threads(std::size_t count, const Crew& crew) {
 }
 
 void pass_gate() {
+  if (g_alone != nullptr) {
+    g_alone->start();
+    return;
+  }
   pthread_barrier_wait(&g_gate);
   pthread_barrier_wait(&g_gate);
 }
@@ -260,6 +314,11 @@ void Workload::parse(int argc, char** argv) const {
   }
 }
 
+void Workload::refuse(const char* why) const {
+  std::fprintf(stderr, "%s: %s\n", name_, why);
+  _exit(2);
+}
+
 Workload::Usage Workload::usage() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
@@ -277,18 +336,90 @@ Workload::Usage Workload::usage() {
 
 void Workload::start() { before_ = usage(); }
 
-void Workload::stop() { after_ = usage(); }
+void Workload::stop() {
+  const Usage after = usage();
+  spent_.wall += after.wall - before_.wall;
+  spent_.user += after.user - before_.user;
+  spent_.system += after.system - before_.system;
+  spent_.minor_faults += after.minor_faults - before_.minor_faults;
+  spent_.major_faults += after.major_faults - before_.major_faults;
+  spent_.voluntary_switches += after.voluntary_switches - before_.voluntary_switches;
+  spent_.involuntary_switches += after.involuntary_switches - before_.involuntary_switches;
+}
 
-void Workload::add(const char* format, ...) {
-  std::va_list arguments;
-  va_start(arguments, format);
-  append_list(format, arguments);
-  va_end(arguments);
+void Workload::run(std::size_t threads, void (*body)(std::size_t index)) {
+  if (threads == 1) {
+    g_alone = this;
+    body(0);
+    stop();
+    g_alone = nullptr;
+    return;
+  }
+  struct Measured {
+    Workload* workload;
+    void (*body)(std::size_t index);
+  } measured{this, body};
+  run_threads(threads,
+              {.body = [](void* context,
+                          std::size_t index) { static_cast<Measured*>(context)->body(index); },
+               .context = &measured,
+               .ready = [](void* context) { static_cast<Measured*>(context)->workload->start(); },
+               .done = [](void* context) { static_cast<Measured*>(context)->workload->stop(); }});
+}
+
+void Workload::close_list() {
+  if (list_ != nullptr) {
+    append("]");
+    list_ = nullptr;
+  }
+}
+
+// Begins the next item of the list with this key.
+void Workload::open_list(const char* key) {
+  if (list_ != nullptr && std::strcmp(list_, key) == 0) {
+    append(",");
+    return;
+  }
+  close_list();
+  append("%s\"%s\":[", g_length > 0 ? "," : "", key);
+  list_ = key;
+}
+
+void Workload::point(const char* name, double nanoseconds) {
+  open_list("points");
+  append("{\"name\":\"%s\",\"nanoseconds\":%.3f}", name, nanoseconds);
+}
+
+void Workload::series(const Series& series) {
+  open_list("series");
+  append("{\"name\":\"%s\",\"x\":\"%s\",\"y\":\"%s\",\"points\":[", series.name, series.x,
+         series.y);
+  for (std::size_t i = 0; i < series.count; ++i) {
+    append("%s[%.6g,%.9g]", i == 0 ? "" : ",", series.points[i][0], series.points[i][1]);
+  }
+  append("]}");
+}
+
+void Workload::percentiles(const char* name, const double (&nanoseconds)[kPercentileCount]) {
+  open_list("percentiles");
+  append("{\"name\":\"%s\",\"nanoseconds\":{", name);
+  for (std::size_t i = 0; i < kPercentileCount; ++i) {
+    append("%s\"%.6g\":%.1f", i == 0 ? "" : ",", static_cast<double>(kPercentiles[i]) / 1000,
+           nanoseconds[i]);
+  }
+  append("}}");
+}
+
+void Workload::figure(const char* name, double value, const char* unit, const char* better) {
+  open_list("figures");
+  append("{\"name\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"better\":\"%s\"}", name, value, unit,
+         better);
 }
 
 void Workload::report(std::uint64_t ops, std::uint64_t checksum) {
+  close_list();
   const Resident memory = resident();
-  // What add() wrote so far becomes the tail of the object.
+  // What was added so far becomes the tail of the object.
   static char extra[sizeof g_output];
   const std::size_t extra_length = g_length;
   std::memcpy(extra, g_output, extra_length);
@@ -299,15 +430,12 @@ void Workload::report(std::uint64_t ops, std::uint64_t checksum) {
     append("%s\"%s\":%llu", i == 0 ? "" : ",", parameters_[i].name,
            static_cast<unsigned long long>(*parameters_[i].value));
   }
-  append("},\"seconds\":%.9f,\"ops\":%llu,\"checksum\":\"%016llx\"", after_.wall - before_.wall,
+  append("},\"seconds\":%.9f,\"ops\":%llu,\"checksum\":\"%016llx\"", spent_.wall,
          static_cast<unsigned long long>(ops), static_cast<unsigned long long>(checksum));
-  append(",\"user_seconds\":%.6f,\"system_seconds\":%.6f", after_.user - before_.user,
-         after_.system - before_.system);
-  append(",\"minor_faults\":%ld,\"major_faults\":%ld", after_.minor_faults - before_.minor_faults,
-         after_.major_faults - before_.major_faults);
-  append(",\"voluntary_switches\":%ld,\"involuntary_switches\":%ld",
-         after_.voluntary_switches - before_.voluntary_switches,
-         after_.involuntary_switches - before_.involuntary_switches);
+  append(",\"user_seconds\":%.6f,\"system_seconds\":%.6f", spent_.user, spent_.system);
+  append(",\"minor_faults\":%ld,\"major_faults\":%ld", spent_.minor_faults, spent_.major_faults);
+  append(",\"voluntary_switches\":%ld,\"involuntary_switches\":%ld", spent_.voluntary_switches,
+         spent_.involuntary_switches);
   append(",\"peak_rss_kib\":%lu,\"final_rss_kib\":%lu", memory.peak_kib, memory.final_kib);
   append_allocator();
 #ifdef __clang__

@@ -36,7 +36,7 @@ bench::Workload g_workload("immediate", "malloc, touch, free at once", kParamete
 int main(int argc, char** argv) {
   g_workload.parse(argc, argv);
   if (g_least > g_most) {
-    bench::die("--min is above --max");
+    g_workload.refuse("--min is above --max");
   }
   const std::uint16_t* sizes = bench::size_table(kTableSize, g_least, g_most, g_seed);
   const std::uint64_t warm = run(sizes, g_ops / 10 + 1);

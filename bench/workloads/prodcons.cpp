@@ -1,8 +1,6 @@
 // Pairs of threads: one allocates and writes blocks, the other verifies and frees them. Blocks are
 // handed over in batches through a bounded ring, so that the hand-over costs little beside the
 // allocator and the number of blocks under way is limited.
-#include <sched.h>
-
 #include "harness.hpp"
 
 namespace {
@@ -37,27 +35,12 @@ struct Channel {
 };
 Channel g_channels[bench::kMostThreads / 2];
 
-// The other side usually arrives within a batch's time; if it is not running, let it run.
-template <class Condition>
-void wait_until(Condition condition) {
-  for (unsigned spins = 0; !condition(); ++spins) {
-    if (spins < 256) {
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#elif defined(__aarch64__)
-      asm volatile("isb");
-#endif
-    } else {
-      sched_yield();
-    }
-  }
-}
-
 std::uint64_t payload(std::uint64_t number) { return number * 0x9E3779B97F4A7C15U; }
 
 void produce(Channel& channel, std::uint64_t first, std::uint64_t end) {
   for (std::uint64_t batch = first; batch < end; ++batch) {
-    wait_until([&] { return batch - channel.consumed.load(std::memory_order_acquire) < g_ring; });
+    bench::wait_until(
+        [&] { return batch - channel.consumed.load(std::memory_order_acquire) < g_ring; });
     unsigned char** blocks = channel.blocks + batch % g_ring * g_batch;
     for (std::uint64_t i = 0; i < g_batch; ++i) {
       const std::uint64_t number = batch * g_batch + i;
@@ -73,7 +56,7 @@ void produce(Channel& channel, std::uint64_t first, std::uint64_t end) {
 
 void consume(Channel& channel, std::uint64_t first, std::uint64_t end) {
   for (std::uint64_t batch = first; batch < end; ++batch) {
-    wait_until([&] { return channel.produced.load(std::memory_order_acquire) > batch; });
+    bench::wait_until([&] { return channel.produced.load(std::memory_order_acquire) > batch; });
     unsigned char** blocks = channel.blocks + batch % g_ring * g_batch;
     for (std::uint64_t i = 0; i < g_batch; ++i) {
       const std::uint64_t number = batch * g_batch + i;
@@ -91,7 +74,7 @@ void consume(Channel& channel, std::uint64_t first, std::uint64_t end) {
   }
 }
 
-void work(void*, std::size_t index) {
+void work(std::size_t index) {
   Channel& channel = g_channels[index / 2];
   auto* const side = index % 2 == 0 ? produce : consume;
   const std::uint64_t warm = g_batches / 10 + 1;
@@ -108,10 +91,7 @@ int main(int argc, char** argv) {
   for (std::uint64_t i = 0; i < g_pairs; ++i) {
     g_channels[i].blocks = bench::map_array<unsigned char*>(g_ring * g_batch);
   }
-  bench::run_threads(2 * g_pairs, {.body = work,
-                                   .context = nullptr,
-                                   .ready = [](void*) { g_workload.start(); },
-                                   .done = [](void*) { g_workload.stop(); }});
+  g_workload.run(2 * g_pairs, work);
   std::uint64_t sum = 0;
   for (std::uint64_t i = 0; i < g_pairs; ++i) {
     sum = bench::mix(sum, g_channels[i].sum);

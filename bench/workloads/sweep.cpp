@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kMostSizes = 8 * 26 + 1;  // up to 64 MiB
 constexpr std::size_t kMostBatches = 99;
 constexpr std::size_t kMostSweepThreads = 64;
+constexpr std::uint64_t kPlainBytes = 4U << 20U;     // the largest size of which all pairs are done
 constexpr std::uint64_t kTouchedBytes = 16U << 20U;  // in one batch, about
 
 std::uint64_t g_most = 4U << 20U;
@@ -26,7 +27,7 @@ std::uint64_t g_markers = 0;
 constexpr bench::Parameter kParameters[] = {
     {"max", &g_most, 1, 64U << 20U, "largest size in bytes"},
     {"pairs", &g_pairs, 1, 1'000'000,
-     "pairs of malloc and free in a batch, fewer if they touch much"},
+     "pairs of malloc and free in a batch, fewer above 4 MiB or if they touch much"},
     {"batches", &g_batches, 1, kMostBatches, "measured batches of each size"},
     {"touch", &g_touch, 0, 1, "1: write the first byte of each page"},
     {"threads", &g_threads, 1, kMostSweepThreads, "threads, each doing all of it"},
@@ -56,12 +57,12 @@ void choose_sizes() {
   }
 }
 
+// Above 4 MiB a pair costs most allocators system calls, and what is touched costs page faults:
+// what is done there shrinks with the size.
 std::uint64_t pairs_of(std::uint64_t size) {
-  if (g_touch == 0) {
-    return g_pairs;
-  }
-  return std::clamp<std::uint64_t>(kTouchedBytes / size, std::min<std::uint64_t>(g_pairs, 4),
-                                   g_pairs);
+  const std::uint64_t most = std::max<std::uint64_t>(1, g_pairs * kPlainBytes / size);
+  const std::uint64_t touched = std::max<std::uint64_t>(1, kTouchedBytes / size);
+  return std::min({g_pairs, most, g_touch != 0 ? touched : g_pairs});
 }
 
 template <bool Touched>
@@ -113,7 +114,7 @@ void sweep_size(Worker& worker, std::size_t which) {
   worker.nanoseconds[which] = samples[g_batches / 2];
 }
 
-void work(void*, std::size_t index) {
+void work(std::size_t index) {
   bench::pass_gate();
   for (std::size_t which = 0; which < g_size_count; ++which) {
     sweep_size(g_workers[index], which);
@@ -125,38 +126,24 @@ void work(void*, std::size_t index) {
 int main(int argc, char** argv) {
   g_workload.parse(argc, argv);
   if (g_markers != 0 && g_threads != 1) {
-    bench::die("--markers needs one thread");
+    g_workload.refuse("--markers needs one thread");
   }
   g_page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   choose_sizes();
-  if (g_threads == 1) {
-    // On the main thread: a program without threads is what the single-thread sweep is about.
-    g_workload.start();
-    for (std::size_t which = 0; which < g_size_count; ++which) {
-      sweep_size(g_workers[0], which);
-    }
-    g_workload.stop();
-  } else {
-    bench::run_threads(g_threads, {.body = work,
-                                   .context = nullptr,
-                                   .ready = [](void*) { g_workload.start(); },
-                                   .done = [](void*) { g_workload.stop(); }});
-  }
+  g_workload.run(g_threads, work);
 
   std::uint64_t ops = 0;
   std::uint64_t sum = 0;
-  g_workload.add("\"points\":[");
   for (std::size_t which = 0; which < g_size_count; ++which) {
     double total = 0;
     for (std::uint64_t i = 0; i < g_threads; ++i) {
       total += g_workers[i].nanoseconds[which];
     }
     ops += g_threads * (g_batches + 1) * pairs_of(g_sizes[which]);
-    g_workload.add("%s{\"name\":\"%llu\",\"nanoseconds\":%.3f}", which == 0 ? "" : ",",
-                   static_cast<unsigned long long>(g_sizes[which]),
-                   total / static_cast<double>(g_threads));
+    char name[24];
+    std::snprintf(name, sizeof name, "%llu", static_cast<unsigned long long>(g_sizes[which]));
+    g_workload.point(name, total / static_cast<double>(g_threads));
   }
-  g_workload.add("]");
   for (std::uint64_t i = 0; i < g_threads; ++i) {
     sum = bench::mix(sum, g_workers[i].sum);
   }

@@ -27,8 +27,8 @@ class Case:
     name: str
     program: str
     about: str
-    params: Mapping[str, int] = field(default_factory=dict)
-    quick: Mapping[str, int] = field(default_factory=dict)
+    params: Mapping[str, int | str] = field(default_factory=dict)
+    quick: Mapping[str, int | str] = field(default_factory=dict)
     threads: int = 1
     by_default: bool = True
     in_quick: bool = True
