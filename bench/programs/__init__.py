@@ -1,0 +1,1 @@
+"""Real programs with real work, each run by one script under a given malloc."""
