@@ -1,31 +1,37 @@
 """The measurement measures what it says, and says so when it cannot."""
 
-import csv
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.compare import (
     build,
     cli,
-    machine,
+    counters,
     peers,
-    report,
-    results,
+    processes,
+    progress,
+    rounds,
     runner,
-    stats,
+    selection,
+    storage,
     syscalls,
-    targets,
 )
 from bench.compare.cases import CASES, CASES_BY_NAME, Case
 from bench.compare.peers import Peer
-from bench.compare.runner import CaseResult, Plan, Run, RunError
+from bench.compare.processes import LeftOut, RunError
+from bench.compare.rounds import Budget, CaseResult, Plan
+from bench.compare.run import Run
+from bench.samples import a_run
 
 GLIBC = Peer("glibc", None, "any")
 
@@ -53,8 +59,8 @@ def programs() -> Path:
 @pytest.fixture(scope="session")
 def others() -> list[Peer]:
     """A second allocator that works, and Allod as soon as it is built."""
-    peers.install_missing(["mimalloc"], print)
-    found = [peers.find("mimalloc")]
+    peers.install_missing(["tcmalloc"], print)
+    found = [peers.find("tcmalloc")]
     try:
         found.append(peers.find(peers.SUBJECT))
     except peers.PeerError as missing:
@@ -66,45 +72,14 @@ def run_tiny(programs: Path, case: Case, peer: Peer) -> Run:
     return runner.run_once(programs, case, peer, quick=False, number=1, timeout=60)
 
 
-def a_run(peer: str, nanoseconds: float, peak: int = 1000, number: int = 1) -> Run:
-    return Run(
-        peer=peer,
-        round=number,
-        seconds=1.0,
-        user_seconds=1.0,
-        system_seconds=0.0,
-        nanoseconds=nanoseconds,
-        ops=1,
-        checksum="same",
-        peak_rss_kib=peak,
-        final_rss_kib=peak,
-        minor_faults=0,
-        major_faults=0,
-        voluntary_switches=0,
-        involuntary_switches=0,
-        disturbed=False,
-        compiler="none",
-        params={},
-        points={},
-    )
-
-
-def some_results(*cases: CaseResult) -> results.Results:
-    names = dict.fromkeys(name for case in cases for name in case.runs)
-    return results.Results(
-        machine.describe(),
-        "today",
-        quick=False,
-        precision=0.01,
-        peers=[Peer(name, None, "any") for name in names],
-        cases=list(cases),
-    )
-
-
 # The workloads.
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.program in TINY and not case.script],
+    ids=lambda case: case.name,
+)
 def test_a_workload_does_the_same_work_under_every_allocator(
     programs: Path, others: list[Peer], case: Case
 ) -> None:
@@ -222,6 +197,107 @@ def test_a_crash_names_its_signal(programs: Path, tmp_path: Path) -> None:
         run_tiny(programs, tiny(CASES_BY_NAME["immediate"]), crashing)
 
 
+def reporting(text: str) -> list[str]:
+    """A workload that prints this."""
+    return [sys.executable, "-c", f"print({text!r})"]
+
+
+REPORT = {
+    **dict.fromkeys(("user_seconds", "system_seconds"), 0.5),
+    **dict.fromkeys(("minor_faults", "major_faults"), 1),
+    **dict.fromkeys(("voluntary_switches", "involuntary_switches"), 2),
+    "workload": "fake",
+    "params": {"ops": 4},
+    "seconds": 1.0,
+    "ops": 4,
+    "checksum": "f00d",
+    "peak_rss_kib": 2000,
+    "final_rss_kib": 1000,
+    "malloc_from": "/lib/libc.so.6",
+    "expected_library": None,
+    "compiler": "none",
+}
+
+
+def test_a_run_carries_all_that_a_workload_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = json.dumps(
+        {
+            **REPORT,
+            "points": [{"name": "64", "nanoseconds": 12.5}],
+            "percentiles": [{"name": "malloc", "nanoseconds": {"50": 9, "100": 800}}],
+            "figures": [
+                {"name": "waste", "value": 1.5, "unit": "MiB", "better": "less"}
+            ],
+            "series": [
+                {"name": "resident", "x": "s", "y": "KiB", "points": [[0, 7], [1, 8]]}
+            ],
+        }
+    )
+    monkeypatch.setattr(runner, "command", lambda *_, **__: reporting(text))
+    run = run_tiny(Path(), CASES_BY_NAME["tree"], GLIBC)
+    assert run.nanoseconds == 0.25e9
+    assert run.points == {"64": 12.5}
+    assert run.percentiles == {"malloc": {"50": 9.0, "100": 800.0}}
+    assert [(each.name, each.value) for each in run.figures] == [("waste", 1.5)]
+    assert run.series[0].points == ((0.0, 7.0), (1.0, 8.0))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ops": 0}, "must be positive"),
+        ({"seconds": "soon"}, "could not convert"),
+        ({"seconds": float("nan")}, "not a finite number"),
+        ({"points": [{"name": "64"}]}, "lacks 'nanoseconds'"),
+        ({"figures": [{"name": "f", "value": 1, "better": "up"}]}, "better is 'up'"),
+        ({"series": [{"name": "s", "x": "", "y": "", "points": [1]}]}, "unreadable"),
+    ],
+)
+def test_a_bad_report_is_an_error_and_not_a_figure(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], message: str
+) -> None:
+    text = json.dumps({**REPORT, **change})
+    monkeypatch.setattr(runner, "command", lambda *_, **__: reporting(text))
+    with pytest.raises(RunError, match=message):
+        run_tiny(Path(), CASES_BY_NAME["tree"], GLIBC)
+
+
+def test_a_process_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    command = ["sh", "-c", f"sleep 1000 & echo $! >{pid}; wait"]
+    with pytest.raises(RunError, match="not finished after 1 s"):
+        processes.output_of(command, {"PATH": os.defpath}, timeout=1.0)
+    state = Path("/proc", pid.read_text().strip(), "stat")
+    assert not state.exists() or ") Z " in state.read_text()
+
+
+def test_a_script_gets_the_library_by_name_and_is_not_preloaded() -> None:
+    library = Path("/somewhere/lib.so")
+    peer = Peer("other", library, "any", (("TUNING", "1"),))
+    variables = runner.environment(peer, script=True)
+    assert variables["BENCH_PRELOAD"] == str(library)
+    assert "LD_PRELOAD" not in variables
+    assert variables["TUNING"] == "1"
+    assert runner.environment(GLIBC, script=True)["BENCH_PRELOAD"] == ""
+    case = Case("lua", "lua", "any", params={"scale": 3}, script=True)
+    command = runner.command(Path("/nowhere"), case, quick=True)
+    assert command[1:] == ["-m", "bench.programs.lua", "--scale", "3", "--quick"]
+
+
+def test_a_script_may_say_that_the_machine_cannot_run_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    says_so = "import sys; print('no lua', file=sys.stderr); sys.exit(77)"
+    monkeypatch.setattr(runner, "_script", lambda case: [sys.executable, "-c", says_so])
+    case = Case("lua", "lua", "any", script=True)
+    with pytest.raises(LeftOut, match="no lua"):
+        runner.prepare(case, may_install=False)
+    with pytest.raises(LeftOut, match="no lua"):
+        run_tiny(Path(), case, GLIBC)
+
+
 def test_options_of_allocators_do_not_reach_the_workloads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -248,17 +324,18 @@ def fake_runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
         timeout: float,
     ) -> Run:
         order.append((number, peer.name))
-        return a_run(peer.name, 10.0, number=number)
+        return a_run(peer.name, 10.0, round=number)
 
     monkeypatch.setattr(runner, "run_once", run_once)
     return order
 
 
-def measure_fake(names: str, repeats: int) -> CaseResult:
+def measure_fake(names: str, repeats: int, seconds: float | None = None) -> CaseResult:
     result = CaseResult(CASES[0])
-    plan = Plan(quick=True, repeats=repeats, precision=0.01)
+    plan = Plan(quick=True, repeats=repeats, precision=0.01, seconds=seconds)
     fakes = [Peer(name, None, "any") for name in names]
-    runner.measure(Path(), result, fakes, plan, lambda steps: None)
+    budget = Budget(plan, 1)
+    rounds.measure(Path(), result, fakes, plan, budget, lambda done, most: None)
     return result
 
 
@@ -274,7 +351,7 @@ def test_rounds_end_when_the_medians_are_exact(
     fake_runs: list[tuple[int, str]],
 ) -> None:
     result = measure_fake("ab", repeats=25)
-    assert len(result.runs["a"]) == runner.FEWEST_ROUNDS
+    assert len(result.runs["a"]) == rounds.FEWEST_ROUNDS
 
 
 def test_a_different_checksum_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +365,7 @@ def test_a_different_checksum_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> N
         timeout: float,
     ) -> Run:
         return dataclasses.replace(
-            a_run(peer.name, 10.0, number=number),
+            a_run(peer.name, 10.0, round=number),
             checksum="other" if peer.name == "b" and number == 2 else "same",
         )
 
@@ -298,60 +375,124 @@ def test_a_different_checksum_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> N
     assert "checksum other" in result.failures["b"]
 
 
-# Statistics and targets.
+# How much time there is, and how much is left.
 
 
-def test_the_interval_of_a_median_is_that_of_the_sign_test() -> None:
-    summary = stats.summarise([float(value) for value in range(1, 12)])
-    # From the binomial distribution with n = 11: P(X <= 1) = 0.6 %, P(X <= 2) = 3.3 %.
-    assert (summary.median, summary.low, summary.high) == (6.0, 2.0, 10.0)
-    assert summary.deviation == 3.0
-    assert summary.half_width() == pytest.approx(4 / 6)
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_few_values_have_a_range_instead_of_an_interval() -> None:
-    summary = stats.summarise([9.0, 10.0, 12.0])
-    assert (summary.low, summary.high) == (None, None)
-    assert summary.half_width() == pytest.approx(0.15)
+def test_a_budget_gives_each_case_its_share_of_rounds() -> None:
+    clock = Clock()
+    plan = Plan(quick=True, repeats=10, precision=0.01, seconds=100.0)
+    budget = Budget(plan, 4, clock)
+    assert budget.rounds(5.0) == 1 + 5
+    assert budget.rounds(0.1) == 1 + 10
+    assert budget.rounds(50.0) == 1 + rounds.FEWEST_AT_ALL
+    clock.now += 80
+    budget.end_case()
+    budget.end_case()
+    assert budget.rounds(2.0) == 1 + 5
+    clock.now += 80
+    assert budget.left == 0
+    unlimited = Budget(dataclasses.replace(plan, seconds=None), 4, clock)
+    assert (unlimited.left, unlimited.rounds(50.0)) == (None, 11)
 
 
-def test_a_ratio_is_not_moved_by_what_disturbs_whole_rounds() -> None:
-    rounds = [1.0, 1.0, 5.0, 2.0, 9.0]
-    ratio = stats.paired_ratio([2 * value for value in rounds], rounds)
-    assert ratio.median == 2.0
-    assert ratio.deviation == 0.0
+def test_a_case_for_which_no_time_is_left_gets_the_fewest_rounds(
+    fake_runs: list[tuple[int, str]],
+) -> None:
+    result = measure_fake("ab", repeats=10, seconds=0.0)
+    assert len(result.runs["a"]) == rounds.FEWEST_AT_ALL
 
 
-def test_the_subject_is_never_its_own_measure() -> None:
-    runs = {
-        "allod": [a_run("allod", 5.0)],
-        "a": [a_run("a", 10.0)],
-        "b": [a_run("b", 8.0)],
-    }
-    ratios = results.time_ratios(CaseResult(CASES_BY_NAME["tree"], runs))
-    assert ratios is not None
-    assert ratios.best == "b"
-    assert ratios.of["allod"].median == pytest.approx(0.625)
+def test_a_limited_run_takes_the_groups_in_turn() -> None:
+    cases = [
+        Case(name, name, "any", group=name[0]) for name in ("a1", "a2", "a3", "b1")
+    ]
+    turns = [case.name for case in selection.by_turns(cases)]
+    assert turns == ["a1", "b1", "a2", "a3"]
 
 
-@pytest.mark.parametrize(("allod", "passed"), [(10.0, True), (10.2, False)])
-def test_a_target_is_passed_or_missed(allod: float, passed: bool) -> None:
-    runs = {"allod": [a_run("allod", allod, 1000)], "a": [a_run("a", 10.0, 900)]}
-    checks = targets.check(some_results(CaseResult(CASES_BY_NAME["tree"], runs)))
-    assert [(check.name, check.passed) for check in checks] == [
-        ("tree: time", passed),
-        ("tree: peak resident size", False),
+def test_the_remaining_time_is_told_from_what_the_cases_took() -> None:
+    clock = Clock()
+    remaining = progress.Remaining(3, None, clock)
+    remaining.begin_case()
+    clock.now += 10
+    # A quarter of the first is done; two more like it follow.
+    assert remaining.seconds(2, 8) == 30 + 2 * 40
+    clock.now += 10
+    remaining.end_case()
+    assert remaining.seconds(0, 0) == pytest.approx(2 * 20)
+    assert [progress.duration(s) for s in (0.2, 89, 91, 7500)] == [
+        *("1 s", "89 s", "2 min", "2 h 5 min")
     ]
 
 
-def test_the_sweep_is_checked_for_cliffs_and_system_calls() -> None:
-    points = {"1": 5.0, "1024": 6.0, "2048": 8.0, "4096": 17.0}
-    run = dataclasses.replace(a_run("allod", 1.0), points=points)
-    found = some_results(CaseResult(CASES_BY_NAME["sweep"], {"allod": [run]}))
-    found.system_calls = [syscalls.SystemCalls("allod", {1024: 0.0, 4096: 2.0})]
-    checks = {check.name.partition(":")[2]: check for check in targets.check(found)}
-    assert [check.value for check in checks.values()] == [17.0 / 8.0, 2.0]
-    assert not any(check.passed for check in checks.values())
+# Instructions.
+
+
+@pytest.fixture(scope="module")
+def callgrind() -> None:
+    if counters.tool(print, may_install=True) is None:
+        pytest.skip("valgrind is not there and cannot be installed")
+
+
+def around_libc(folder: Path, name: str, more: str) -> Peer:
+    """The C library's allocator, with something more in each free."""
+    inner = folder / name
+    inner.mkdir()
+    body = (
+        "extern void *__libc_malloc(size_t);\n"
+        "extern void __libc_free(void *);\n"
+        "void *malloc(size_t n) { return __libc_malloc(n); }\n"
+        f"void free(void *p) {{ {more} __libc_free(p); }}"
+    )
+    return dataclasses.replace(compile_allocator(inner, body), name=name)
+
+
+@pytest.mark.usefixtures("callgrind")
+def test_twenty_instructions_more_in_each_free_are_seen(
+    programs: Path, tmp_path: Path
+) -> None:
+    nops = "".join("nop;" for _ in range(20))
+    plain = around_libc(tmp_path, "plain", "")
+    same = around_libc(tmp_path, "same", "")
+    slowed = around_libc(tmp_path, "slowed", f'__asm__ volatile("{nops}");')
+    case = tiny(CASES_BY_NAME["immediate"])
+    jobs = [(case, peer) for peer in (plain, same, slowed)]
+    counts = {}
+    counted = counters.count_all(programs, jobs, "callgrind", quick=True)
+    for _, peer, count in counted:
+        assert isinstance(count, counters.Count), count
+        counts[peer.name] = count.events["instructions"]
+    assert counts["same"] == pytest.approx(counts["plain"], rel=0.001)
+    assert counts["slowed"] - counts["plain"] == pytest.approx(20, abs=0.1)
+
+
+@pytest.mark.usefixtures("callgrind")
+def test_what_callgrind_cannot_run_is_said(programs: Path, tmp_path: Path) -> None:
+    crashing = compile_allocator(tmp_path, "void free(void *p) { *(int *)0 = 1; }")
+    jobs = [(tiny(CASES_BY_NAME["immediate"]), crashing)]
+    ((_, _, count),) = counters.count_all(programs, jobs, "callgrind", quick=True)
+    assert isinstance(count, str)
+    assert "SIGSEGV" in count
+
+
+def test_perf_events_that_the_machine_has_are_read() -> None:
+    text = """\
+# started on Monday
+<not supported>,,cycles,0,100.00,,
+5000,,instructions:u,100,100.00,,
+20,,cache-misses,100,50.00,0.1,of all
+"""
+    assert counters.parse_perf(text) == {"instructions": 5000.0, "cache-misses": 20.0}
 
 
 # System calls.
@@ -392,73 +533,125 @@ def test_an_allocator_that_maps_every_block_is_seen(
 # The command.
 
 
+def bench(tmp_path: Path, *arguments: str) -> int:
+    """The comparison with glibc alone, into a folder of its own."""
+    return cli.main([*("--peer", "glibc", "--out", str(tmp_path)), *arguments])
+
+
 def test_a_quick_comparison_writes_its_files(
     programs: Path,
     others: list[Peer],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    chosen = ["--peer", "glibc", "--peer", "mimalloc", "--workload", "tree"]
-    status = cli.main([*chosen, "--quick", "--json", "--out", str(tmp_path)])
-    assert status == 0
-    document = json.loads((tmp_path / "results.json").read_text())
-    assert json.loads(capsys.readouterr().out) == document
-    assert [peer["name"] for peer in document["peers"]] == ["glibc", "mimalloc"]
+    chosen = ["--peer", "tcmalloc", "--workload", "tree", "--repeats", "2"]
+    assert bench(tmp_path, *chosen, "--quick", "--json") == 0
+    text = (tmp_path / "results.json").read_text()
+    assert capsys.readouterr().out == text
+    document = json.loads(text)
+    assert document["format"] == storage.FORMAT
+    assert [peer["name"] for peer in document["peers"]] == ["glibc", "tcmalloc"]
     (case,) = document["cases"]
     assert case["failures"] == {}
-    assert len(case["runs"]) == 2 * cli.QUICK_REPEATS
-    assert {run["round"] for run in case["runs"]} == {1, 2, 3}
+    assert len(case["runs"]) == 2 * 2
+    assert {run["round"] for run in case["runs"]} == {1, 2}
     assert len({run["checksum"] for run in case["runs"]}) == 1
     assert document["machine"]["kernel"].startswith("Linux")
-    with (tmp_path / "runs.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert {(row["workload"], row["peer"]) for row in rows} == {
-        ("tree", "glibc"),
-        ("tree", "mimalloc"),
-    }
     assert "| tree |" in (tmp_path / "report.md").read_text()
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert 'id="tree"' in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "runs.csv").read_text().count("\ntree,") == 4
 
 
 def test_a_failing_allocator_is_reported_and_the_others_are_kept(
     programs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     broken = compile_allocator(tmp_path, "void free(void *p) { *(int *)0 = 1; }")
-    status = cli.main(
-        [
-            *("--peer", "glibc", "--peer", f"broken={broken.library}"),
-            *("--workload", "tree", "--quick", "--repeats", "1"),
-            *("--out", str(tmp_path / "out")),
-        ]
-    )
-    assert status == 1
+    chosen = ["--peer", f"broken={broken.library}", "--workload", "tree", "--quick"]
+    assert bench(tmp_path, *chosen, "--repeats", "1") == 1
     assert "broken FAILED: killed by SIGSEGV" in capfd.readouterr().err
-    text = (tmp_path / "out" / "report.md").read_text()
+    text = (tmp_path / "report.md").read_text()
     assert "* broken failed: killed by SIGSEGV" in text
-    assert "| tree | **1.00" in text
+    assert "**1.00" in text
 
 
 def test_an_interrupted_comparison_keeps_what_is_done(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted_runs() -> Iterator[Run]:
-        yield a_run("glibc", 10.0, number=0)
-        yield a_run("glibc", 10.0, number=1)
+        yield a_run("glibc", 10.0, round=0)
+        yield a_run("glibc", 10.0, round=1)
         raise KeyboardInterrupt
 
     runs = interrupted_runs()
     monkeypatch.setattr(runner, "run_once", lambda *_, **__: next(runs))
-    status = cli.main(["--peer", "glibc", "--workload", "tree", "--out", str(tmp_path)])
-    assert status == 130
+    assert bench(tmp_path, "--workload", "tree") == 130
     document = json.loads((tmp_path / "results.json").read_text())
     assert document["interrupted"] is True
     assert [run["round"] for run in document["cases"][0]["runs"]] == [1]
+    assert "interrupted" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_workload_too_and_keeps_what_is_done(
+    programs: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    begun = tmp_path / "begun"
+    marking = compile_allocator(
+        tmp_path,
+        "#include <stdio.h>\n#include <unistd.h>\n"
+        "extern void *__libc_malloc(size_t);\n"
+        "void *malloc(size_t n) { return __libc_malloc(n); }\n"
+        "__attribute__((constructor)) static void begin(void) {\n"
+        f'  FILE *file = fopen("{begun}", "a");\n'
+        '  fprintf(file, "%d\\n", getpid());\n'
+        "  fclose(file);\n}",
+    )
+    command = [sys.executable, "-m", "bench.compare", "--no-install"]
+    chosen = ["--peer", "glibc", "--peer", f"marking={marking.library}"]
+    endless = ["--workload", "tree", "--quick", "--repeats", "1000"]
+    endless += ["--precision", "0.0000001"]
+    process = subprocess.Popen(
+        [*command, *chosen, *endless, "--out", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(peers.ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # The first round is discarded: in the third, one is measured.
+    while not begun.exists() or begun.read_text().count("\n") < 3:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, complaints = process.communicate(timeout=60)
+    assert process.returncode == 130, complaints
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert document["interrupted"] is True
+    assert document["cases"][0]["runs"]
+    assert "interrupted" in (tmp_path / "report.md").read_text()
+    last = begun.read_text().split()[-1]
+    assert not Path("/proc", last).exists()
+
+
+def test_what_the_machine_cannot_run_is_left_out(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(case: Case, *, may_install: bool) -> None:
+        raise LeftOut("no redis here")
+
+    script = dataclasses.replace(CASES_BY_NAME["tree"], script=True)
+    monkeypatch.setattr(runner, "prepare", refuse)
+    monkeypatch.setattr(selection, "choose_cases", lambda *_, **__: [script])
+    assert bench(tmp_path) == 0
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert document["notes"] == ["tree is left out: no redis here"]
+    assert document["cases"] == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--workload", "nothing"], "'nothing' is not one of 'immediate'"),
+        (["--workload", "nothing"], "'nothing' is not one of"),
+        (["--group", "nothing"], "'nothing' is not one of 'small objects'"),
         (["--peer", "nothing"], "unknown peer 'nothing'; known: allod, glibc"),
         (["--peer", "x=/no/such/library.so"], "/no/such/library.so is not a file"),
         (["--peer", "glibc=/lib/libc.so"], "the name 'glibc' is taken"),
@@ -466,6 +659,10 @@ def test_an_interrupted_comparison_keeps_what_is_done(
         (["--repeats", "0"], "0 is not in the range"),
         (["--repeats", "few"], "'few' is not a valid integer"),
         (["--precision", "0"], "is not in the range"),
+        (["--quick", "--full"], "exclude each other"),
+        (["--fail-on-regression", "5"], "needs --compare"),
+        (["--publish"], "--publish needs --full"),
+        (["--compare", "/no/such.json"], "does not exist"),
         (["--fast"], "No such option '--fast'"),
         (["tree"], "unexpected extra argument (tree)"),
     ],
@@ -486,7 +683,7 @@ def test_targets_cannot_be_checked_without_the_subject(
 
 def test_the_module_runs_as_a_program() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "bench.compare", "--list"],
+        [sys.executable, "-m", "bench.compare", "--list", "--peer", "glibc"],
         env={**os.environ, "PYTHONPATH": str(peers.ROOT)},
         capture_output=True,
         text=True,
@@ -495,10 +692,3 @@ def test_the_module_runs_as_a_program() -> None:
     for case in CASES:
         assert f"  {case.name} " in done.stdout
     assert "  glibc " in done.stdout
-
-
-def test_the_report_marks_the_measure_and_the_noisy() -> None:
-    steady = [a_run("a", 10.0, number=number) for number in range(1, 8)]
-    noisy = [a_run("b", 20.0 + number, number=number) for number in range(1, 8)]
-    found = some_results(CaseResult(CASES[0], {"a": steady, "b": noisy}))
-    assert "| immediate | **1.00** | 2.40 ~ |" in report.render(found, [])

@@ -1,193 +1,121 @@
 """The command line of the comparison."""
 
 import datetime
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.markdown import Markdown
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from bench.compare import (
     build,
     machine,
     peers,
-    plot,
-    report,
-    results,
-    runner,
-    syscalls,
+    publish,
+    regressions,
+    selection,
+    storage,
     targets,
 )
-from bench.compare.cases import CASES, CASES_BY_NAME, TRACED_CASE, Case
-from bench.compare.peers import KNOWN, SUBJECT, Peer
+from bench.compare.cases import CASES_BY_NAME, GROUPS
+from bench.compare.outcome import Outcome
+from bench.compare.peers import SUBJECT
 from bench.compare.results import Results
+from bench.compare.rounds import Plan
+from bench.compare.session import Session
 
-QUICK_REPEATS = 3
-FULL_REPEATS = 25
+QUICK, MODERATE, FULL = "quick", "moderate", "full"
+REPEATS = {QUICK: 5, MODERATE: 11, FULL: 25}
+# A quick run ends in five minutes: with the case that this ends in, and the report.
+QUICK_SECONDS = 250.0
+REGRESSION_STATUS = 3
+DOCS = peers.ROOT / "docs"
 
 _console = Console(stderr=True)
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _say(text: str) -> None:
-    _console.print(text, markup=False, highlight=False)
+    _console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
-class _Selection:
-    """Peers as the command line names them."""
+class Request:
+    """What the command line asks for."""
 
-    known: tuple[str, ...]
-    extra: dict[str, Path]
+    kind: str
+    workloads: tuple[str, ...]
+    groups: tuple[str, ...]
+    given_peers: tuple[str, ...]
+    repeats: int | None
+    precision: float
+    instructions: bool
+    may_install: bool
+    check: bool
 
-
-def _select_peers(given: Sequence[str]) -> _Selection:
-    known: list[str] = []
-    extra: dict[str, Path] = {}
-    for text in given:
-        name, equals, path = text.partition("=")
-        if equals and (not name or not path):
-            raise click.BadParameter(f"'{text}' should be NAME=/PATH/LIBRARY.so")
-        if equals and (name in KNOWN or name in extra):
-            raise click.BadParameter(f"the name '{name}' is taken")
-        if not equals and name not in KNOWN:
-            raise click.BadParameter(
-                f"unknown peer '{name}'; known: {', '.join(KNOWN)}, "
-                "or NAME=/PATH/LIBRARY.so"
-            )
-        if equals:
-            extra[name] = Path(path)
-        elif name not in known:
-            known.append(name)
-    return _Selection(tuple(known or KNOWN), extra)
+    def choose_peers(self) -> selection.PeerChoice:
+        default = peers.QUICK if self.kind == QUICK else peers.DEFAULT
+        return selection.choose_peers(self.given_peers, default)
 
 
-def _find_peers(
-    selection: _Selection, may_install: bool
-) -> tuple[list[Peer], list[str]]:
-    """The peers that can be had, and a note on each that cannot."""
-    if may_install:
-        peers.install_missing(selection.known, _say)
-    found: list[Peer] = []
-    notes: list[str] = []
-    for name in selection.known:
-        try:
-            found.append(peers.find(name))
-        except peers.PeerError as error:
-            notes.append(f"{name} is left out: {error}")
-    for name, path in selection.extra.items():
-        try:
-            found.append(peers.from_file(name, path))
-        except peers.PeerError as error:
-            raise click.BadParameter(f"{name}: {error}") from error
-    if not found:
-        raise click.ClickException("no allocator to measure: " + "; ".join(notes))
-    return found, notes
-
-
-def _list(selection: _Selection) -> None:
-    click.echo("workloads:")
-    for case in CASES:
-        click.echo(
-            f"  {case.name:15} {case.about}{'' if case.by_default else ' (when named)'}"
-        )
-    found, notes = _find_peers(selection, may_install=False)
-    click.echo("peers:")
-    for peer in found:
-        click.echo(f"  {peer.name:15} {peer.version}  {peer.library or ''}")
-    for note in notes:
-        click.echo(f"  {note}")
-
-
-def _measure(
-    programs: Path,
-    cases: Sequence[Case],
-    plan: runner.Plan,
-    found: Results,
-    trace: bool,
-) -> None:
-    """Measures into ``found``; Ctrl-C ends it and keeps what is there."""
-    progress = Progress(
-        TextColumn("{task.description:15}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("remaining"),
-        TimeRemainingColumn(),
-        console=_console,
-        disable=not _console.is_terminal,
-        # Nothing of ours may run beside a workload.
-        auto_refresh=False,
+def _measure(request: Request, choice: selection.PeerChoice, folder: Path) -> Results:
+    """Builds, measures, and returns what was found; the folder gets the results."""
+    quick = request.kind == QUICK
+    cases = selection.choose_cases(request.workloads, request.groups, quick=quick)
+    if not cases:
+        raise click.ClickException("no workload is chosen; see --list")
+    allocators, notes = selection.find_peers(
+        choice, _say, may_install=request.may_install
     )
-    task = progress.add_task("", total=len(cases) * len(found.peers) * plan.rounds)
-
-    def advance(steps: int) -> None:
-        progress.advance(task, steps)
-        progress.refresh()
-
+    if request.check and all(peer.name != SUBJECT for peer in allocators):
+        raise click.ClickException(
+            "--check needs allod: " + "; ".join(notes or ["not selected"])
+        )
+    for note in notes:
+        _say(note)
+    _make(folder)
     try:
-        with progress:
-            for case in cases:
-                progress.update(task, description=case.name)
-                result = runner.CaseResult(case)
-                found.cases.append(result)
-                runner.measure(programs, result, found.peers, plan, advance)
-                if not _console.is_terminal:
-                    _say(f"{case.name}: {sum(map(len, result.runs.values()))} runs")
-                for name, reason in result.failures.items():
-                    _say(f"{case.name}: {name} FAILED: {reason}")
-            if trace:
-                _trace(programs, found)
-    except KeyboardInterrupt:
-        found.interrupted = True
-        _say("interrupted; keeping what is done")
+        programs = build.build(_say, may_install=request.may_install)
+    except build.BuildError as error:
+        raise click.ClickException(str(error)) from error
+    plan = Plan(
+        quick,
+        request.repeats or REPEATS[request.kind],
+        request.precision,
+        seconds=QUICK_SECONDS if quick else None,
+    )
+    now = datetime.datetime.now().astimezone()
+    found = Results(
+        machine.describe(),
+        now.isoformat(timespec="seconds"),
+        request.kind,
+        request.precision,
+        allocators,
+        notes=notes,
+    )
+    session = Session(
+        *(programs, plan, request.instructions, request.may_install),
+        *(folder / "results.json", _console),
+    )
+    session.run(cases, found)
+    return found
 
 
-def _trace(programs: Path, found: Results) -> None:
-    for peer in found.peers:
-        try:
-            found.system_calls.append(syscalls.count(programs, peer))
-        except runner.RunError as error:
-            found.notes.append(
-                f"system calls of {peer.name} could not be counted: {error}"
-            )
-
-
-def _write(found: Results, checks: Sequence[targets.Check], folder: Path) -> None:
-    (folder / "report.md").write_text(report.render(found, checks))
-    (folder / "results.json").write_text(results.to_json(found))
-    results.write_csv(found, folder / "runs.csv")
-    plot.draw(found, folder / "plot.png")
-
-
-def _show(found: Results, checks: Sequence[targets.Check]) -> None:
-    lines = [
-        *found.notes,
-        "",
-        *report.overview(found),
-        *(report.checks(checks) if checks else []),
-    ]
-    console = Console()
-    if console.is_terminal:
-        console.print(Markdown("\n".join(lines)))
-    else:
-        click.echo("\n".join(lines))
-
-
-def _make_folder(out: Path | None, now: datetime.datetime) -> Path:
-    folder = out or peers.ROOT / "build" / "bench" / now.strftime("%Y%m%d-%H%M%S")
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.BadParameter(f"cannot make {folder}: {error.strerror}") from error
-    return folder
+
+
+def _load(path: Path) -> Results:
+    try:
+        return storage.load(path)
+    except storage.StorageError as error:
+        raise click.ClickException(str(error)) from error
 
 
 @click.command(context_settings={"max_content_width": 100})
@@ -200,6 +128,14 @@ def _make_folder(out: Path | None, now: datetime.datetime) -> Path:
     help="Measure this workload; may be repeated. Default: see --list.",
 )
 @click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    type=click.Choice(GROUPS),
+    help=f"Measure the workloads of this group: {', '.join(GROUPS)}.",
+)
+@click.option(
     "--peer",
     "given_peers",
     multiple=True,
@@ -207,12 +143,16 @@ def _make_folder(out: Path | None, now: datetime.datetime) -> Path:
     help="Only this known peer, or one more as NAME=/PATH/LIBRARY.so; may be repeated.",
 )
 @click.option(
-    "--quick", is_flag=True, help=f"Shorter workloads, {QUICK_REPEATS} repeats."
+    "--quick", is_flag=True, help="Under five minutes: less work, fewer peers."
+)
+@click.option(
+    "--full", is_flag=True, help="More rounds, and instructions. Takes hours."
 )
 @click.option(
     "--repeats",
     type=click.IntRange(min=1),
-    help=f"Measured rounds at most (default {FULL_REPEATS}).",
+    help=f"Measured rounds at most (default {REPEATS[MODERATE]}; "
+    f"quick {REPEATS[QUICK]}, full {REPEATS[FULL]}).",
 )
 @click.option(
     "--precision",
@@ -222,26 +162,65 @@ def _make_folder(out: Path | None, now: datetime.datetime) -> Path:
     help="Stop when the 95 % interval of every median is this narrow (half width).",
 )
 @click.option(
+    "--instructions/--no-instructions",
+    default=None,
+    help="Count instructions in a run of their own (--full does).",
+)
+@click.option(
+    "--compare",
+    "old",
+    type=_file,
+    metavar="RESULTS.json",
+    help="Say what changed since these results.",
+)
+@click.option(
+    "--fail-on-regression",
+    "percent",
+    type=click.FloatRange(min=0),
+    metavar="PERCENT",
+    help="With --compare: status 3 if Allod is significantly worse by more than this.",
+)
+@click.option(
+    "--from",
+    "source",
+    type=_file,
+    metavar="RESULTS.json",
+    help="Measure nothing, make the report of these results again.",
+)
+@click.option(
+    "--publish",
+    "to_publish",
+    is_flag=True,
+    help="With --full or --from: write docs/results.md and its pictures.",
+)
+@click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for report.md, results.json, runs.csv and plot.png.",
+    help="Folder for report.html, report.md, results.json and runs.csv.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option(
     "--check", is_flag=True, help="Compare with the project's targets (needs allod)."
 )
 @click.option(
-    "--no-install", is_flag=True, help="Do not install missing Debian packages."
+    "--no-install", is_flag=True, help="Do not install or build what is missing."
 )
 @click.option(
     "--list", "only_list", is_flag=True, help="List workloads and peers, and stop."
 )
 def command(
     workloads: tuple[str, ...],
+    groups: tuple[str, ...],
     given_peers: tuple[str, ...],
     quick: bool,
+    full: bool,
     repeats: int | None,
     precision: float,
+    instructions: bool | None,
+    old: Path | None,
+    percent: float | None,
+    source: Path | None,
+    to_publish: bool,
     out: Path | None,
     as_json: bool,
     check: bool,
@@ -253,66 +232,83 @@ def command(
     Ends with status 1 if an allocator failed or a checksum differed. A missed
     target does not change the status.
     """
-    selection = _select_peers(given_peers)
+    if quick and full:
+        raise click.UsageError("--quick and --full exclude each other")
+    if percent is not None and old is None:
+        raise click.UsageError("--fail-on-regression needs --compare")
+    if to_publish and not full and source is None:
+        raise click.UsageError("--publish needs --full, or --from with such results")
+    request = Request(
+        QUICK if quick else FULL if full else MODERATE,
+        *(workloads, groups, given_peers, repeats, precision),
+        instructions=full if instructions is None else instructions,
+        may_install=not no_install,
+        check=check,
+    )
+    choice = request.choose_peers()
     if only_list:
-        _list(selection)
+        click.echo(selection.describe(choice, _say))
         return
-    now = datetime.datetime.now().astimezone()
-    allocators, notes = _find_peers(selection, may_install=not no_install)
-    if check and all(peer.name != SUBJECT for peer in allocators):
-        raise click.ClickException(
-            "--check needs allod: " + "; ".join(notes or ["not selected"])
-        )
-    for note in notes:
-        _say(note)
-    cases = [
-        case
-        for case in CASES
-        if case.name in workloads or (not workloads and case.by_default)
-    ]
-    folder = _make_folder(out, now)
-    try:
-        programs = build.build(_say, may_install=not no_install)
-    except build.BuildError as error:
-        raise click.ClickException(str(error)) from error
-    trace = any(case.name == TRACED_CASE for case in cases)
-    if trace and not syscalls.prepare(_say, may_install=not no_install):
-        notes.append("system calls are not counted: strace is missing")
-        trace = False
-
-    plan = runner.Plan(
-        quick, repeats or (QUICK_REPEATS if quick else FULL_REPEATS), precision
-    )
-    found = Results(
-        machine.describe(),
-        now.isoformat(timespec="seconds"),
-        quick,
-        precision,
-        allocators,
-    )
-    found.notes += notes
-    _measure(programs, cases, plan, found, trace)
-    checks = targets.check(found) if check else []
-    _write(found, checks, folder)
-    if as_json:
-        click.echo(results.to_json(found))
+    before = _load(old) if old is not None else None
+    if source is not None:
+        folder = out or source.parent
+        found = _load(source)
+        _make(folder)
     else:
-        _show(found, checks)
+        now = datetime.datetime.now()
+        folder = out or peers.ROOT / "build" / "bench" / now.strftime("%Y%m%d-%H%M%S")
+        found = _measure(request, choice, folder)
+    outcome = Outcome(
+        found,
+        targets.check(found) if check else [],
+        regressions.compare(found, before) if before is not None else None,
+    )
+    outcome.write(folder)
+    if as_json:
+        click.echo(storage.to_json(found), nl=False)
+    else:
+        outcome.show()
     _say(f"written to {folder}")
+    if to_publish:
+        _publish(found)
+    worse = outcome.regressions(percent) if percent is not None else []
+    for line in worse:
+        _say(line)
     if found.interrupted:
         raise click.exceptions.Exit(130)
     if found.failed:
         raise click.exceptions.Exit(1)
+    if worse:
+        raise click.exceptions.Exit(REGRESSION_STATUS)
+
+
+def _publish(found: Results) -> None:
+    try:
+        written = publish.write(found, DOCS)
+    except publish.PublishError as error:
+        raise click.ClickException(str(error)) from error
+    _say("published: " + ", ".join(path.name for path in written))
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Whoever tells us to end gets what is done, as with Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "allod bench") -> int:
     """Runs the comparison and returns the exit status."""
     try:
-        outcome = command.main(
-            args=None if arguments is None else list(arguments),
-            prog_name=program,
-            standalone_mode=False,
-        )
+        with _terminated_as_interrupted():
+            outcome = command.main(
+                args=None if arguments is None else list(arguments),
+                prog_name=program,
+                standalone_mode=False,
+            )
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -1,116 +1,188 @@
-"""One picture: time and memory against the best peer, and the sweep's cost by size."""
+"""Pictures for documents that cannot hold the page: SVG by matplotlib."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.lines import Line2D
 
-from bench.compare.cases import CASES_BY_NAME
+from bench.compare import palette
+from bench.compare.palette import Look
 from bench.compare.peers import SUBJECT
-from bench.compare.results import Ratios, Results, memory_ratios, time_ratios
-from bench.compare.runner import CaseResult
+from bench.compare.results import Results, overviews
+from bench.compare.rounds import CaseResult
+from bench.compare.stats import Mean
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart.
-_COLOURS = (
-    "#0072B2",
-    "#999999",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#D55E00",
-    "#F0E442",
-)
 _CLIP = 3.0
+_MOST_PANELS = 4
+_DASHES: dict[str, Any] = {
+    "solid": "-",
+    "dot": ":",
+    "dash": "--",
+    "dashdot": "-.",
+    "longdash": (0, (8, 2)),
+}
+
+Panel = Callable[[Axes], None]
 
 
-def _colours(results: Results) -> dict[str, str]:
-    names = sorted(
-        (peer.name for peer in results.peers), key=lambda name: name != SUBJECT
+def draw(results: Results, folder: Path, prefix: str) -> list[tuple[str, Path]]:
+    """Writes the pictures that the results have something for; titles and paths."""
+    looks = palette.looks(peer.name for peer in results.peers)
+    written = []
+    for name, title, panels in _pictures(results, looks):
+        path = folder / f"{prefix}{name}.svg"
+        _save(panels, looks if name != "overview" else {}, path)
+        written.append((title, path))
+    return written
+
+
+def _pictures(
+    results: Results, looks: dict[str, Look]
+) -> Iterator[tuple[str, str, list[Panel]]]:
+    panels: list[Panel] = []
+    for found in overviews(results):
+        for what, means in (("time", found.time), ("peak memory", found.memory)):
+            title = f"{found.title}: {what}, × best peer"
+            panels.append(_means(title, means, looks))
+    if panels:
+        yield "overview", "Geometric means of time and of peak memory", panels
+    kinds: tuple[tuple[str, str, Callable[[CaseResult], Iterable[Panel]]], ...] = (
+        ("sizes", "Cost of a malloc and a free by size", lambda r: _sweep(r, looks)),
+        ("memory", "Resident size over time", lambda r: _series(r, looks)),
+        ("latency", "Percentiles of latency", lambda r: _latency(r, looks)),
     )
-    offset = 0 if SUBJECT in names else 1
-    return {
-        name: _COLOURS[(i + offset) % len(_COLOURS)] for i, name in enumerate(names)
+    for name, title, panels_of in kinds:
+        panels = [panel for result in results.measured for panel in panels_of(result)]
+        if panels:
+            yield name, title, panels[:_MOST_PANELS]
+
+
+def _save(panels: Sequence[Panel], legend: dict[str, Look], path: Path) -> None:
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    # Text stays text, and equal results make equal files.
+    style: dict[Any, Any] = {
+        "font.size": 9,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "allod",
     }
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(10, 3.4 * rows), layout="constrained")
+        axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
+        for panel, place in zip(panels, axes, strict=False):
+            panel(place)
+        for spare in axes[len(panels) :]:
+            spare.set_axis_off()
+        handles = [
+            Line2D([], [], color=look.light, linestyle=_DASHES[look.dash], label=name)
+            for name, look in legend.items()
+        ]
+        if handles:
+            figure.legend(handles=handles, loc="outside upper center", ncols=5)
+        figure.savefig(path, metadata={"Date": None}, facecolor="white")
 
 
-def _bars(
-    axes: Axes, title: str, rows: list[tuple[str, Ratios]], colours: dict[str, str]
-) -> None:
-    width = 0.8 / max(len(colours), 1)
-    for index, (name, colour) in enumerate(colours.items()):
-        for place, (_, ratios) in enumerate(rows):
-            if name not in ratios.of:
-                continue
-            ratio = ratios.of[name]
-            at = place + (index - (len(colours) - 1) / 2) * width
-            shown = min(ratio.median, _CLIP)
-            axes.bar(
-                at, shown, width * 0.9, color=colour, label=name if place == 0 else None
-            )
-            if ratio.median > _CLIP:
-                axes.text(
-                    at,
-                    _CLIP,
-                    f"{ratio.median:.1f}",
-                    ha="center",
-                    va="bottom",
-                    fontsize=7,
-                )
-            elif ratio.low is not None and ratio.high is not None:
-                axes.vlines(
-                    at, ratio.low, min(ratio.high, _CLIP), color="black", linewidth=1
-                )
-    axes.axhline(1.0, color="black", linewidth=0.8)
-    axes.set_ylim(0, _CLIP * 1.06)
-    axes.set_xticks(np.arange(len(rows)), [name for name, _ in rows])
-    axes.set_title(title, loc="left")
-    axes.grid(axis="y", alpha=0.3)
-    axes.set_axisbelow(True)
-
-
-def _sweep(axes: Axes, result: CaseResult, colours: dict[str, str]) -> None:
-    for name in result.runs:
-        points = result.points(name)
-        axes.plot(
-            [int(size) for size in points], list(points.values()), color=colours[name]
+def _means(title: str, means: dict[str, Mean], looks: dict[str, Look]) -> Panel:
+    def panel(axes: Axes) -> None:
+        names = list(means)
+        values = [means[name].value for name in names]
+        widths = [mean.value * mean.half_width for mean in means.values()]
+        axes.barh(
+            names,
+            [min(value, _CLIP) for value in values],
+            xerr=widths,
+            color=[looks[name].light for name in names],
+            error_kw={"linewidth": 1},
         )
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_title(f"{result.case.name}: {result.case.about}", loc="left")
-    axes.set_xlabel("size in bytes")
-    axes.set_ylabel("ns for a pair")
+        for place, value in enumerate(values):
+            axes.annotate(
+                f"{value:.2f}",
+                (0, place),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                color="white",
+            )
+        axes.axvline(1.0, color="black", linewidth=0.8)
+        axes.invert_yaxis()
+        axes.set_title(title, loc="left")
+        axes.set_xlim(0, min(max(values, default=1.0), _CLIP) * 1.1)
+
+    return panel
+
+
+def _line(
+    axes: Axes, name: str, x: Sequence[float], y: Sequence[float], look: Look
+) -> None:
+    width = 2.0 if name == SUBJECT else 1.2
+    axes.plot(x, y, color=look.light, linestyle=_DASHES[look.dash], linewidth=width)
+
+
+def _label(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, loc="left")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
     axes.grid(alpha=0.3)
 
 
-def draw(results: Results, path: Path) -> None:
-    """Writes the picture in the format that the path's suffix names."""
-    colours = _colours(results)
-    measured = [result for result in results.cases if result.runs]
-    sweeps = [
-        result
-        for result in measured
-        if CASES_BY_NAME[result.case.name].program == "sweep"
-    ]
-    panels = 2 + len(sweeps)
-    with mpl.rc_context({"font.size": 9}):
-        figure = Figure(figsize=(10, 3.2 * panels), layout="constrained")
-        axes = list(np.atleast_1d(figure.subplots(panels, 1)))
-        for panel, title, ratios_of in (
-            (axes[0], "Time against the best peer (less is better)", time_ratios),
-            (axes[1], "Peak resident size against the leanest peer", memory_ratios),
-        ):
-            rows = [
-                (result.case.name, ratios)
-                for result in measured
-                if (ratios := ratios_of(result)) is not None
-            ]
-            _bars(panel, title, rows, colours)
-        for panel, result in zip(axes[2:], sweeps, strict=True):
-            _sweep(panel, result, colours)
-        handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
-        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
-        figure.savefig(path, dpi=150)
+def _sweep(result: CaseResult, looks: dict[str, Look]) -> Iterator[Panel]:
+    def panel(axes: Axes) -> None:
+        for name in result.runs:
+            points = result.points(name)
+            sizes = [int(size) for size in points]
+            _line(axes, name, sizes, list(points.values()), looks[name])
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        _label(axes, result.case.name, "bytes", "ns")
+
+    if result.case.program == "sweep":
+        yield panel
+
+
+def _series(result: CaseResult, looks: dict[str, Look]) -> Iterator[Panel]:
+    if result.case.group != "memory over time":
+        return
+    first = {name: result.series(name)[:1] for name in result.runs}
+    units = {(each.x, each.y) for found in first.values() for each in found}
+    for x, y in sorted(units)[:1]:
+
+        def panel(axes: Axes, x: str = x, y: str = y) -> None:
+            scale, unit = (1024, "MiB") if y == "KiB" else (1, y)
+            for name, found in first.items():
+                for each in found:
+                    across = [point[0] for point in each.points]
+                    up = [point[1] / scale for point in each.points]
+                    _line(axes, name, across, up, looks[name])
+            axes.set_ylim(bottom=0)
+            _label(axes, result.case.name, x, unit)
+
+        yield panel
+
+
+def _latency(result: CaseResult, looks: dict[str, Look]) -> Iterator[Panel]:
+    distributions = {name: result.percentiles(name) for name in result.runs}
+    for what in dict.fromkeys(key for each in distributions.values() for key in each):
+
+        def panel(axes: Axes, what: str = what) -> None:
+            for name, found in distributions.items():
+                # The places of percentiles: one over the part that is above.
+                points = sorted(
+                    (100 / (100 - float(percentile)), value)
+                    for percentile, value in found.get(what, {}).items()
+                    if float(percentile) < 100
+                )
+                across, up = [at for at, _ in points], [value for _, value in points]
+                _line(axes, name, across, up, looks[name])
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            places = [2, 10, 100, 1e3, 1e4, 1e5]
+            labels = ["50", "90", "99", "99.9", "99.99", "99.999"]
+            axes.set_xticks(places, labels)
+            _label(axes, f"{result.case.name}: {what}", "percentile", "ns")
+
+        yield panel

@@ -1,29 +1,25 @@
-"""The results as a whole: ratios against the best peer, JSON and CSV."""
+"""The results as a whole, and each allocator against the best of its peers."""
 
-import csv
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from bench.compare import stats
 from bench.compare.machine import Machine
 from bench.compare.peers import SUBJECT, Peer
-from bench.compare.runner import CaseResult, Run
-from bench.compare.stats import Summary
+from bench.compare.rounds import CaseResult
+from bench.compare.stats import Mean, Summary
 from bench.compare.syscalls import SystemCalls
 
-SCHEMA = 1
+REAL_PROGRAMS = "real programs"
 
 
 @dataclass
 class Results:
-    """Everything that a comparison found out."""
+    """Everything that a comparison found out; ``kind`` is quick, moderate or full."""
 
     machine: Machine
     started: str
-    quick: bool
+    kind: str
     precision: float
     peers: list[Peer]
     cases: list[CaseResult] = field(default_factory=list)
@@ -36,9 +32,15 @@ class Results:
         return any(result.failures for result in self.cases)
 
     @property
+    def measured(self) -> list[CaseResult]:
+        return [result for result in self.cases if result.runs]
+
+    @property
     def compiler(self) -> str:
-        runs = (runs[0] for result in self.cases for runs in result.runs.values())
-        return next((run.compiler for run in runs), "unknown")
+        """That of the workloads; a real program is not compiled here."""
+        cases = sorted(self.measured, key=lambda result: result.case.script)
+        runs = (runs[0] for result in cases for runs in result.runs.values())
+        return next((run.compiler for run in runs if run.compiler), "unknown")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ class Ratios:
 
     best: str
     of: dict[str, Summary]
+
+
+RatiosOf = Callable[[CaseResult], Ratios | None]
 
 
 def _ratios(result: CaseResult, values: Callable[[str], list[float]]) -> Ratios | None:
@@ -68,61 +73,34 @@ def memory_ratios(result: CaseResult) -> Ratios | None:
     return _ratios(result, result.peaks)
 
 
-def _case_to_json(result: CaseResult, precision: float) -> dict[str, Any]:
-    times, memory = time_ratios(result), memory_ratios(result)
-    return {
-        "name": result.case.name,
-        "program": result.case.program,
-        "about": result.case.about,
-        "params": next((runs[0].params for runs in result.runs.values()), {}),
-        "failures": result.failures,
-        "summary": {
-            name: {
-                "nanoseconds": asdict(stats.summarise(result.times(name))),
-                "peak_rss_kib": asdict(stats.summarise(result.peaks(name))),
-                "noisy": result.is_noisy(name, precision),
-                "points": result.points(name),
-            }
-            for name in result.runs
-        },
-        "time_ratios": asdict(times) if times else None,
-        "memory_ratios": asdict(memory) if memory else None,
-        "runs": [asdict(run) for runs in result.runs.values() for run in runs],
-    }
+@dataclass(frozen=True)
+class Overview:
+    """The geometric means over some cases; best first."""
+
+    title: str
+    cases: int
+    time: dict[str, Mean]
+    memory: dict[str, Mean]
 
 
-def to_json(results: Results) -> str:
-    """The results as one JSON text; ``schema`` changes when a reader has to."""
-    document = {
-        "schema": SCHEMA,
-        "started": results.started,
-        "quick": results.quick,
-        "interrupted": results.interrupted,
-        "precision": results.precision,
-        "machine": asdict(results.machine),
-        "compiler": results.compiler,
-        "peers": [
-            {**asdict(peer), "library": str(peer.library or "")}
-            for peer in results.peers
-        ],
-        "cases": [_case_to_json(result, results.precision) for result in results.cases],
-        "system_calls": [asdict(calls) for calls in results.system_calls],
-        "notes": results.notes,
-    }
-    return json.dumps(document, indent=1)
-
-
-def write_csv(results: Results, path: Path) -> None:
-    """One line for each measured run, without the points of the sweep."""
-    columns = [
-        entry.name for entry in fields(Run) if entry.name not in {"params", "points"}
+def overviews(results: Results) -> list[Overview]:
+    """One for the workloads and one for the real programs, where there are any."""
+    programs = [r for r in results.measured if r.case.group == REAL_PROGRAMS]
+    workloads = [r for r in results.measured if r.case.group != REAL_PROGRAMS]
+    return [
+        Overview(
+            title, len(cases), _means(cases, time_ratios), _means(cases, memory_ratios)
+        )
+        for title, cases in (("Workloads", workloads), ("Real programs", programs))
+        if cases
     ]
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["workload", *columns])
-        for result in results.cases:
-            for runs in result.runs.values():
-                for run in runs:
-                    writer.writerow(
-                        [result.case.name, *(getattr(run, name) for name in columns)]
-                    )
+
+
+def _means(cases: Sequence[CaseResult], ratios_of: RatiosOf) -> dict[str, Mean]:
+    collected: dict[str, list[Summary]] = {}
+    for result in cases:
+        ratios = ratios_of(result)
+        for name, ratio in ratios.of.items() if ratios else ():
+            collected.setdefault(name, []).append(ratio)
+    means = {name: stats.geometric_mean(each) for name, each in collected.items()}
+    return dict(sorted(means.items(), key=lambda item: item[1].value))

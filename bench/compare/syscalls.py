@@ -10,7 +10,8 @@ from pathlib import Path
 
 from bench.compare import packages
 from bench.compare.peers import Peer
-from bench.compare.runner import RunError, environment
+from bench.compare.processes import RunError
+from bench.compare.runner import environment
 
 _MARKER = re.compile(r'write\(-1, "sweep (begin|end) size=(\d+) pairs=(\d+)"')
 _PARAMETERS = ("--markers", "1", "--pairs", "100", "--batches", "3")

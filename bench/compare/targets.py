@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bench.compare.peers import SUBJECT
 from bench.compare.results import Ratios, Results, memory_ratios, time_ratios
-from bench.compare.runner import CaseResult
+from bench.compare.rounds import CaseResult
 
 TIME_LIMITS = {"immediate": 1.00, "replace": 1.00, "tree": 1.00, "prodcons": 1.10}
 MEMORY_LIMITS = dict.fromkeys([*TIME_LIMITS, "sweep"], 1.10)

@@ -10,13 +10,14 @@ from allod.build import PRESETS, ensure_built
 from allod.environment import ensure_bench
 from allod.paths import ROOT
 
-ASKS_ONLY = {"--help", "--list"}
+# What measures nothing needs no library.
+ASKS_ONLY = {"--help", "--list", "--from"}
 
 
 def bench(arguments: Sequence[str]) -> NoReturn:
     """Builds the library and measures it; does not return."""
     ensure_bench()
-    if not ASKS_ONLY.intersection(arguments):
+    if not ASKS_ONLY.intersection(each.partition("=")[0] for each in arguments):
         ensure_built(PRESETS["release"])
     sys.path.insert(0, str(ROOT))
     from bench.compare.cli import main

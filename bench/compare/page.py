@@ -1,0 +1,106 @@
+"""The results as one HTML page that loads nothing."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from bench.compare import drawings, palette, tables, wording
+from bench.compare.cases import GROUPS
+from bench.compare.charts import Chart
+from bench.compare.regressions import Comparison
+from bench.compare.results import Results, overviews
+from bench.compare.rounds import CaseResult
+from bench.compare.tables import Table
+from bench.compare.targets import Check
+
+_FOLDER = Path(__file__).with_name("page")
+# The steps of the colours behind ratios in tables; page.css has one for each.
+_STEPS = (0.98, 1.02, 1.1, 1.25, 1.5, 2.0)
+
+
+@dataclass(frozen=True)
+class _Workload:
+    """A case as the template sees it; ``charts`` are numbers of figures."""
+
+    result: CaseResult
+    charts: list[int]
+    figures: Table
+    details: list[Table]
+
+
+def render(
+    results: Results, checked: Sequence[Check], comparison: Comparison | None
+) -> str:
+    """The whole page."""
+    figures: list[Chart] = []
+
+    def draw(new: Sequence[Chart]) -> list[int]:
+        figures.extend(new)
+        return list(range(len(figures) - len(new), len(figures)))
+
+    overview = [
+        (found, draw(drawings.overview(found)), tables.overview(found))
+        for found in overviews(results)
+    ]
+    groups = [
+        (
+            group,
+            [
+                _Workload(
+                    result,
+                    draw(drawings.case(result)),
+                    tables.case(result, results.precision),
+                    tables.details(result),
+                )
+                for result in results.cases
+                if result.case.group == group
+            ],
+        )
+        for group in dict.fromkeys([*GROUPS, *(r.case.group for r in results.cases)])
+    ]
+    names = [peer.name for peer in results.peers]
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(step=_step, slug=slug, sentence=wording.sentence)
+    return environment.get_template("page.html").render(
+        results=results,
+        overview=overview,
+        ratios=[tables.ratios(results, of_time=True), tables.ratios(results, False)],
+        groups=[(group, members) for group, members in groups if members],
+        targets=tables.targets(checked) if checked else None,
+        comparison=comparison,
+        drift=tables.drift(comparison) if comparison else None,
+        changes=tables.changes(comparison) if comparison else None,
+        system_calls=tables.system_calls(results) if results.system_calls else None,
+        setting=tables.setting(results),
+        wording=wording,
+        figures=figures,
+        drawings={
+            "figures": [asdict(figure) for figure in figures],
+            "looks": {
+                name: asdict(look) for name, look in palette.looks(names).items()
+            },
+        },
+        plotly=(resources.files("plotly") / "package_data/plotly.min.js").read_text(),
+        style=(_FOLDER / "page.css").read_text(),
+        script=(_FOLDER / "page.js").read_text(),
+    )
+
+
+def _step(ratio: float) -> int:
+    """Which of the colours stands behind a ratio."""
+    return sum(ratio > edge for edge in _STEPS)
+
+
+def slug(text: str) -> str:
+    """A name for links within the page."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -1,0 +1,131 @@
+"""Measures all that was chosen, and keeps what is done whatever happens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.compare import counters, rounds, runner, storage, syscalls
+from bench.compare.cases import TRACED_CASE, Case
+from bench.compare.processes import LeftOut, RunError
+from bench.compare.progress import Display
+from bench.compare.results import Results
+from bench.compare.rounds import Budget, CaseResult, Plan
+from bench.compare.selection import by_turns
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where the programs are, what is done, and where results are kept meanwhile."""
+
+    programs: Path
+    plan: Plan
+    instructions: bool
+    may_install: bool
+    file: Path
+    console: Console
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def run(self, cases: Sequence[Case], found: Results) -> None:
+        """Measures into ``found``; Ctrl-C ends it and keeps what is there."""
+        try:
+            ready = [case for case in cases if self._is_ready(case, found)]
+            try:
+                self._measure(ready, found)
+            finally:
+                found.cases.sort(key=lambda result: ready.index(result.case))
+            if any(case.name == TRACED_CASE for case in ready):
+                self._trace(found)
+            if self.instructions:
+                self._count(found)
+        except KeyboardInterrupt:
+            found.interrupted = True
+            self.say("interrupted; keeping what is done")
+
+    def _is_ready(self, case: Case, found: Results) -> bool:
+        """Scripts prepare their programs before anything is measured."""
+        if not case.script:
+            return True
+        self.say(f"preparing {case.name}")
+        try:
+            runner.prepare(case, may_install=self.may_install)
+        except (LeftOut, RunError) as error:
+            self._note(found, f"{case.name} is left out: {error}")
+            return False
+        return True
+
+    def _measure(self, cases: Sequence[Case], found: Results) -> None:
+        budget = Budget(self.plan, len(cases))
+        order = by_turns(cases) if self.plan.seconds is not None else cases
+        with Display(self.console, len(cases), budget) as display:
+            for case in order:
+                display.begin_case(case.name)
+                if budget.left == 0:
+                    self._note(found, f"{case.name} is left out: the time is over")
+                    display.end_case(f"{case.name}: left out")
+                    continue
+                result = CaseResult(case)
+                found.cases.append(result)
+                try:
+                    rounds.measure(
+                        *(self.programs, result, found.peers),
+                        *(self.plan, budget, display.advance),
+                    )
+                except LeftOut as error:
+                    found.cases.remove(result)
+                    self._note(found, f"{case.name} is left out: {error}")
+                budget.end_case()
+                made = sum(map(len, result.runs.values()))
+                display.end_case(f"{case.name}: {made} runs")
+                for name, reason in result.failures.items():
+                    self.say(f"{case.name}: {name} FAILED: {reason}")
+                storage.save(found, self.file)
+
+    def _trace(self, found: Results) -> None:
+        if not syscalls.prepare(self.say, may_install=self.may_install):
+            self._note(found, "system calls are not counted: strace is missing")
+            return
+        for peer in found.peers:
+            try:
+                found.system_calls.append(syscalls.count(self.programs, peer))
+            except RunError as error:
+                self._note(found, f"system calls of {peer.name} not counted: {error}")
+
+    def _count(self, found: Results) -> None:
+        tool = counters.tool(self.say, may_install=self.may_install)
+        if tool is None:
+            self._note(found, "instructions are not counted: valgrind is missing")
+            return
+        jobs = [
+            (result.case, peer)
+            for result in found.measured
+            if not result.case.script
+            for peer in found.peers
+            if peer.name in result.runs
+        ]
+        self.say(f"counting the instructions of {len(jobs)} runs with {tool}")
+        by_case = {result.case.name: result for result in found.cases}
+        failed: dict[tuple[str, str], list[str]] = {}
+        try:
+            counted = counters.count_all(
+                self.programs, jobs, tool, quick=self.plan.quick
+            )
+            for number, (case, peer, count) in enumerate(counted, 1):
+                if isinstance(count, str):
+                    failed.setdefault((peer.name, count), []).append(case.name)
+                else:
+                    by_case[case.name].counts[peer.name] = count
+                if number == len(jobs) or jobs[number][0] is not case:
+                    self.say(f"{case.name}: counted, {number} of {len(jobs)}")
+        finally:
+            for (name, reason), cases in failed.items():
+                where = ", ".join(cases)
+                text = f"instructions of {name} not counted ({reason}) in: {where}"
+                self._note(found, text)
+
+    def _note(self, found: Results, text: str) -> None:
+        found.notes.append(text)
+        self.say(text)

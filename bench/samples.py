@@ -1,0 +1,142 @@
+"""Made-up results, for tests that must not measure."""
+
+import dataclasses
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.compare import machine, results
+from bench.compare.cases import CASES_BY_NAME, Case
+from bench.compare.counters import Count
+from bench.compare.peers import Peer
+from bench.compare.rounds import CaseResult
+from bench.compare.run import Figure, Run, Series
+from bench.compare.syscalls import SystemCalls
+
+PEERS = {"allod": 1.0, "glibc": 1.7, "mimalloc3": 1.1, "jemalloc": 1.3}
+PERCENTILES = ("50", "90", "99", "99.9", "99.99", "99.999", "100")
+
+
+def a_run(peer: str, nanoseconds: float, peak: int = 1000, **changes: Any) -> Run:
+    """A run of which little matters."""
+    run = Run(
+        peer=peer,
+        round=1,
+        seconds=1.0,
+        user_seconds=1.0,
+        system_seconds=0.0,
+        nanoseconds=nanoseconds,
+        ops=1,
+        checksum="same",
+        peak_rss_kib=peak,
+        final_rss_kib=peak,
+        minor_faults=0,
+        major_faults=0,
+        voluntary_switches=0,
+        involuntary_switches=0,
+        disturbed=False,
+        compiler="none",
+        params={},
+        points={},
+        percentiles={},
+        figures=(),
+        series=(),
+    )
+    return dataclasses.replace(run, **changes)
+
+
+def a_case(
+    name: str, times: dict[str, Sequence[float]], peaks: dict[str, int] | None = None
+) -> CaseResult:
+    """A case with these times of an operation, round by round."""
+    sizes = peaks or {}
+    runs = {
+        peer: [
+            a_run(peer, time, sizes.get(peer, 1000), round=number)
+            for number, time in enumerate(each, 1)
+        ]
+        for peer, each in times.items()
+    }
+    return CaseResult(CASES_BY_NAME[name], runs)
+
+
+def some_results(*cases: CaseResult, kind: str = "moderate") -> results.Results:
+    """Results of all the allocators that occur in the cases."""
+    names = dict.fromkeys(name for case in cases for name in case.runs)
+    return results.Results(
+        machine.describe(),
+        "today",
+        kind,
+        precision=0.01,
+        peers=[Peer(name, None, "any") for name in names],
+        cases=list(cases),
+    )
+
+
+def rich_results(cases: Sequence[Case], seed: int = 1) -> results.Results:
+    """Everything that a report can show, for these cases."""
+    chance = random.Random(seed)
+    found = some_results(*(_rich_case(case, chance) for case in cases), kind="full")
+    found.peers = [
+        Peer(name, Path(f"/somewhere/{name}.so"), f"version of {name}")
+        for name in PEERS
+    ]
+    found.system_calls = [SystemCalls(name, {64: 0.0, 4096: 0.5}) for name in PEERS]
+    found.notes = ["hoard is left out: <not built>"]
+    return found
+
+
+def _rich_case(case: Case, chance: random.Random) -> CaseResult:
+    result = CaseResult(case)
+    for name, factor in PEERS.items():
+        factor *= chance.uniform(0.7, 1.5)
+        memory = chance.uniform(0.8, 1.3)
+        result.runs[name] = [
+            _rich_run(case, name, number, factor * chance.gauss(1, 0.01), memory)
+            for number in range(1, 9)
+        ]
+        if not case.script:
+            result.counts[name] = Count("callgrind", {"instructions": 40 * factor})
+    if case.name == "tree":
+        result.failures["hoard"] = "killed by SIGSEGV </script>"
+    return result
+
+
+def _rich_run(case: Case, peer: str, number: int, factor: float, memory: float) -> Run:
+    sizes = [2 ** (step / 2) for step in range(45)] if case.group == "sizes" else []
+    points = {str(int(size)): factor * (10 + size / 4096) for size in sizes}
+    percentiles = {}
+    if case.group == "latency":
+        percentiles = {
+            what: {
+                key: factor * 10.0 ** (1 + place / 1.5)
+                for place, key in enumerate(PERCENTILES)
+            }
+            for what in ("malloc", "free")
+        }
+    over_time = []
+    if case.group == "memory over time":
+        over_time = [
+            (
+                at / 10,
+                memory * 3e5 * (math.exp(-at / 100) + 0.1 * math.sin(at / 9) + 0.1),
+            )
+            for at in range(300)
+        ]
+    return a_run(
+        peer,
+        (2e8 if case.script else 20) * factor,
+        int(90_000 * memory),
+        round=number,
+        params=dict(case.params),
+        points=points,
+        percentiles=percentiles,
+        figures=(Figure("resident over live", 1 + memory, "", "less"),)
+        if over_time
+        else (),
+        series=(Series("resident", "seconds", "KiB", tuple(over_time)),)
+        if over_time
+        else (),
+    )

@@ -1,0 +1,408 @@
+"""The report says what the results say: statistics, comparison, files, page."""
+
+import csv
+import importlib
+import json
+import random
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.compare import (
+    cli,
+    markdown,
+    page,
+    plot,
+    publish,
+    regressions,
+    results,
+    stats,
+    storage,
+    syscalls,
+    targets,
+)
+from bench.compare.cases import CASES, CASES_BY_NAME, Case
+from bench.compare.results import Results
+from bench.compare.rounds import CaseResult
+from bench.samples import a_case, a_run, rich_results, some_results
+
+EXTRA = (
+    Case(
+        "made-up-latency", "none", "single calls", group="latency", source="A <paper>"
+    ),
+    Case("made-up-idle", "none", "an idle hour", group="memory over time"),
+    Case("made-up-program", "none", "a program", group="real programs", script=True),
+)
+
+
+@pytest.fixture(scope="module")
+def rich() -> Results:
+    return rich_results([*CASES, *EXTRA])
+
+
+# Statistics and targets.
+
+
+def test_the_interval_of_a_median_is_that_of_the_sign_test() -> None:
+    summary = stats.summarise([float(value) for value in range(1, 12)])
+    # From the binomial distribution with n = 11: P(X <= 1) = 0.6 %, P(X <= 2) = 3.3 %.
+    assert (summary.median, summary.low, summary.high) == (6.0, 2.0, 10.0)
+    assert summary.deviation == 3.0
+    assert summary.half_width() == pytest.approx(4 / 6)
+
+
+def test_few_values_have_a_range_instead_of_an_interval() -> None:
+    summary = stats.summarise([9.0, 10.0, 12.0])
+    assert (summary.low, summary.high) == (None, None)
+    assert summary.interval == (9.0, 12.0)
+    assert summary.half_width() == pytest.approx(0.15)
+
+
+def test_a_ratio_is_not_moved_by_what_disturbs_whole_rounds() -> None:
+    values = [1.0, 1.0, 5.0, 2.0, 9.0]
+    ratio = stats.paired_ratio([2 * value for value in values], values)
+    assert ratio.median == 2.0
+    assert ratio.deviation == 0.0
+
+
+def test_a_geometric_mean_weighs_twice_and_half_alike() -> None:
+    ratios = [[2.0, 2.0], [0.5, 0.5]]
+    mean = stats.geometric_mean([stats.summarise(each) for each in ratios])
+    assert mean.value == pytest.approx(1.0)
+    assert (mean.half_width, mean.count) == (0.0, 2)
+
+
+def test_a_single_value_is_not_known_exactly() -> None:
+    assert stats.summarise([7.0]).half_width() == 1.0
+    case = a_case("tree", {"a": [7.0]})
+    assert case.is_noisy("a", precision=0.01)
+
+
+def times(seed: int, factor: float = 1.0, count: int = 15) -> list[float]:
+    """Skewed, as run times are."""
+    chance = random.Random(seed)
+    return [factor * (10 + chance.expovariate(5)) for _ in range(count)]
+
+
+def test_the_same_allocator_under_two_names_is_not_told_apart() -> None:
+    cases = [
+        a_case(name, {"a": times(10 * seed), "b": times(10 * seed + 1)})
+        for seed, name in enumerate(("immediate", "replace", "tree", "bulk"))
+    ]
+    for case in cases:
+        one, other = (stats.summarise(case.times(name)) for name in "ab")
+        assert one.interval[0] <= other.interval[1]
+        assert other.interval[0] <= one.interval[1]
+    (overview,) = results.overviews(some_results(*cases))
+    a, b = overview.time["a"], overview.time["b"]
+    assert abs(a.value / b.value - 1) < a.half_width + b.half_width + 0.01
+
+
+def test_a_change_is_significant_when_its_interval_excludes_none() -> None:
+    assert not stats.change(times(1), times(2)).is_significant
+    assert stats.change(times(1, 1.1), times(2)).is_significant
+    assert stats.change([1000.0] * 7, [1000.0] * 7) == stats.Change(1.0, 1.0, 1.0)
+    assert stats.change([11.0, 12.0, 13.0], [9.0, 10.0, 10.5]).is_significant
+    assert not stats.change([10.0, 12.0, 13.0], [9.0, 10.0, 10.5]).is_significant
+
+
+def test_the_subject_is_never_its_own_measure() -> None:
+    ratios = results.time_ratios(
+        a_case("tree", {"allod": [5.0], "a": [10.0], "b": [8.0]})
+    )
+    assert ratios is not None
+    assert ratios.best == "b"
+    assert ratios.of["allod"].median == pytest.approx(0.625)
+
+
+@pytest.mark.parametrize(("allod", "passed"), [(10.0, True), (10.2, False)])
+def test_a_target_is_passed_or_missed(allod: float, passed: bool) -> None:
+    case = a_case("tree", {"allod": [allod], "a": [10.0]}, {"allod": 1000, "a": 900})
+    assert [
+        (check.name, check.passed) for check in targets.check(some_results(case))
+    ] == [
+        ("tree: time", passed),
+        ("tree: peak resident size", False),
+    ]
+
+
+def test_the_sweep_is_checked_for_cliffs_and_system_calls() -> None:
+    points = {"1": 5.0, "1024": 6.0, "2048": 8.0, "4096": 17.0}
+    run = a_run("allod", 1.0, points=points)
+    found = some_results(CaseResult(CASES_BY_NAME["sweep"], {"allod": [run]}))
+    found.system_calls = [syscalls.SystemCalls("allod", {1024: 0.0, 4096: 2.0})]
+    checks = {check.name.partition(":")[2]: check for check in targets.check(found)}
+    assert [check.value for check in checks.values()] == [17.0 / 8.0, 2.0]
+    assert not any(check.passed for check in checks.values())
+
+
+def test_real_programs_have_an_overview_of_their_own(rich: Results) -> None:
+    workloads, programs = results.overviews(rich)
+    scripts = sum(case.group == results.REAL_PROGRAMS for case in (*CASES, *EXTRA))
+    assert (workloads.title, programs.cases) == ("Workloads", scripts)
+    assert workloads.cases + programs.cases == len(CASES) + len(EXTRA)
+
+
+# Files.
+
+
+def test_results_are_the_same_when_read_again(rich: Results, tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    storage.save(rich, file)
+    assert storage.to_json(storage.load(file)) == file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cannot be read"),
+        ("[]", "is not a results.json of format"),
+        ('{"schema": 1}', "is not a results.json of format"),
+        ('{"format": 99}', "but of format 99"),
+        (f'{{"format": {storage.FORMAT}}}', "is damaged"),
+    ],
+)
+def test_a_file_that_holds_no_results_is_refused(
+    tmp_path: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "old.json"
+    file.write_text(text)
+    assert cli.main(["--from", str(file)]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_every_run_is_a_line_with_its_setting(rich: Results, tmp_path: Path) -> None:
+    storage.write_csv(rich, tmp_path / "runs.csv")
+    with (tmp_path / "runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    every = sum(len(runs) for case in rich.cases for runs in case.runs.values())
+    assert len(rows) == every
+    assert {row["version"] for row in rows} == {peer.version for peer in rich.peers}
+    assert {row["kernel"] for row in rows} == {rich.machine.kernel}
+
+
+# Comparison with an earlier run.
+
+
+def planted(factor: float) -> Results:
+    return some_results(
+        a_case("tree", {"allod": times(1, factor), "a": times(2)}),
+        a_case("bulk", {"allod": times(3), "a": times(4)}),
+    )
+
+
+@pytest.fixture
+def two_files(tmp_path: Path) -> tuple[Path, Path]:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    storage.save(planted(1.0), old)
+    storage.save(planted(1.2), new)
+    return old, new
+
+
+def test_a_planted_regression_is_found_and_nothing_else() -> None:
+    comparison = regressions.compare(planted(1.2), planted(1.0))
+    (entry,) = comparison.significant
+    assert (entry.case, entry.peer, entry.what) == ("tree", "allod", "time")
+    assert entry.change.low < 1.2 < entry.change.high * 1.001
+    assert comparison.worse_than(10) == [entry]
+    assert comparison.worse_than(30) == []
+    assert regressions.compare(planted(1.0), planted(1.2)).worse_than(0) == []
+    assert comparison.drift("a", "time") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("percent", "status"), [(None, 0), ("30", 0), ("10", cli.REGRESSION_STATUS)]
+)
+def test_a_regression_changes_the_status_only_when_asked(
+    two_files: tuple[Path, Path],
+    percent: str | None,
+    status: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    old, new = two_files
+    asked = ["--fail-on-regression", percent] if percent else []
+    assert cli.main(["--from", str(new), "--compare", str(old), *asked]) == status
+    said = capsys.readouterr()
+    assert "| tree | allod | time | 1.2" in said.out
+    assert ("regression: tree, allod: time +20" in said.err) == (status != 0)
+    assert 'id="changes"' in (new.parent / "report.html").read_text()
+
+
+def test_what_was_measured_otherwise_is_not_compared() -> None:
+    new, old = planted(1.2), planted(1.0)
+    for runs in old.cases[0].runs.values():
+        runs[:] = [a_run(run.peer, run.nanoseconds, params={"ops": 5}) for run in runs]
+    del old.cases[1]
+    comparison = regressions.compare(new, old)
+    assert comparison.entries == []
+    assert comparison.notes == [
+        "tree: other parameters then, not compared",
+        "bulk: not measured then",
+    ]
+
+
+# Markdown.
+
+
+def test_the_report_marks_the_measure_and_the_noisy() -> None:
+    steady = [10.0] * 7
+    noisy = [20.0 + number for number in range(1, 8)]
+    found = some_results(a_case("immediate", {"a": steady, "b": noisy}))
+    assert "| immediate | 10 ns | **1.00** | 2.40 ~ |" in markdown.render(
+        found, [], None
+    )
+
+
+# The page.
+
+
+class Page(HTMLParser):
+    """What a page refers to and holds."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.references: list[str] = []
+        self.ids: list[str] = []
+        self.labels: set[str] = set()
+        self.texts: dict[str, list[str]] = {"script": [], "style": []}
+        self.open: list[str] = []
+        self.policy = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.references += [
+            value for name, value in given.items() if name in {"src", "href", "data"}
+        ]
+        if "id" in given:
+            self.ids.append(given["id"])
+        if given.get("http-equiv") == "Content-Security-Policy":
+            self.policy = given["content"]
+        self.labels.add(given.get("aria-label", ""))
+        self.open.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in self.texts:
+            self.texts[self.open[-1]].append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.open.append("")
+
+
+@pytest.fixture(scope="module")
+def html(rich: Results) -> Page:
+    comparison = regressions.compare(rich, rich_results([*CASES, *EXTRA], seed=2))
+    return Page(page.render(rich, targets.check(rich), comparison))
+
+
+def test_the_page_loads_nothing(html: Page) -> None:
+    outside = [each for each in html.references if not each.startswith(("#", "data:"))]
+    assert outside == []
+    assert html.policy.startswith("default-src 'none';")
+    assert not re.search(r"url\(|@import", "".join(html.texts["style"]))
+    # The last script is ours, the one before it the library.
+    assert "http" not in html.texts["script"][0] + html.texts["script"][-1]
+
+
+def test_the_page_holds_every_case_and_links_to_it(html: Page) -> None:
+    wanted = {page.slug(case.name) for case in (*CASES, *EXTRA)}
+    assert wanted <= set(html.ids)
+    assert {f"#{name}" for name in wanted} <= set(html.references)
+    assert len(html.ids) == len(set(html.ids))
+    inner = {each[1:] for each in html.references if each.startswith("#")}
+    assert inner <= set(html.ids)
+    for what in ("changes", "targets", "overview", "setting", "method"):
+        assert what in html.ids
+
+
+def test_the_charts_are_ones_that_plotly_draws(html: Page, rich: Results) -> None:
+    drawings: dict[str, Any] = json.loads(html.texts["script"][0])
+    assert set(drawings["looks"]) == {peer.name for peer in rich.peers}
+    figure = importlib.import_module("plotly.graph_objects").Figure
+    titles = [each["title"] for each in drawings["figures"]]
+    for each in drawings["figures"]:
+        # Raises for what plotly does not know.
+        figure(data=each["data"], layout=each["layout"])
+        assert each["data"]
+        assert {trace["meta"]["peer"] for trace in each["data"]} <= set(
+            drawings["looks"]
+        )
+    for what in (
+        "made-up-latency: percentiles of malloc",
+        "made-up-idle: resident over seconds",
+        "made-up-idle: resident over live",
+        "sweep: each point",
+        "tree: instructions for each operation",
+        "tree: time and peak memory",
+        "Real programs: time and peak memory, geometric means",
+    ):
+        assert what in titles
+
+
+def test_text_from_outside_does_not_break_the_page(rich: Results) -> None:
+    text = page.render(rich, [], None)
+    assert "killed by SIGSEGV &lt;/script&gt;" in text
+    assert "A &lt;paper&gt;." in text
+    assert "&lt;not built&gt;" in text
+
+
+def test_a_page_of_nothing_is_still_a_page() -> None:
+    empty = Page(page.render(some_results(), [], None))
+    assert json.loads(empty.texts["script"][0])["figures"] == []
+
+
+# The page of the documents.
+
+
+def test_full_results_are_published(
+    rich: Results,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "results.json"
+    docs = tmp_path / "docs"
+    old = docs / "images" / "results-old.svg"
+    old.parent.mkdir(parents=True)
+    old.write_text("")
+    storage.save(rich, file)
+    monkeypatch.setattr(cli, "DOCS", docs)
+    # One case has a failure.
+    assert cli.main(["--from", str(file), "--publish"]) == 1
+    text = (docs / "results.md").read_text()
+    assert text.startswith(publish.HEADER)
+    for case in CASES:
+        assert f"| {case.name} |" in text
+    pictures = re.findall(r"\]\((images/[^)]+)\)", text)
+    assert len(pictures) == 4
+    assert all((docs / name).read_text().startswith("<?xml") for name in pictures)
+    assert not old.exists()
+
+
+def test_equal_results_make_equal_pictures(rich: Results, tmp_path: Path) -> None:
+    small = some_results(*rich.cases[:2])
+    one, other = (
+        [path.read_text() for _, path in plot.draw(small, tmp_path, prefix)]
+        for prefix in ("one-", "other-")
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("kind", "interrupted", "message"),
+    [
+        ("quick", False, "a quick run is not published"),
+        ("full", True, "an interrupted run is not published"),
+        ("full", False, "nothing was measured"),
+    ],
+)
+def test_only_whole_results_are_published(
+    tmp_path: Path, kind: str, interrupted: bool, message: str
+) -> None:
+    found = some_results(kind=kind)
+    found.interrupted = interrupted
+    with pytest.raises(publish.PublishError, match=message):
+        publish.write(found, tmp_path)
+    assert list(tmp_path.iterdir()) == []
