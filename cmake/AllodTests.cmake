@@ -5,6 +5,9 @@ set(ALLOD_TESTS_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 define_property(GLOBAL PROPERTY ALLOD_TEST_MANIFEST BRIEF_DOCS "Entries of manifest.json")
 
 function(allod_record_test kind name)
+  if(CMAKE_CROSSCOMPILING)
+    return()
+  endif()
   list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ REGEX "^[^/]" OUTPUT_VARIABLE sources)
   list(GET sources 0 source)
   set_property(GLOBAL APPEND PROPERTY ALLOD_TEST_MANIFEST
@@ -60,15 +63,21 @@ function(allod_add_program name)
 endfunction()
 
 # Folders of tests on the layers alone are built in every preset, fuzzers where there is a fuzzing
-# engine, and folders of programs that run on the products where the products are built.
+# engine, the program of threads under ThreadSanitizer too, and folders of programs that run on the
+# products where the products are built.
 function(allod_add_test_directories)
   set(directories tests/unit tests/model)
   if(ALLOD_SANITIZER STREQUAL "fuzzer")
     set(directories tests/fuzz)
+  elseif(ALLOD_SANITIZER STREQUAL "thread")
+    list(APPEND directories tests/stress)
   endif()
   if(ALLOD_BUILD_PRODUCTS)
     list(APPEND directories
-      tests/surface tests/traps tests/stress tests/death tests/options tests/programs)
+      tests/surface tests/traps tests/stress tests/death tests/options tests/programs tests/trace)
+  endif()
+  if(CMAKE_CROSSCOMPILING)
+    list(APPEND directories tests/arm64)
   endif()
   foreach(directory IN LISTS directories)
     if(EXISTS ${CMAKE_SOURCE_DIR}/${directory}/CMakeLists.txt)

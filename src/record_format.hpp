@@ -1,0 +1,113 @@
+// The format of a trace: what the recorder writes and the tools of bench/replay read. Everything is
+// little-endian; docs/trace-format.md explains it with an example.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace allod::record {
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+
+inline constexpr char kMagic[8] = {'A', 'L', 'L', 'O', 'D', 'T', 'R', 'C'};
+inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kChunkMagic = 0x4B4E4843;  // "CHNK"
+
+// Of the file: the process began as a fork, so that its heap is older than the trace.
+inline constexpr std::uint32_t kForked = 1;
+// Of a chunk: the last one of its thread (but for frees at the thread's very end), the end of the
+// process, and the moment before the process became another program.
+inline constexpr std::uint32_t kThreadEnded = 1;
+inline constexpr std::uint32_t kProcessEnded = 2;
+inline constexpr std::uint32_t kExec = 4;
+
+// Followed by the command line as the kernel gives it (each argument ends in a zero byte), the path
+// of the library that served malloc, and zeros up to `bytes`, a multiple of 8.
+struct FileHeader {
+  char magic[8];
+  std::uint32_t version;
+  std::uint32_t bytes;
+  std::uint32_t process;
+  std::uint32_t flags;
+  std::uint64_t ticks;        // the clock of the events, and
+  std::uint64_t nanoseconds;  // CLOCK_MONOTONIC, both at the start
+  std::uint64_t time;         // CLOCK_REALTIME at the start, in nanoseconds
+  std::uint32_t command_bytes;
+  std::uint32_t allocator_bytes;
+};
+static_assert(sizeof(FileHeader) == 56);
+
+// Followed by `bytes` bytes with `events` events of one thread, in order.
+struct ChunkHeader {
+  std::uint32_t magic;
+  std::uint32_t bytes;
+  std::uint32_t events;
+  std::uint32_t thread;     // counted from 1 in the order of first events
+  std::uint32_t kernel_id;  // as in /proc
+  std::uint32_t flags;
+  std::uint64_t base_ticks;   // what the time of the first event is counted from
+  std::uint64_t ticks;        // when the chunk was written: the clock of the events, and
+  std::uint64_t nanoseconds;  // CLOCK_MONOTONIC
+};
+static_assert(sizeof(ChunkHeader) == 48);
+
+enum class Kind : std::uint8_t {
+  free = 0,
+  malloc = 1,
+  calloc = 2,
+  aligned = 3,
+  realloc = 4,
+  new_block = 5,
+  delete_block = 6,
+};
+inline constexpr unsigned kKinds = 7;
+
+// Of the byte that an aligned allocation ends with: it came from operator new. The other bits are
+// the logarithm of the alignment.
+inline constexpr std::uint8_t kByOperator = 64;
+
+// Addresses are multiples of it, and are counted in it.
+inline constexpr unsigned kAddressShift = 3;
+
+// No event takes more: its first byte, a time of 8, an address of 7, and three numbers of 8.
+inline constexpr std::size_t kMostEventBytes = 40;
+
+// Signed to unsigned with small results for small values of either sign.
+[[nodiscard]] constexpr std::uint64_t zigzag(std::uint64_t difference) noexcept {
+  return (difference << 1U) ^ (0 - (difference >> 63U));
+}
+[[nodiscard]] constexpr std::uint64_t unzigzag(std::uint64_t code) noexcept {
+  return (code >> 1U) ^ (0 - (code & 1U));
+}
+
+// A number takes 1, 2, 4 or 8 bytes; its lowest two bits say which, so it has at most 62 bits.
+inline constexpr std::uint64_t kMostNumber = (std::uint64_t{1} << 62U) - 1;
+[[nodiscard]] constexpr unsigned number_code(std::uint64_t value) noexcept {
+  return unsigned{value >= (1U << 6U)} + unsigned{value >= (1U << 14U)} +
+         unsigned{value >= (1U << 30U)};
+}
+
+// Reads and writes 8 bytes wherever they are; the compiler makes one access of it.
+[[nodiscard]] inline std::uint64_t load64(const std::uint8_t* at) noexcept {
+  std::uint64_t value;
+  __builtin_memcpy(&value, at, sizeof value);
+  return value;
+}
+inline void store64(std::uint8_t* at, std::uint64_t value) noexcept {
+  __builtin_memcpy(at, &value, sizeof value);
+}
+
+// Both move `at` behind the number, and may touch 8 bytes from where it was.
+inline void put_number(std::uint8_t*& at, std::uint64_t value) noexcept {
+  const unsigned code = number_code(value);
+  store64(at, value << 2U | code);
+  at += 1U << code;
+}
+[[nodiscard]] inline std::uint64_t take_number(const std::uint8_t*& at) noexcept {
+  const std::uint64_t word = load64(at);
+  const unsigned bytes = 1U << (word & 3U);
+  at += bytes;
+  return (word << (64 - 8 * bytes)) >> (64 - 8 * bytes + 2);
+}
+
+}  // namespace allod::record
