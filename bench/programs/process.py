@@ -349,6 +349,9 @@ def started(
     variables = {**system_environment(directory), **environment}
     if preload is not None:
         variables["LD_PRELOAD"] = preload
+        # Some allocators want to be told something besides: see Peer.variables.
+        if tunables := os.environ.get("GLIBC_TUNABLES"):
+            variables["GLIBC_TUNABLES"] = tunables
     output, errors = directory / "output", directory / "errors"
     own_rss_kib = memory_of(os.getpid())[0]
     with (

@@ -3,7 +3,6 @@
 // the counter costs is measured and subtracted, and the same reading with nothing in between is
 // reported beside: what it shows is the machine's, not the allocator's.
 #include <algorithm>
-#include <cstdio>
 
 #include "harness.hpp"
 #include "histogram.hpp"
@@ -123,14 +122,6 @@ void report(const char* name, const bench::Histogram& histogram, double nanoseco
   g_workload.percentiles(name, values);
 }
 
-void report_points(const char* name, const bench::Histogram& histogram, double scale) {
-  for (const std::uint64_t parts : bench::kPercentiles) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%s %g", name, static_cast<double>(parts) / 1000);
-    g_workload.point(text, static_cast<double>(histogram.at(parts)) * scale);
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -159,8 +150,6 @@ int main(int argc, char** argv) {
 
   const double scale = static_cast<double>(last_time - first_time) /
                        static_cast<double>(std::max<std::uint64_t>(1, last_tick - first_tick));
-  report_points("malloc", g_malloc, scale);
-  report_points("free", g_free, scale);
   report("malloc", g_malloc, scale);
   report("free", g_free, scale);
   report("nothing", g_nothing, scale);
