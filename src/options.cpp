@@ -137,6 +137,13 @@ constexpr Option kOptions[] = {
      "give memory back also while the program is idle, by a thread that lives only as long as "
      "there is something to give back",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.heap.purge_thread); }},
+    {"HUGE_PAGES", "bytes, or never", "16M", true,
+     "ask for huge pages where memory is fresh, once that much is in use",
+     [](Settings& s, std::string_view v) noexcept {
+       if (v != "never") return parse_size(v, &s.heap.huge_pages_from);
+       s.heap.huge_pages_from = SIZE_MAX;
+       return true;
+     }},
     {"REGION_SIZE", "bytes, 1M to 64G", "64M", true, "how much address space is reserved at a time",
      [](Settings& s, std::string_view v) noexcept {
        std::size_t bytes = 0;

@@ -82,8 +82,9 @@ void count_domain(Count& count, Heap::Domain& domain) noexcept {
     if (cached <= domain.magazines[c].capacity()) count.classes[c].cached += cached;
   }
   for (const heap::RemoteBatch& batch : domain.remote) {
-    if (batch.slab != nullptr) {
-      count.classes[batch.slab->size_class()].cached += count_bits(batch.bits);
+    const slab::Slab* const slab = __atomic_load_n(&batch.slab, __ATOMIC_RELAXED);
+    if (slab != nullptr && slab->size_class() < kClasses) {
+      count.classes[slab->size_class()].cached += count_bits(batch.bits);
     }
   }
 }

@@ -32,6 +32,7 @@ class HeapPlayer {
     options.purge_delay_ms = static_cast<std::int32_t>(choices_.below(4)) * 50 - 50;
     options.purge_budget = choices_.below(8) * kMiB;
     options.purge_thread = choices_.one_in(2);
+    options.huge_pages_from = choices_.below(8) * kMiB;
     forks_ = choices_.one_in(4);
     if (choices_.one_in(4)) fail_at_random();
     program_.start(options);

@@ -24,7 +24,7 @@ class SpacePlayer {
     system.set_gap(choices_.below(3) * 65536);
     if (choices_.one_in(3)) system.set_address_space_limit((16 + choices_.below(100)) * kMiB);
     if (choices_.one_in(4)) fail_at_random();
-    const bool started = space_.start((1 + choices_.below(16)) * kMiB);
+    const bool started = space_.start((1 + choices_.below(16)) * kMiB, choices_.below(16) * kMiB);
     if (!started) system.succeed();
     return started;
   }

@@ -77,7 +77,9 @@ class HeapOfThreads : public testing::Test {
   }
 
   void* make(Domain& domain, Random& random, std::size_t most) {
-    const std::size_t size = sizeof(Payload) * 2 + random.any_magnitude(most);
+    return make_of(domain, random, sizeof(Payload) * 2 + random.any_magnitude(most));
+  }
+  void* make_of(Domain& domain, Random& random, std::size_t size) {
     auto* const block = static_cast<unsigned char*>(program->allocate(domain, size));
     const Payload payload{random.next(), size};
     std::memcpy(block, &payload, sizeof payload);
@@ -181,6 +183,36 @@ TEST_F(HeapOfThreads, loses_nothing_when_few_blocks_change_hands_all_the_time) {
       }
     }
     heap.detach(*domain);
+  });
+}
+
+// The page map changes under a block of many slices while another thread asks it whose that is.
+TEST_F(HeapOfThreads, takes_large_blocks_back_while_their_domain_goes) {
+  constexpr std::size_t kBlocks = 16;
+  constexpr std::size_t kSize = std::size_t{900} << 10;
+  std::atomic<bool> done{false};
+  run_threads(2, [&](std::uint64_t seed) {
+    Random random{seed};
+    if (seed == 1) {
+      for (int round = 0; round < kSteps / 12; ++round) {
+        Domain& domain = *heap.attach();
+        for (std::size_t place = 0; place < kBlocks; ++place) {
+          void* const before = exchange.swap(place, make_of(domain, random, kSize));
+          if (before != nullptr) check_and_release(domain, before);
+        }
+        heap.detach(domain);
+      }
+      done = true;
+      return;
+    }
+    Domain& domain = *heap.attach();
+    while (!done) {
+      for (std::size_t place = 0; place < kBlocks; ++place) {
+        void* const block = exchange.swap(place, nullptr);
+        if (block != nullptr) check_and_release(domain, block);
+      }
+    }
+    heap.detach(domain);
   });
 }
 

@@ -80,6 +80,13 @@ OPTIONS = {
         "bytes", "64M", ("0", "4096", "1k", "1K", "1KB", "2MiB", "1G"), NOT_A_SIZE
     ),
     "PURGE_THREAD": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
+    "HUGE_PAGES": Option(
+        "bytes, or never",
+        "16M",
+        ("never", "0", "4096", "16M", "2MiB", "1G"),
+        (*NOT_A_SIZE, "Never", "always"),
+        at_start_only=True,
+    ),
     "REGION_SIZE": Option(
         "bytes, 1M to 64G",
         "64M",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from allod.build import PRESETS, ensure_built
+from allod.paths import build_dir as build_dir_of
 from surface.black_box import (
     Case,
     cases_in,
@@ -28,6 +30,8 @@ LONG_LOADS = [
     (seed, threads, 1_600_000 // threads)
     for seed, threads in enumerate([1, 2, 2, 3, 4, 8, 32, 64], start=100)
 ]
+
+SANITIZED_LOADS = [(1, 2, 60_000), (2, 4, 60_000), (3, 8, 30_000), (4, 16, 15_000)]
 
 
 def run_payload(
@@ -56,6 +60,18 @@ def test_payload_long(
 ) -> None:
     """The same with more threads and more operations."""
     run_payload(liballod, build_dir, tmp_path, load)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", SANITIZED_LOADS, ids=str)
+def test_payload_has_no_data_race(load: tuple[int, int, int], tmp_path: Path) -> None:
+    """ThreadSanitizer sees the program and the library's sources, compiled into one."""
+    ensure_built(PRESETS["tsan"], tests=True)
+    variables = {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
+    program: list[str | Path] = [build_dir_of("tsan") / "tests" / "stress" / "payload"]
+    arguments: list[str | Path] = [str(number) for number in load]
+    result = run_program(program + arguments, variables, tmp_path)
+    assert result.returncode == 0, describe(result)
 
 
 @pytest.mark.parametrize("threads", [1, 4])

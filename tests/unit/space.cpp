@@ -17,8 +17,11 @@ constexpr std::size_t kMiB = std::size_t{1} << 20;
 class SpaceOfSpans : public testing::Test {
  protected:
   static constexpr std::size_t kRegionBytes = 16 * kMiB;
+  static constexpr std::size_t kHugeFrom = 4 * kMiB;
 
-  void start(std::size_t region_bytes = kRegionBytes) { ASSERT_TRUE(space.start(region_bytes)); }
+  void start(std::size_t region_bytes = kRegionBytes) {
+    ASSERT_TRUE(space.start(region_bytes, kHugeFrom));
+  }
   void TearDown() override { space.check_invariants(); }
 
   Span* allocate(std::uint32_t slices, std::uint32_t alignment = 1) {
@@ -62,6 +65,56 @@ TEST_F(SpaceOfSpans, leads_from_every_byte_of_a_span_to_it) {
   EXPECT_TRUE(span->zero);
   EXPECT_TRUE(is_all(span, 0));
   fill(span, 1);
+}
+
+// --- huge pages
+// -----------------------------------------------------------------------------------
+
+TEST_F(SpaceOfSpans, asks_for_huge_pages_once_enough_is_used) {
+  start();
+  std::vector<Span*> spans;
+  while (space.counters().used < kHugeFrom) spans.push_back(allocate(1));
+  for (const Span* span : spans) EXPECT_FALSE(system.is_huge_at(span->base));
+  // What was made usable before stays as it is: at most a step of 2 MiB.
+  for (int i = 0; i < 32; ++i) static_cast<void>(allocate(1));
+  for (int i = 0; i < 64; ++i) EXPECT_TRUE(system.is_huge_at(allocate(1)->base)) << i;
+}
+
+TEST_F(SpaceOfSpans, makes_whole_huge_pages_usable) {
+  start();
+  while (space.counters().used < kHugeFrom + 3 * kMiB) static_cast<void>(allocate(3));
+  const Span* const last = allocate(1);
+  const Address page = align_down(last->base, 2 * kMiB);
+  for (Address at = page; at < page + 2 * kMiB; at += kSliceBytes) {
+    EXPECT_TRUE(system.is_huge_at(at));
+  }
+}
+
+TEST_F(SpaceOfSpans, asks_for_no_huge_pages_where_large_spans_are) {
+  start(64 * kMiB);
+  while (space.counters().used < kHugeFrom) static_cast<void>(allocate(1));
+  for (int i = 0; i < 3; ++i) {
+    const Span* const large = allocate(100);
+    EXPECT_FALSE(system.is_huge_at(large->base + 50 * kSliceBytes));
+  }
+}
+
+TEST_F(SpaceOfSpans, never_asks_for_huge_pages_when_told_so) {
+  ASSERT_TRUE(space.start(kRegionBytes, ~std::size_t{0}));
+  for (int i = 0; i < 200; ++i) EXPECT_FALSE(system.is_huge_at(allocate(1)->base));
+}
+
+TEST_F(SpaceOfSpans, gives_up_huge_pages_where_it_purges) {
+  start();
+  while (space.counters().used < kHugeFrom + 4 * kMiB) static_cast<void>(allocate(1));
+  Span* const span = allocate(4);
+  const Address base = span->base;
+  static_cast<void>(allocate(1));
+  ASSERT_TRUE(system.is_huge_at(base));
+  space.free(span);
+  EXPECT_EQ(space.purge(0, 0, ~std::size_t{0}), 4 * kSliceBytes);
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(system.is_huge_at(base + i * kSliceBytes));
+  EXPECT_TRUE(system.is_huge_at(base - kSliceBytes));
 }
 
 TEST_F(SpaceOfSpans, takes_memory_that_is_present_before_memory_that_is_not) {
@@ -536,13 +589,13 @@ TEST_F(SpacePurge, is_undone_in_the_child_of_a_fork) {
 
 TEST_F(SpaceOfSpans, fails_cleanly_without_any_addresses) {
   system.fail_from_call(1);
-  EXPECT_FALSE(space.start(kRegionBytes));
+  EXPECT_FALSE(space.start(kRegionBytes, kHugeFrom));
   system.succeed();
 }
 
 TEST_F(SpaceOfSpans, takes_a_smaller_region_when_addresses_are_scarce) {
   system.set_address_space_limit(8 * kMiB);
-  ASSERT_TRUE(space.start(64 * kMiB));
+  ASSERT_TRUE(space.start(64 * kMiB, kHugeFrom));
   Span* const span = allocate(4);
   ASSERT_NE(span, nullptr);
   EXPECT_LE(space.counters().reserved, 8 * kMiB);
@@ -551,7 +604,7 @@ TEST_F(SpaceOfSpans, takes_a_smaller_region_when_addresses_are_scarce) {
 
 TEST_F(SpaceOfSpans, hands_out_all_that_the_limit_allows_and_then_says_no) {
   system.set_address_space_limit(32 * kMiB);
-  ASSERT_TRUE(space.start(8 * kMiB));
+  ASSERT_TRUE(space.start(8 * kMiB, kHugeFrom));
   std::vector<Span*> spans;
   while (Span* const span = allocate(16)) spans.push_back(span);
   EXPECT_GE(spans.size(), 24U) << "of 32";
@@ -563,7 +616,7 @@ TEST_F(SpaceOfSpans, hands_out_all_that_the_limit_allows_and_then_says_no) {
 }
 
 TEST_F(SpaceOfSpans, commits_only_what_it_needs_when_memory_is_scarce) {
-  ASSERT_TRUE(space.start(kRegionBytes));
+  ASSERT_TRUE(space.start(kRegionBytes, kHugeFrom));
   ASSERT_NE(allocate(1), nullptr);
   system.set_memory_limit(system.usable_bytes() + Slices{40}.bytes());
   std::uint32_t got = 0;
@@ -575,7 +628,7 @@ TEST_F(SpaceOfSpans, commits_only_what_it_needs_when_memory_is_scarce) {
 
 TEST_F(SpaceOfSpans, refuses_a_region_outside_of_the_maps_window) {
   system.set_address_space_limit(std::size_t{256} << 20);
-  ASSERT_TRUE(space.start(kRegionBytes));
+  ASSERT_TRUE(space.start(kRegionBytes, kHugeFrom));
   static_cast<void>(allocate(1));
   const std::size_t before = system.mapped_bytes();
   system.place_next_at(0);
@@ -651,7 +704,7 @@ TEST_P(SpaceUnderFailure, stays_whole_whichever_call_fails) {
     Fake& system = space->platform();
     system.set_page_size(GetParam());
     system.fail_nth_call(nth);
-    if (!space->start(kMiB)) continue;
+    if (!space->start(kMiB, kMiB / 2)) continue;
     const bool served = play_scenario(*space);
     space->check_invariants();
     EXPECT_EQ(space->counters().used, 0U);
@@ -673,7 +726,7 @@ TEST_P(SpaceUnderFailure, stays_whole_when_everything_fails_from_some_call_on) {
     Fake& system = space->platform();
     system.set_page_size(GetParam());
     system.fail_from_call(nth);
-    if (!space->start(kMiB)) continue;
+    if (!space->start(kMiB, kMiB / 2)) continue;
     play_scenario(*space);
     space->check_invariants();
     EXPECT_EQ(space->counters().used, 0U);
@@ -690,7 +743,7 @@ TEST_P(SpaceUnderFailure, stays_whole_when_memory_ends) {
     auto space = std::make_unique<FakeSpace>();
     Fake& system = space->platform();
     system.set_page_size(GetParam());
-    ASSERT_TRUE(space->start(kMiB));
+    ASSERT_TRUE(space->start(kMiB, kMiB / 2));
     system.fail_after_bytes(bytes);
     play_scenario(*space);
     space->check_invariants();

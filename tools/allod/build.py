@@ -22,6 +22,7 @@ PRODUCTS = (
     "liballod-debug.so",
     "liballod-prefixed.so",
     "liballod-prefixed.a",
+    "liballod-record.so",
 )
 SOURCE_SUFFIXES = {".c", ".cpp", ".h", ".hpp", ".cmake", ".in", ".txt"}
 BUILD_TOOLS = (Requirement("cmake", "cmake"), Requirement("ninja", "ninja-build"))
@@ -32,6 +33,12 @@ CLANG = (
     # Clang uses the C++ library that comes with gcc.
     Requirement("g++", "g++"),
 )
+# Compiler, libraries and GoogleTest's sources for arm64.
+GCC_ARM64 = (
+    Requirement("aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu"),
+    Requirement("/usr/src/googletest/CMakeLists.txt", "googletest"),
+)
+CLANG_ARM64 = (*CLANG, *GCC_ARM64)
 TEST_LIBRARIES = (Requirement("/usr/include/gtest/gtest.h", "libgtest-dev"),)
 
 
@@ -43,6 +50,7 @@ class Preset:
     summary: str
     compilers: tuple[Requirement, ...]
     makes_products: bool
+    test_target: str = "all"
 
 
 PRESETS = {
@@ -50,6 +58,20 @@ PRESETS = {
     for preset in (
         Preset("release", "the libraries, with gcc", GCC, makes_products=True),
         Preset("clang", "the libraries, with clang", CLANG, makes_products=True),
+        Preset(
+            "arm64",
+            "the libraries for arm64, with gcc",
+            GCC_ARM64,
+            makes_products=True,
+            test_target="arm64_tests",
+        ),
+        Preset(
+            "arm64-clang",
+            "the libraries for arm64, with clang",
+            CLANG_ARM64,
+            makes_products=True,
+            test_target="arm64_tests",
+        ),
         Preset("asan", "tests for address errors", CLANG, makes_products=False),
         Preset("tsan", "tests for data races", CLANG, makes_products=False),
         Preset("fuzz", "fuzzers", CLANG, makes_products=False),
@@ -156,9 +178,8 @@ def _made_elsewhere(preset: Preset) -> bool:
 
 
 def _compile(preset: Preset, *, tests: bool, jobs: int | None, echo: bool) -> None:
-    command = ["cmake", "--build", str(build_dir(preset.name))]
-    if not tests:
-        command += ["--target", "products"]
+    target = preset.test_target if tests else "products"
+    command = ["cmake", "--build", str(build_dir(preset.name)), "--target", target]
     if jobs is not None:
         command += ["--parallel", str(jobs)]
     run_logged(

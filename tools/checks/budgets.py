@@ -1,9 +1,10 @@
-"""Counts the instructions on the fast paths of functions in a shared library for x86-64, and fails
-if there are more than budgeted, or if one of them writes to the stack."""
+"""Counts the instructions on the fast paths of functions in a shared library for x86-64 or arm64,
+and fails if there are more than budgeted, or if one of them writes to the stack."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -15,6 +16,7 @@ import click
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGETS = Path(__file__).with_name("budgets.toml")
+BUDGETS_ARM64 = Path(__file__).with_name("budgets-arm64.toml")
 MOST_PATHS = 20_000
 LINE = re.compile(r"^\s*([0-9a-f]+):\t(.+?)\s*$")
 SYMBOL = re.compile(r"^\s*\d+:\s+([0-9a-f]+)\s+(\d+|0x[0-9a-f]+)\s+FUNC\s.*?\s(\S+)$")
@@ -95,6 +97,70 @@ class Instruction:
         return stored is not None and re.search(r"\(%r[sb]p\b", stored) is not None
 
 
+class Arm64Instruction(Instruction):
+    """The same for arm64."""
+
+    @property
+    def counts(self) -> bool:
+        return self.mnemonic not in ("nop", "bti")
+
+    @property
+    def target(self) -> int | None:
+        found = re.search(r"\b([0-9a-f]+) <", self.operands)
+        return int(found[1], 16) if found else None
+
+    @property
+    def is_jump(self) -> bool:
+        return self.mnemonic in ("b", "br")
+
+    @property
+    def is_branch(self) -> bool:
+        return self.mnemonic.startswith(("b.", "cb", "tb"))
+
+    @property
+    def ends_path(self) -> bool:
+        return self.mnemonic in ("bl", "blr", "brk", "svc", "udf")
+
+    @property
+    def stored_to(self) -> str | None:
+        atomics = ("cas", "swp", "ldadd", "ldclr", "ldeor", "ldset")
+        found = re.search(r"\[.*", self.operands)
+        return (
+            found[0] if found and self.mnemonic.startswith(("st", *atomics)) else None
+        )
+
+    @property
+    def touches_stack(self) -> bool:
+        return re.search(r"\bw?sp\b", self.operands) is not None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is different from one machine to the other."""
+
+    instruction: type[Instruction]
+    objdump: str
+    comment: str
+    budgets: Path
+
+
+MACHINES = {
+    "Advanced Micro Devices X86-64": Machine(Instruction, "objdump", "#", BUDGETS),
+    "AArch64": Machine(
+        Arm64Instruction, "aarch64-linux-gnu-objdump", "//", BUDGETS_ARM64
+    ),
+}
+
+
+def machine_of(library: Path) -> Machine:
+    """The machine that a library is for."""
+    header = _output("readelf", "--file-header", str(library))
+    name = re.search(r"^ *Machine: *(.*)$", header, re.MULTILINE)
+    if name is None or name[1] not in MACHINES:
+        raise CheckError(f"{library} is neither for x86-64 nor for arm64")
+    return MACHINES[name[1]]
+
+
 @dataclass(frozen=True)
 class Route:
     """One way through a function, from its entry to a return."""
@@ -172,25 +238,25 @@ def _successors(
 def disassemble(library: Path, symbol: str) -> list[Instruction]:
     """The instructions of one exported function."""
     address, size = _extent(library, symbol)
+    machine = machine_of(library)
     text = _output(
-        "objdump",
+        machine.objdump if shutil.which(machine.objdump) else "objdump",
         "--disassemble",
         "--no-show-raw-insn",
         f"--start-address={address:#x}",
         f"--stop-address={address + size:#x}",
         str(library),
     )
-    if "elf64-x86-64" not in text:
-        raise CheckError(f"{library} is not for x86-64")
     code = []
     for line in text.splitlines():
         match = LINE.match(line)
         if match is None:
             continue
-        words = match[2].split("#", 1)[0].split()
+        words = match[2].split(machine.comment, 1)[0].split()
         while len(words) > 1 and words[0] in PREFIXES:
             words.pop(0)
-        code.append(Instruction(int(match[1], 16), words[0], " ".join(words[1:])))
+        operands = " ".join(words[1:])
+        code.append(machine.instruction(int(match[1], 16), words[0], operands))
     if not code or code[0].address != address:
         raise CheckError(f"{symbol} of {library} cannot be disassembled")
     return code
@@ -271,8 +337,7 @@ def chosen_path(paths: Sequence[Route], symbol: str, which: str) -> Route:
 @click.option(
     "--budgets",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    default=BUDGETS,
-    help="The file with the budgets.",
+    help="The file with the budgets; by default, that of the library's machine.",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Print the chosen paths.")
 @click.option("--all-paths", is_flag=True, help="Print the cost of every path.")
@@ -284,20 +349,20 @@ def chosen_path(paths: Sequence[Route], symbol: str, which: str) -> Route:
 )
 def main(
     library: Path,
-    budgets: Path,
+    budgets: Path | None,
     verbose: bool,
     all_paths: bool,
     symbols: Sequence[str],
 ) -> None:
     """Prints what each function costs and fails if one costs too much."""
-    rules = read_budgets(budgets)
-    if symbols:
-        paths = {name: str(rule["path"]) for name, rule in rules.items()}
-        rules = {
-            name: {"at_most": sys.maxsize, "path": paths.get(name, "shortest")}
-            for name in symbols
-        }
     try:
+        rules = read_budgets(budgets or machine_of(library).budgets)
+        if symbols:
+            paths = {name: str(rule["path"]) for name, rule in rules.items()}
+            rules = {
+                name: {"at_most": sys.maxsize, "path": paths.get(name, "shortest")}
+                for name in symbols
+            }
         failed = _report(library, rules, verbose, all_paths)
     except CheckError as error:
         raise click.ClickException(str(error)) from error

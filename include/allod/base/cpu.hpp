@@ -10,14 +10,14 @@ namespace allod {
 
 inline constexpr unsigned kCacheLine = 64;
 
-#if defined(__x86_64__)
-
 // The same pointer, of which the compiler knows nothing: it must be in a register.
 template <class T>
 [[nodiscard]] ALLOD_INLINE T* opaque(T* pointer) noexcept {
   __asm__("" : "+r"(pointer));
   return pointer;
 }
+
+#if defined(__x86_64__)
 
 // User-space addresses have at most this many significant bits.
 inline constexpr unsigned kAddressBits = 47;
@@ -41,13 +41,6 @@ ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, l
 }
 
 #elif defined(__aarch64__)
-
-// Addressing here takes a register or a constant, not both: one addition for all
-// accesses is best.
-template <class T>
-[[nodiscard]] ALLOD_INLINE T* opaque(T* pointer) noexcept {
-  return pointer;
-}
 
 inline constexpr unsigned kAddressBits = 48;
 

@@ -26,7 +26,8 @@ struct HeapOptions {
   std::size_t magazine_bytes = std::size_t{32} << 10;  // of one class, at most
   std::size_t large_cache_bytes = std::size_t{1} << 20;
   std::size_t purge_budget = std::size_t{64} << 20;
-  std::int32_t purge_delay_ms = 500;  // 0: at once; negative: only when told
+  std::size_t huge_pages_from = std::size_t{16} << 20;  // all ones: never
+  std::int32_t purge_delay_ms = 500;                    // 0: at once; negative: only when told
   bool purge_thread = true;
   bool report_foreign = false;
 };
@@ -54,7 +55,7 @@ class Heap {
   // gave no addresses.
   void start(const HeapOptions& options) noexcept {
     options_ = options;
-    usable_ = space_.start(options.region_bytes);
+    usable_ = space_.start(options.region_bytes, options.huge_pages_from);
     gate_.start(space_.platform());
   }
 

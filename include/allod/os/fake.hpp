@@ -15,6 +15,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -124,6 +125,8 @@ class Fake {
   [[nodiscard]] std::uint64_t injected_failures() const noexcept { return injected_; }
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return mapped_bytes_; }
   [[nodiscard]] std::size_t usable_bytes() const noexcept { return usable_bytes_; }
+  // Were huge pages asked for at this slice, and not given up since?
+  [[nodiscard]] bool is_huge_at(Address slice) { return state().huge.contains(slice); }
   [[nodiscard]] std::size_t purged_bytes() const noexcept { return purged_bytes_; }
   // First address of the arena, a multiple of 1 GiB.
   [[nodiscard]] Address arena() noexcept { return state().base; }
@@ -196,6 +199,9 @@ class Fake {
     always_check(is_all(address, bytes, [](Pages pages) { return pages != Pages::none; }),
                  "unmap: pages that are not mapped");
     set_pages(address, bytes, Pages::none);
+    const Address end = address_of(address) + bytes;
+    state().huge.erase(state().huge.lower_bound(address_of(address)),
+                       state().huge.lower_bound(end));
   }
   [[nodiscard]] bool purge(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "purge");
@@ -210,6 +216,8 @@ class Fake {
     }
     return false;
   }
+  void prefer_huge(void* address, std::size_t bytes) { set_huge(address, bytes, true); }
+  void avoid_huge(void* address, std::size_t bytes) { set_huge(address, bytes, false); }
   [[nodiscard]] bool grow(void* address, std::size_t from, std::size_t to) noexcept {
     check_mapping(address, from, to, "grow");
     always_check(to >= from, "grow: to fewer bytes");
@@ -289,6 +297,7 @@ class Fake {
     Address base = 0;
     Segments segments;
     std::vector<std::uint32_t> gone_threads;
+    std::set<Address> huge;  // slices
     std::function<void(Call)> observer;
   };
 
@@ -302,6 +311,18 @@ class Fake {
     check_started();
     const Address at = address_of(address);
     always_check(bytes != 0 && (at | bytes) % page_size_ == 0, call);
+  }
+  void set_huge(void* address, std::size_t bytes, bool huge) {
+    check_range(address, bytes, "huge pages");
+    always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::usable; }),
+                 "huge pages: pages that are not usable");
+    for (Address at = address_of(address); at < address_of(address) + bytes; at += kSliceBytes) {
+      if (huge) {
+        state().huge.insert(at);
+      } else {
+        state().huge.erase(at);
+      }
+    }
   }
   void check_mapping(void* address, std::size_t from, std::size_t to, const char* call) noexcept {
     check_range(address, from, call);

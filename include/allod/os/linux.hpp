@@ -52,6 +52,12 @@ class Linux {
   [[nodiscard]] bool purge(void* address, std::size_t bytes) noexcept {
     return raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_DONTNEED) == 0;
   }
+  void prefer_huge(void* address, std::size_t bytes) noexcept {
+    raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_HUGEPAGE);
+  }
+  void avoid_huge(void* address, std::size_t bytes) noexcept {
+    raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_NOHUGEPAGE);
+  }
   [[nodiscard]] bool grow(void* address, std::size_t from, std::size_t to) noexcept {
     return raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to), 0) ==
            to_long(address);

@@ -35,9 +35,11 @@ class Space {
   Space& operator=(const Space&) = delete;
 
   // Called once, before anything else and by one thread. False when the system
-  // gives no addresses at all; every allocation fails then.
-  bool start(std::size_t region_bytes) noexcept {
+  // gives no addresses at all; every allocation fails then. Fresh memory comes in
+  // huge pages, where the system has them, as long as `huge_from` bytes are used.
+  bool start(std::size_t region_bytes, std::size_t huge_from) noexcept {
     platform_.start();
+    huge_from_ = huge_from;
     region_slices_ = Slices::covering(region_bytes);
     if (!map_.start(platform_)) return false;
     spare_ = static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));
@@ -185,6 +187,10 @@ class Space {
 
  private:
   static constexpr Slices kCommitStep{32};
+  // The usual huge page. Where it is larger, the system sees to what fits.
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  // Larger spans often stay untouched in part.
+  static constexpr Slices kLargestHuge{64};
   static constexpr Slices kFeed{2};  // slices that become metadata at a time
 
   [[nodiscard]] Span* take(Slices size, Slices alignment) noexcept;
@@ -340,6 +346,7 @@ class Space {
   PageMap map_;
   Pool metadata_;
   Slices region_slices_{1024};
+  std::size_t huge_from_ = 0;
   RegionList regions_;  // with untouched slices first
   SpanBins dirty_;
   SpanBins clean_;

@@ -71,11 +71,19 @@ bool Space<P, kChecks>::advance(Region& region, Slices more) noexcept {
   if (more > region.size - region.used) return false;
   const Slices needed = region.used + more;
   if (needed > region.committed) {
+    const bool huge = counters_.used >= huge_from_ && more <= kLargestHuge;
     Slices goal = needed + kCommitStep;
+    if (huge) {
+      const Address end = align_up(region.base + goal.bytes(), kHugePage);
+      goal = Slices::covering(end - region.base);
+    }
     if (goal > region.size) goal = region.size;
     const auto commit_to = [&](Slices to) noexcept {
       void* const from = reinterpret_cast<void*>(region.base + region.committed.bytes());
-      if (!platform_.commit(from, (to - region.committed).bytes())) return false;
+      const std::size_t bytes = (to - region.committed).bytes();
+      if (!platform_.commit(from, bytes)) return false;
+      if (huge) platform_.prefer_huge(from, bytes);
+      region.huge = region.huge || huge;
       region.committed = to;
       return true;
     };

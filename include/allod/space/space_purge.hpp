@@ -11,14 +11,18 @@ std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
   std::size_t purged = 0;
   while (purged < limit) {
     Span* span = nullptr;
+    bool huge = false;
     {
       LockGuard guard{lock_};
       span = oldest_to_purge(delay_ms, budget, limit - purged);
+      huge = span != nullptr && span->region->huge;
     }
     if (span == nullptr) break;
     // Nobody else can reach the span: it is in no bin and merges with nothing.
     const bool zero = platform_.purge(reinterpret_cast<void*>(span->base), span->size.bytes());
     const std::size_t bytes = span->size.bytes();
+    // Or the system might fill the hole again, to make a huge page of what is around it.
+    if (zero && huge) platform_.avoid_huge(reinterpret_cast<void*>(span->base), bytes);
     LockGuard guard{lock_};
     finish_purge(span, zero);
     refuses_purge_.store(!zero, std::memory_order_relaxed);

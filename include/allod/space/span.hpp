@@ -19,8 +19,9 @@ struct Region {
   ListLinks<Region> links;
   Address base = 0;
   Slices size;
-  Slices used;       // handed out so far
-  Slices committed;  // readable and writable, at least `used`
+  Slices used;        // handed out so far
+  Slices committed;   // readable and writable, at least `used`
+  bool huge = false;  // huge pages were asked for in a part of it
 };
 using RegionList = List<Region, &Region::links>;
 

@@ -1,0 +1,61 @@
+"""Programs for arm64 on a machine of another kind, by qemu's emulation of single programs."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from allod.paths import build_dir
+from surface.black_box import run_program
+
+BUILD = build_dir("arm64")
+PROGRAMS = BUILD / "tests"
+LIBRARY = BUILD / "liballod.so"
+DEBUG_LIBRARY = BUILD / "liballod-debug.so"
+PACKAGES = ("g++-aarch64-linux-gnu", "googletest", "qemu-user-static")
+# Where Debian's cross libraries are, the loader among them.
+SYSTEM = Path("/usr/aarch64-linux-gnu")
+
+
+def emulated(
+    page_size: int,
+    *program: str | Path,
+    variables: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+) -> list[str | Path]:
+    """The command that runs a program with these variables and pages of this size."""
+    command: list[str | Path] = ["qemu-aarch64-static", "-L", SYSTEM, *options]
+    # Newer versions know one page size for each machine, and have no such option.
+    command += ["-p", str(page_size)] if page_size != 4096 else []
+    for name, value in (variables or {}).items():
+        command += ["-E", f"{name}={value}"]
+    return [*command, *program]
+
+
+def run_emulated(
+    page_size: int,
+    *program: str | Path,
+    directory: Path,
+    library: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end, on a library if one is given."""
+    inside = dict(variables or {})
+    if library is not None:
+        inside |= {"LD_PRELOAD": str(library), "TEST_LIBRARY": str(library)}
+    outside = {k: v for k, v in os.environ.items() if not k.startswith("ALLOD_")}
+    command = emulated(page_size, *program, variables=inside, options=options)
+    return run_program(command, outside, directory)
+
+
+@functools.cache
+def abilities(page_size: int) -> Mapping[str, int]:
+    """What the emulated system can do, as a program on it finds out; nothing if none can run."""
+    command = emulated(page_size, PROGRAMS / "arm64" / "probe")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return {name: int(value) for name, value in lines} if done.returncode == 0 else {}
