@@ -113,7 +113,7 @@ TEST_F(SpaceOfSpans, gives_up_huge_pages_where_it_purges) {
   ASSERT_TRUE(system.is_huge_at(base));
   space.free(span);
   EXPECT_EQ(space.purge(0, 0, ~std::size_t{0}), 4 * kSliceBytes);
-  for (int i = 0; i < 4; ++i) EXPECT_FALSE(system.is_huge_at(base + i * kSliceBytes));
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_FALSE(system.is_huge_at(base + i * kSliceBytes));
   EXPECT_TRUE(system.is_huge_at(base - kSliceBytes));
 }
 

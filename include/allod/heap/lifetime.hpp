@@ -149,10 +149,12 @@ Slab* Heap<Policy>::adopt_locked(Domain& domain, ClassIndex c, const void** doub
   return nullptr;
 }
 
-// Orphans that have become empty since go back to the space; a bounded look.
+// Orphans that have become empty since go back to the space; a bounded look, which
+// goes on where the last one ended.
 template <class Policy>
 void Heap<Policy>::reap_orphans(std::uint32_t looks) noexcept {
-  for (ClassIndex c = 0; c < kClasses && looks > 0; ++c) {
+  for (ClassIndex step = 0; step < kClasses && looks > 0; ++step) {
+    const ClassIndex c = next_reaped_.fetch_add(1, std::memory_order_relaxed) % kClasses;
     if (orphan_count_[c].load(std::memory_order_relaxed) == 0) continue;
     const void* doubled = nullptr;
     {
