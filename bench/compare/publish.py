@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bench.compare import markdown, plot, tables, wording
-from bench.compare.cases import GROUPS
+from bench.compare.cases import CASES, GROUPS
 from bench.compare.results import Results, overviews
 from bench.compare.tables import Cell, Table
 
@@ -36,9 +36,16 @@ def why_not(results: Results) -> str | None:
     """What keeps results out of the documents."""
     if results.kind != "full":
         return f"a {results.kind} run is not published, only a full one"
-    if results.interrupted:
-        return "an interrupted run is not published"
+    if results.interrupted and (missing := _unmeasured(results)):
+        return f"an interrupted run is not published: it lacks {', '.join(missing)}"
     return None if results.measured else "nothing was measured"
+
+
+def _unmeasured(results: Results) -> list[str]:
+    measured = {result.case.name for result in results.measured}
+    return [
+        case.name for case in CASES if case.by_default and case.name not in measured
+    ]
 
 
 def write(results: Results, docs: Path) -> list[Path]:

@@ -39,7 +39,7 @@ class Space {
   // huge pages, where the system has them, as long as `huge_from` bytes are used.
   bool start(std::size_t region_bytes, std::size_t huge_from) noexcept {
     platform_.start();
-    huge_from_ = huge_from;
+    set_huge_from(huge_from);
     region_slices_ = Slices::covering(region_bytes);
     if (!map_.start(platform_)) return false;
     spare_ = static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));
@@ -169,6 +169,10 @@ class Space {
         at = end_of(span);
       }
     }
+  }
+  // See start(). Thread-safe.
+  void set_huge_from(std::size_t bytes) noexcept {
+    huge_from_.store(bytes, std::memory_order_relaxed);
   }
   [[nodiscard]] P& platform() noexcept { return platform_; }
   [[nodiscard]] PageMap& map() noexcept { return map_; }
@@ -346,7 +350,7 @@ class Space {
   PageMap map_;
   Pool metadata_;
   Slices region_slices_{1024};
-  std::size_t huge_from_ = 0;
+  std::atomic<std::size_t> huge_from_{0};
   RegionList regions_;  // with untouched slices first
   SpanBins dirty_;
   SpanBins clean_;

@@ -71,7 +71,8 @@ bool Space<P, kChecks>::advance(Region& region, Slices more) noexcept {
   if (more > region.size - region.used) return false;
   const Slices needed = region.used + more;
   if (needed > region.committed) {
-    const bool huge = counters_.used >= huge_from_ && more <= kLargestHuge;
+    const std::size_t huge_from = huge_from_.load(std::memory_order_relaxed);
+    const bool huge = counters_.used >= huge_from && more <= kLargestHuge;
     Slices goal = needed + kCommitStep;
     if (huge) {
       const Address end = align_up(region.base + goal.bytes(), kHugePage);
