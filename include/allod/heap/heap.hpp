@@ -221,7 +221,7 @@ class Heap {
   std::atomic<std::uint32_t> late_count_{0};
   SpanList orphans_[kClasses] = {};
   std::atomic<std::uint32_t> orphan_count_[kClasses] = {};
-  std::atomic<std::uint32_t> next_reaped_{0};
+  std::atomic<ClassIndex> last_reaped_{0};  // where the last look at orphans ended
   std::atomic<bool> helper_running_{false};
   std::atomic<std::uint32_t> helper_sleep_{0};
 };

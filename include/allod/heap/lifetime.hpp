@@ -166,8 +166,9 @@ Slab* Heap<Policy>::adopt_locked(Domain& domain, ClassIndex c, const void** doub
 // goes on where the last one ended.
 template <class Policy>
 void Heap<Policy>::reap_orphans(std::uint32_t looks) noexcept {
+  ClassIndex c = last_reaped_.load(std::memory_order_relaxed);
   for (ClassIndex step = 0; step < kClasses && looks > 0; ++step) {
-    const ClassIndex c = next_reaped_.fetch_add(1, std::memory_order_relaxed) % kClasses;
+    c = c + 1 < kClasses ? c + 1 : 0;
     if (orphan_count_[c].load(std::memory_order_relaxed) == 0) continue;
     const void* doubled = nullptr;
     {
@@ -176,6 +177,7 @@ void Heap<Policy>::reap_orphans(std::uint32_t looks) noexcept {
     }
     if (doubled != nullptr) report(MisuseKind::double_free, doubled);
   }
+  last_reaped_.store(c, std::memory_order_relaxed);
 }
 
 template <class Policy>
