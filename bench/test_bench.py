@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from bench.compare import (
-    build,
     cli,
     counters,
     peers,
@@ -49,11 +48,6 @@ def tiny(case: Case, **params: int) -> Case:
     return dataclasses.replace(
         case, params={**case.params, **TINY[case.program], **params}, quick={}
     )
-
-
-@pytest.fixture(scope="session")
-def programs() -> Path:
-    return build.build(print, may_install=True)
 
 
 @pytest.fixture(scope="session")
