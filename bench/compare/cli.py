@@ -28,7 +28,7 @@ from bench.compare.rounds import Plan
 from bench.compare.session import Session
 
 QUICK, MODERATE, FULL = "quick", "moderate", "full"
-REPEATS = {QUICK: 5, MODERATE: 11, FULL: 25}
+REPEATS = {QUICK: 15, MODERATE: 11, FULL: 25}
 # A quick run ends in five minutes: with the case that this ends in, and the report.
 QUICK_SECONDS = 250.0
 REGRESSION_STATUS = 3

@@ -31,12 +31,12 @@ class Churn {
       : blocks_(bench::map_resident_array<void*>(kHoles * g_elements)) {
     const std::uint64_t count = kHoles * g_elements;
     for (std::uint64_t i = 0; i < count; ++i) {
-      blocks_[i] = operator new(1 + random.below(kMost));
+      blocks_[i] = make(random);
     }
     for (std::uint64_t i = 0; i < count; ++i) {
       void*& block = blocks_[random.below(count)];
       operator delete(block);
-      block = operator new(1 + random.below(kMost));
+      block = make(random);
     }
     for (std::uint64_t i = 0; i < count; ++i) {
       if (random.below(kHoles) != 0) {
@@ -55,6 +55,14 @@ class Churn {
   }
 
  private:
+  // Written to, or the size of what is resident would mean nothing.
+  static void* make(bench::Random& random) {
+    const std::uint64_t size = 1 + random.below(kMost);
+    auto* const block = static_cast<unsigned char*>(operator new(size));
+    bench::write_byte(block, size);
+    return block;
+  }
+
   void** blocks_;
 };
 

@@ -153,7 +153,8 @@ class SpacePlayer {
   void allocate_described() {
     if (live_.size() >= kMostLive) return free_one();
     const Slices size = some_size();
-    accept(space_.allocate_described(size, kDescriptor), size, {1}, true);
+    const auto filling = choices_.below(2) == 0 ? space::Filling::sparse : space::Filling::dense;
+    accept(space_.allocate_described(size, filling, kDescriptor), size, {1}, true);
   }
   void free_one() {
     if (!live_.empty()) free(some_live());

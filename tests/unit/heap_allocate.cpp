@@ -48,6 +48,20 @@ TEST_F(HeapAllocation, lets_every_byte_of_the_usable_size_be_used) {
   }
 }
 
+TEST_F(HeapAllocation, asks_for_huge_pages_where_a_class_has_full_slabs) {
+  const auto is_huge = [&](const void* block) { return system.is_huge_at(address_of(block)); };
+  Domain& domain = attach();
+  static_cast<void>(allocate(domain, heap.options().huge_pages_from));
+  int huge = 0;
+  for (int i = 0; i < 100; ++i) huge += is_huge(allocate(domain, 32 * kKiB)) ? 1 : 0;
+  EXPECT_GT(huge, 60);
+  EXPECT_LT(huge, 100);
+  // Of each other class one slab, perhaps to stay nearly empty.
+  for (std::size_t size = 8; size < 16 * kKiB; size *= 2) {
+    EXPECT_FALSE(is_huge(allocate(domain, size))) << size;
+  }
+}
+
 TEST_F(HeapAllocation, gives_small_sizes_the_class_of_their_size) {
   Domain& domain = attach();
   for (std::size_t size = 0; size <= Sizes::kTableMaxSize; ++size) {

@@ -154,25 +154,6 @@ TEST_F(HeapLifetime, survives_frees_that_are_still_waiting_when_the_slab_changes
             program.slab_of(blocks[0]).free_count() + 1 - (1024 - 100 - 1));
 }
 
-TEST_F(HeapLifetime, asks_for_huge_pages_the_later_the_more_domains_there_are) {
-  // Of a size that has slabs to itself, so that many are used soon.
-  const auto has_huge_pages = [&](Domain& domain, std::size_t bytes) {
-    for (std::size_t used = 0; used < bytes; used += 600 * kKiB) {
-      const void* const block = allocate(domain, 600 * kKiB);
-      if (block != nullptr && system.is_huge_at(address_of(block))) return true;
-    }
-    return false;
-  };
-  heap.options().huge_pages_from = 4 * kMiB;
-  Domain& one = attach();
-  Domain& two = attach();
-  Domain& three = attach();
-  EXPECT_FALSE(has_huge_pages(one, 10 * kMiB));
-  heap.detach(two);
-  heap.detach(three);
-  EXPECT_TRUE(has_huge_pages(one, 6 * kMiB));
-}
-
 // The owner frees a block, and so does another thread whose free is still on its way: the second
 // one is found by whoever collects it first.
 class HeapOrphanFreedTwice : public HeapLifetime {

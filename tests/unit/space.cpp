@@ -18,6 +18,7 @@ class SpaceOfSpans : public testing::Test {
  protected:
   static constexpr std::size_t kRegionBytes = 16 * kMiB;
   static constexpr std::size_t kHugeFrom = 4 * kMiB;
+  static constexpr std::size_t kHugePage = 2 * kMiB;
 
   void start(std::size_t region_bytes = kRegionBytes) {
     ASSERT_TRUE(space.start(region_bytes, kHugeFrom));
@@ -28,6 +29,25 @@ class SpaceOfSpans : public testing::Test {
     Span* const span = space.allocate({slices}, {alignment});
     if (span != nullptr) space.map().set_tags(span->base, span->size, space::kHugeTag);
     return span;
+  }
+  Span* allocate_dense(std::uint32_t slices) {
+    constexpr std::size_t kDescriptor = 256;
+    Span* const span = space.allocate_described({slices}, space::Filling::dense, kDescriptor);
+    if (span != nullptr) space.map().set_tags(span->base, span->size, space::kHugeTag);
+    return span;
+  }
+  bool is_huge(const Span* span) { return system.is_huge_at(span->base); }
+  void use_enough() {
+    while (space.counters().used < kHugeFrom) static_cast<void>(allocate(1));
+  }
+  // Slice by slice, all in use; behind them is another one.
+  std::vector<Span*> three_huge_pages() {
+    use_enough();
+    std::vector<Span*> spans(3 * kHugePage / kSliceBytes);
+    for (Span*& span : spans) span = allocate_dense(1);
+    static_cast<void>(allocate_dense(1));
+    EXPECT_EQ(spans.front()->base % kHugePage, 0U);
+    return spans;
   }
   static unsigned char* memory(const Span* span) {
     return reinterpret_cast<unsigned char*>(span->base);
@@ -67,54 +87,95 @@ TEST_F(SpaceOfSpans, leads_from_every_byte_of_a_span_to_it) {
   fill(span, 1);
 }
 
-// --- huge pages
-// -----------------------------------------------------------------------------------
-
-TEST_F(SpaceOfSpans, asks_for_huge_pages_once_enough_is_used) {
+TEST_F(SpaceOfSpans, asks_for_huge_pages_where_spans_are_dense_and_enough_is_used) {
   start();
-  std::vector<Span*> spans;
-  while (space.counters().used < kHugeFrom) spans.push_back(allocate(1));
-  for (const Span* span : spans) EXPECT_FALSE(system.is_huge_at(span->base));
-  // What was made usable before stays as it is: at most a step of 2 MiB.
-  for (int i = 0; i < 32; ++i) static_cast<void>(allocate(1));
-  for (int i = 0; i < 64; ++i) EXPECT_TRUE(system.is_huge_at(allocate(1)->base)) << i;
+  while (space.counters().used < kHugeFrom) EXPECT_FALSE(is_huge(allocate_dense(1)));
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_TRUE(is_huge(allocate_dense(1))) << i;
+    EXPECT_FALSE(is_huge(allocate(1))) << i;
+  }
 }
 
 TEST_F(SpaceOfSpans, makes_whole_huge_pages_usable) {
   start();
-  while (space.counters().used < kHugeFrom + 3 * kMiB) static_cast<void>(allocate(3));
-  const Span* const last = allocate(1);
-  const Address page = align_down(last->base, 2 * kMiB);
-  for (Address at = page; at < page + 2 * kMiB; at += kSliceBytes) {
-    EXPECT_TRUE(system.is_huge_at(at));
+  use_enough();
+  for (int i = 0; i < 20; ++i) {
+    const Address page = align_down(allocate_dense(3)->base, kHugePage);
+    for (Address at = page; at < page + kHugePage; at += kSliceBytes) {
+      EXPECT_TRUE(system.is_huge_at(at));
+    }
   }
 }
 
 TEST_F(SpaceOfSpans, asks_for_no_huge_pages_where_large_spans_are) {
   start(64 * kMiB);
-  while (space.counters().used < kHugeFrom) static_cast<void>(allocate(1));
-  for (int i = 0; i < 3; ++i) {
-    const Span* const large = allocate(100);
-    EXPECT_FALSE(system.is_huge_at(large->base + 50 * kSliceBytes));
-  }
+  use_enough();
+  EXPECT_TRUE(is_huge(allocate_dense(64)));
+  EXPECT_FALSE(is_huge(allocate_dense(65)));
 }
 
 TEST_F(SpaceOfSpans, never_asks_for_huge_pages_when_told_so) {
   ASSERT_TRUE(space.start(kRegionBytes, ~std::size_t{0}));
-  for (int i = 0; i < 200; ++i) EXPECT_FALSE(system.is_huge_at(allocate(1)->base));
+  for (int i = 0; i < 200; ++i) EXPECT_FALSE(is_huge(allocate_dense(1)));
 }
 
-TEST_F(SpaceOfSpans, gives_up_huge_pages_where_it_purges) {
+TEST_F(SpaceOfSpans, takes_the_other_kind_of_memory_when_addresses_are_scarce) {
   start();
-  while (space.counters().used < kHugeFrom + 4 * kMiB) static_cast<void>(allocate(1));
-  Span* const span = allocate(4);
-  const Address base = span->base;
-  static_cast<void>(allocate(1));
-  ASSERT_TRUE(system.is_huge_at(base));
-  space.free(span);
-  EXPECT_EQ(space.purge(0, 0, ~std::size_t{0}), 4 * kSliceBytes);
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_FALSE(system.is_huge_at(base + i * kSliceBytes));
-  EXPECT_TRUE(system.is_huge_at(base - kSliceBytes));
+  use_enough();
+  system.set_address_space_limit(system.mapped_bytes());
+  std::uint32_t dense = 0;
+  while (allocate_dense(1) != nullptr) ++dense;
+  EXPECT_EQ(dense, (kRegionBytes - kHugeFrom) / kSliceBytes);
+  EXPECT_EQ(allocate(1), nullptr);
+}
+
+TEST_F(SpaceOfSpans, gives_up_a_huge_page_of_which_it_purges_a_part) {
+  start();
+  const std::vector<Span*> pages = three_huge_pages();
+  // From the middle of the first page to that of the third.
+  const Address base = pages[0]->base;
+  for (std::size_t i = 16; i < 80; ++i) space.free(pages[i]);
+  EXPECT_EQ(space.purge(0, 0, ~std::size_t{0}), 64 * kSliceBytes);
+  EXPECT_FALSE(system.is_huge_at(base));
+  EXPECT_TRUE(system.is_huge_at(base + kHugePage));
+  EXPECT_FALSE(system.is_huge_at(base + 3 * kHugePage - kSliceBytes));
+}
+
+TEST_F(SpaceOfSpans, purges_huge_pages_as_a_whole) {
+  start();
+  const std::vector<Span*> pages = three_huge_pages();
+  const Address base = pages[0]->base;
+  for (Span* span : pages) space.free(span);
+  EXPECT_EQ(space.purge(0, 0, kSliceBytes), kHugePage);
+  EXPECT_EQ(space.purge(0, 0, kHugePage + kSliceBytes), 2 * kHugePage);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(system.is_huge_at(base + i * kHugePage));
+}
+
+TEST_F(SpaceOfSpans, asks_again_for_a_huge_page_that_was_purged_in_parts) {
+  start();
+  const std::vector<Span*> pages = three_huge_pages();
+  const Address base = pages[0]->base;
+  for (const std::size_t from : {0U, 48U}) {
+    for (std::size_t i = from; i < from + 48; ++i) space.free(pages[i]);
+    space.purge(0, 0, ~std::size_t{0});
+  }
+  ASSERT_FALSE(system.is_huge_at(base + kHugePage));
+  for (std::size_t i = 0; i < 96; ++i) {
+    const Span* const span = allocate_dense(1);
+    EXPECT_TRUE(span->zero);
+    EXPECT_TRUE(is_huge(span)) << i;
+    EXPECT_EQ(span->base, base + i * kSliceBytes);
+  }
+}
+
+TEST_F(SpaceOfSpans, keeps_purged_huge_pages_for_dense_spans) {
+  start();
+  const std::vector<Span*> pages = three_huge_pages();
+  const Address base = pages[0]->base;
+  for (Span* span : pages) space.free(span);
+  space.purge(0, 0, ~std::size_t{0});
+  EXPECT_FALSE(is_huge(allocate(1)));
+  EXPECT_EQ(allocate_dense(1)->base, base);
 }
 
 TEST_F(SpaceOfSpans, takes_memory_that_is_present_before_memory_that_is_not) {
@@ -166,7 +227,7 @@ TEST_F(SpaceOfSpans, splits_the_smallest_span_that_fits_and_files_the_rest) {
 TEST_F(SpaceOfSpans, holds_a_span_by_a_larger_descriptor_until_it_is_freed) {
   start();
   constexpr std::size_t kBytes = 384;
-  Span* const span = space.allocate_described({2}, kBytes);
+  Span* const span = space.allocate_described({2}, space::Filling::sparse, kBytes);
   ASSERT_NE(span, nullptr);
   EXPECT_EQ(address_of(span) % 64, 0U);
   auto* const rest = reinterpret_cast<unsigned char*>(span + 1);
@@ -176,7 +237,7 @@ TEST_F(SpaceOfSpans, holds_a_span_by_a_larger_descriptor_until_it_is_freed) {
   EXPECT_EQ(space.map().span_of(span->base + kSliceBytes), span);
   space.free(span);
   EXPECT_EQ(free_spans(), Sizes{2});
-  Span* const next = space.allocate_described({1}, kBytes);
+  Span* const next = space.allocate_described({1}, space::Filling::sparse, kBytes);
   EXPECT_EQ(next, span) << "the descriptor is stable";
   EXPECT_EQ(rest[100], 5);
   space.free(next);
@@ -664,7 +725,7 @@ bool play_scenario(FakeSpace& space) {
   };
   note(space.allocate({3}, {1}));
   note(space.allocate({1}, {1}));
-  note(space.allocate_described({2}, 384));
+  note(space.allocate_described({2}, space::Filling::sparse, 384));
   note(space.allocate({5}, {8}));
   note(space.allocate({20}, {1}));
   free_at(0);
@@ -685,7 +746,7 @@ bool play_scenario(FakeSpace& space) {
   free_at(1);
   served &= space.purge(0, 0, ~std::size_t{0}) > 0;
   note(space.allocate({2}, {4}));
-  note(space.allocate_described({1}, 448));
+  note(space.allocate_described({1}, space::Filling::dense, 448));
   for (int i = 0; i < 30; ++i) note(space.allocate({1}, {1}));
   space.check_invariants();
   while (!spans.empty()) free_at(spans.size() / 2);

@@ -96,8 +96,12 @@ Slab* Heap<Policy>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept 
 template <class Policy>
 Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
   const auto& shape = Sizes::shape_of(c);
+  // The slabs that the class has are full. When they are many, so will be this one.
+  constexpr std::uint32_t kMany = 2;
+  const auto filling =
+      domain.bins[c].slab_count >= kMany ? space::Filling::dense : space::Filling::sparse;
   space::Span* const span =
-      space_.allocate_described({shape.slices}, Slab::descriptor_bytes(shape));
+      space_.allocate_described({shape.slices}, filling, Slab::descriptor_bytes(shape));
   if (span == nullptr) return nullptr;
   Slab* const slab = slab::as_slab(span);
   slab->start(shape, c, &domain);

@@ -26,7 +26,7 @@ struct HeapOptions {
   std::size_t magazine_bytes = std::size_t{32} << 10;  // of one class, at most
   std::size_t large_cache_bytes = std::size_t{1} << 20;
   std::size_t purge_budget = std::size_t{64} << 20;
-  std::size_t huge_pages_from = std::size_t{64} << 20;  // times domains; all ones: never
+  std::size_t huge_pages_from = std::size_t{32} << 20;  // all ones: never
   std::int32_t purge_delay_ms = 500;                    // 0: at once; negative: only when told
   bool purge_thread = true;
   bool report_foreign = false;
@@ -192,7 +192,6 @@ class Heap {
   void surrender_locked(Domain& domain, const void** doubled) noexcept;
   void set_slab_tags(const Slab& slab, space::Tag tag) noexcept;
   void reap_late_threads() noexcept;
-  void count_domains(std::uint32_t now) noexcept;
   void reap_orphans(std::uint32_t looks) noexcept;
   void reap_orphans_locked(ClassIndex c, std::uint32_t* looks, const void** doubled) noexcept;
   [[nodiscard]] bool is_quiet_but_for(const Domain* own) noexcept;
@@ -217,7 +216,6 @@ class Heap {
   DomainList domains_;
   DomainPool pool_;
   std::uint32_t next_id_ = 1;
-  std::uint32_t active_domains_ = 0;
   std::atomic<std::uint32_t> late_count_{0};
   SpanList orphans_[kClasses] = {};
   std::atomic<std::uint32_t> orphan_count_[kClasses] = {};

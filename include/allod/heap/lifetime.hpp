@@ -22,19 +22,7 @@ auto Heap<Policy>::attach(bool late) noexcept -> Domain* {
   domain->thread = space_.platform().thread_id();
   domain->bound_late = late;
   if (late) late_count_.fetch_add(1, std::memory_order_relaxed);
-  count_domains(active_domains_ + 1);
   return domain;
-}
-
-// Each domain has a slab of each class it uses, most of which stay nearly empty. A
-// huge page would fill them: the more domains, the later there are any.
-template <class Policy>
-void Heap<Policy>::count_domains(std::uint32_t now) noexcept {
-  active_domains_ = now;
-  std::size_t bytes;
-  const bool overflows =
-      __builtin_mul_overflow(options_.huge_pages_from, std::size_t{now > 0 ? now : 1}, &bytes);
-  space_.set_huge_from(overflows ? ~std::size_t{0} : bytes);
 }
 
 // Detaches domains of threads that allocated after their last notice.
@@ -101,7 +89,6 @@ void Heap<Policy>::surrender_locked(Domain& domain, const void** doubled) noexce
   domain.bound_late = false;
   domain.state = DomainState::pooled;
   domain.thread = 0;
-  count_domains(active_domains_ - 1);
   pool_.push_front(&domain);
 }
 

@@ -35,11 +35,11 @@ class Space {
   Space& operator=(const Space&) = delete;
 
   // Called once, before anything else and by one thread. False when the system
-  // gives no addresses at all; every allocation fails then. Fresh memory comes in
+  // gives no addresses at all; every allocation fails then. Dense spans come in
   // huge pages, where the system has them, as long as `huge_from` bytes are used.
   bool start(std::size_t region_bytes, std::size_t huge_from) noexcept {
     platform_.start();
-    set_huge_from(huge_from);
+    huge_from_ = huge_from;
     region_slices_ = Slices::covering(region_bytes);
     if (!map_.start(platform_)) return false;
     spare_ = static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));
@@ -58,20 +58,26 @@ class Space {
   // slices (a power of two). The page map leads to it from every slice; tags are
   // the caller's to set. Null when the system refuses. Thread-safe.
   [[nodiscard]] Span* allocate(Slices size, Slices alignment) noexcept {
-    Span* const span = allocate_with(size, alignment, nullptr, 0);
-    return span != nullptr || !make_room() ? span : allocate_with(size, alignment, nullptr, 0);
+    const auto attempt = [&]() noexcept {
+      return allocate_with(size, alignment, Filling::sparse, nullptr, 0);
+    };
+    Span* const span = attempt();
+    return span != nullptr || !make_room() ? span : attempt();
   }
   // The same, but held by a descriptor of `bytes` that starts with a Span. It is
   // stable metadata: behind the Span, it holds what it held when a span with a
   // descriptor of that size was freed, or zeros.
-  [[nodiscard]] Span* allocate_described(Slices size, std::size_t bytes) noexcept {
+  [[nodiscard]] Span* allocate_described(Slices size, Filling filling, std::size_t bytes) noexcept {
     auto* descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
     if (descriptor == nullptr && feed_metadata()) {
       descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
     }
     if (descriptor == nullptr) return nullptr;
-    Span* span = allocate_with(size, {1}, descriptor, bytes);
-    if (span == nullptr && make_room()) span = allocate_with(size, {1}, descriptor, bytes);
+    const auto attempt = [&]() noexcept {
+      return allocate_with(size, {1}, filling, descriptor, bytes);
+    };
+    Span* span = attempt();
+    if (span == nullptr && make_room()) span = attempt();
     if (span == nullptr) metadata_.free_stable(descriptor, bytes);
     return span;
   }
@@ -128,7 +134,7 @@ class Space {
 
   // Gives back the memory of spans that have been free for `delay_ms`, and of
   // the oldest but the one freed last while more than `budget` bytes are dirty;
-  // at most `limit` bytes.
+  // at most about `limit` bytes, as huge pages go as a whole.
   // Returns how much. Thread-safe; the memory goes without the lock held.
   std::size_t purge(std::uint32_t delay_ms, std::size_t budget, std::size_t limit) noexcept;
 
@@ -170,10 +176,6 @@ class Space {
       }
     }
   }
-  // See start(). Thread-safe.
-  void set_huge_from(std::size_t bytes) noexcept {
-    huge_from_.store(bytes, std::memory_order_relaxed);
-  }
   [[nodiscard]] P& platform() noexcept { return platform_; }
   [[nodiscard]] PageMap& map() noexcept { return map_; }
   [[nodiscard]] const PageMap& map() const noexcept { return map_; }
@@ -197,11 +199,12 @@ class Space {
   static constexpr Slices kLargestHuge{64};
   static constexpr Slices kFeed{2};  // slices that become metadata at a time
 
-  [[nodiscard]] Span* take(Slices size, Slices alignment) noexcept;
-  [[nodiscard]] Span* take_free(Slices size) noexcept;
-  [[nodiscard]] Span* take_whole(Slices size) noexcept;
-  [[nodiscard]] Span* take_fresh(Slices size) noexcept;
-  [[nodiscard]] Region* new_region(Slices size) noexcept;
+  [[nodiscard]] Span* take(Slices size, Slices alignment, Filling filling) noexcept;
+  [[nodiscard]] Span* take_free(Slices size, Filling filling) noexcept;
+  void prefer_huge_again(const Span& span, Slices taken) noexcept;
+  [[nodiscard]] Span* take_fresh(Slices size, Filling filling) noexcept;
+  [[nodiscard]] Region* region_with(Slices size, Filling filling) noexcept;
+  [[nodiscard]] Region* new_region(Slices size, Filling filling) noexcept;
   [[nodiscard]] bool advance(Region& region, Slices more) noexcept;
   void file_region(Region& region) noexcept;
   void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
@@ -221,10 +224,11 @@ class Space {
     counters_.used += bytes;
     if (counters_.used > counters_.peak_used) counters_.peak_used = counters_.used;
   }
-  [[nodiscard]] Span* allocate_with(Slices size, Slices alignment, Span* descriptor,
-                                    std::size_t bytes) noexcept {
+  [[nodiscard]] Span* allocate_with(Slices size, Slices alignment, Filling filling,
+                                    Span* descriptor, std::size_t bytes) noexcept {
     LockGuard guard{lock_};
-    Span* span = take(size, alignment);
+    if (size > kLargestHuge || counters_.used < huge_from_) filling = Filling::sparse;
+    Span* span = take(size, alignment, filling);
     if (span == nullptr) {
       ++counters_.refused;
       return nullptr;
@@ -288,7 +292,11 @@ class Space {
     if (Span* const tail = split(span, keep)) file_free(tail);
   }
 
-  SpanBins& bins(SpanState state) noexcept { return state == SpanState::dirty ? dirty_ : clean_; }
+  // Where memory is present, it does not matter in what pages.
+  SpanBins& bins(const Span& span) noexcept {
+    return span.state == SpanState::dirty ? dirty_ : clean_bins(span.region->filling);
+  }
+  SpanBins& clean_bins(Filling filling) noexcept { return clean_[static_cast<unsigned>(filling)]; }
 
   // Merges with free neighbours in the same state and files the result. The larger part decides on
   // the age of the whole, or one that is used again and again in a small part would never be
@@ -317,7 +325,7 @@ class Space {
     map_.set_tags(span->base, {1}, kFreeTag);
     map_.set_span(span->base, span);
     map_.set_span(end_of(*span) - 1, span);
-    bins(span->state).insert(span);
+    bins(*span).insert(span);
     if (span->state == SpanState::dirty) {
       const Span* const oldest = by_age_.last();
       const bool is_oldest =
@@ -329,7 +337,7 @@ class Space {
     }
   }
   void remove_free(Span* span) noexcept {
-    bins(span->state).remove(span);
+    bins(*span).remove(span);
     if (span->state == SpanState::dirty) {
       by_age_.remove(span);
       add_dirty(-span->size.bytes());
@@ -343,6 +351,14 @@ class Space {
   [[nodiscard]] Span* oldest_to_purge(std::uint32_t delay_ms, std::size_t budget,
                                       std::size_t limit) noexcept;
   void finish_purge(Span* span, bool reads_zero) noexcept;
+  struct Range {
+    Address from;
+    Address to;
+  };
+  [[nodiscard]] static Range usable_part_of(const Region& region) noexcept {
+    return {region.base, region.base + region.committed.bytes()};
+  }
+  void avoid_huge_around(const Span& span, Range usable) noexcept;
   void release_region(Span* span) noexcept;
 
   Lock lock_{LockRank::space};
@@ -350,10 +366,10 @@ class Space {
   PageMap map_;
   Pool metadata_;
   Slices region_slices_{1024};
-  std::atomic<std::size_t> huge_from_{0};
+  std::size_t huge_from_ = 0;
   RegionList regions_;  // with untouched slices first
   SpanBins dirty_;
-  SpanBins clean_;
+  SpanBins clean_[2];   // by the filling of their region
   SpanAgeList by_age_;  // dirty spans, freed last first
   Slices last_freed_;   // how much the last span was that became dirty
   SpanList purging_;

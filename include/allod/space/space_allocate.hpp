@@ -6,10 +6,11 @@
 namespace allod::space {
 
 template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::take(Slices size, Slices alignment) noexcept {
+Span* Space<P, kChecks>::take(Slices size, Slices alignment, Filling filling) noexcept {
   const Slices room{alignment.count > 1 ? size.count + alignment.count - 1 : size.count};
-  Span* span = take_free(room);
-  if (span == nullptr) span = take_fresh(room);
+  Span* span = take_free(room, filling);
+  if (span == nullptr) span = take_fresh(room, filling);
+  if (span == nullptr) span = take_free(room, other_than(filling));
   if (span != nullptr && alignment.count > 1) trim_to_alignment(span, size, alignment);
   return span;
 }
@@ -17,44 +18,56 @@ Span* Space<P, kChecks>::take(Slices size, Slices alignment) noexcept {
 // Dirty memory first: it costs no page fault, and using it keeps the resident
 // size where it is.
 template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::take_whole(Slices size) noexcept {
+Span* Space<P, kChecks>::take_free(Slices size, Filling filling) noexcept {
   Span* span = dirty_.find(size);
-  if (span == nullptr) span = clean_.find(size);
-  if (span != nullptr) remove_free(span);
-  return span;
-}
-
-template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::take_free(Slices size) noexcept {
-  Span* const span = take_whole(size);
+  if (span == nullptr) span = clean_bins(filling).find(size);
   if (span == nullptr) return nullptr;
-  give_back_tail(span, size);
+  remove_free(span);
   span->zero = span->state == SpanState::clean;
+  if (span->zero && filling == Filling::dense) prefer_huge_again(*span, size);
+  give_back_tail(span, size);
   return span;
 }
 
+// Whoever takes the first slice of a huge page without memory asks for it once more,
+// because purges of its parts may have given it up.
 template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::take_fresh(Slices size) noexcept {
+void Space<P, kChecks>::prefer_huge_again(const Span& span, Slices taken) noexcept {
+  const Address first = align_up(span.base, kHugePage);
+  const Address end = align_up(span.base + taken.bytes(), kHugePage);
+  if (first >= span.base + taken.bytes() || end > end_of(span)) return;
+  platform_.prefer_huge(reinterpret_cast<void*>(first), end - first);
+}
+
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::take_fresh(Slices size, Filling filling) noexcept {
   Span* const span = new_span();
   if (span == nullptr) return nullptr;
-  for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
-    // See file_region.
-    if (region->used == region->size) break;
-    if (!advance(*region, size)) continue;
-    span->region = region;
-    break;
-  }
-  if (span->region == nullptr) span->region = new_region(size);
-  if (span->region == nullptr) {
+  Region* region = region_with(size, filling);
+  if (region == nullptr) region = new_region(size, filling);
+  // Addresses are scarce: memory of the other kind has to do.
+  if (region == nullptr) region = region_with(size, other_than(filling));
+  if (region == nullptr) {
     metadata_.free(span, sizeof(Span));
     return nullptr;
   }
-  Region& region = *span->region;
+  span->region = region;
   span->size = size;
-  span->base = region.base + (region.used - size).bytes();
+  span->base = region->base + (region->used - size).bytes();
   span->zero = true;
-  file_region(region);
+  file_region(*region);
   return span;
+}
+
+// A region of that kind which has just handed out its next `size` slices, or null.
+template <os::Platform P, CheckLevel kChecks>
+Region* Space<P, kChecks>::region_with(Slices size, Filling filling) noexcept {
+  for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
+    // See file_region.
+    if (region->used == region->size) break;
+    if (region->filling == filling && advance(*region, size)) return region;
+  }
+  return nullptr;
 }
 
 // Regions without untouched slices go to the end of the list.
@@ -71,20 +84,15 @@ bool Space<P, kChecks>::advance(Region& region, Slices more) noexcept {
   if (more > region.size - region.used) return false;
   const Slices needed = region.used + more;
   if (needed > region.committed) {
-    const std::size_t huge_from = huge_from_.load(std::memory_order_relaxed);
-    const bool huge = counters_.used >= huge_from && more <= kLargestHuge;
     Slices goal = needed + kCommitStep;
-    if (huge) {
-      const Address end = align_up(region.base + goal.bytes(), kHugePage);
-      goal = Slices::covering(end - region.base);
-    }
+    if (region.filling == Filling::dense)
+      goal = Slices::covering(align_up(goal.bytes(), kHugePage));
     if (goal > region.size) goal = region.size;
     const auto commit_to = [&](Slices to) noexcept {
       void* const from = reinterpret_cast<void*>(region.base + region.committed.bytes());
       const std::size_t bytes = (to - region.committed).bytes();
       if (!platform_.commit(from, bytes)) return false;
-      if (huge) platform_.prefer_huge(from, bytes);
-      region.huge = region.huge || huge;
+      if (region.filling == Filling::dense) platform_.prefer_huge(from, bytes);
       region.committed = to;
       return true;
     };
@@ -97,11 +105,13 @@ bool Space<P, kChecks>::advance(Region& region, Slices more) noexcept {
 // A region of the usual size, or as large as the request; less when addresses
 // are scarce. Its first `size` slices are handed out.
 template <os::Platform P, CheckLevel kChecks>
-Region* Space<P, kChecks>::new_region(Slices size) noexcept {
+Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
   auto* const region = static_cast<Region*>(metadata_.allocate(platform_, sizeof(Region)));
   if (region == nullptr) return nullptr;
+  region->filling = filling;
+  const std::size_t alignment = filling == Filling::dense ? kHugePage : kSliceBytes;
   for (Slices wanted = size.count * 2 > region_slices_.count ? size : region_slices_;;) {
-    void* const memory = platform_.reserve(wanted.bytes(), kSliceBytes);
+    void* const memory = platform_.reserve(wanted.bytes(), alignment);
     if (memory != nullptr && !map_.cover(platform_, address_of(memory), wanted.bytes())) {
       platform_.unmap(memory, wanted.bytes());
     } else if (memory != nullptr) {
@@ -175,12 +185,11 @@ bool Space<P, kChecks>::feed_metadata() noexcept {
   // From the end of a run, and before what was taken last: other spans are cut
   // from the start, and large runs stay whole.
   Span* span = fed_ == nullptr ? nullptr : free_neighbour(fed_->base - 1, *fed_->region);
-  if (span != nullptr) {
-    remove_free(span);
-  } else {
-    span = take_whole({1});
-  }
+  if (span == nullptr) span = dirty_.find({1});
+  if (span == nullptr) span = clean_bins(Filling::sparse).find({1});
+  if (span == nullptr) span = clean_bins(Filling::dense).find({1});
   if (span == nullptr) return false;
+  remove_free(span);
   const bool zero = span->state == SpanState::clean;
   if (span->size > kFeed && spare_ != nullptr) {
     Span* const head = span;

@@ -20,7 +20,12 @@ void Space<P, kChecks>::check_invariants() noexcept {
     (state == SpanState::dirty ? dirty : clean) += span.size.bytes();
   };
   dirty_.for_each([&](const Span& span) { check_free(span, SpanState::dirty); });
-  clean_.for_each([&](const Span& span) { check_free(span, SpanState::clean); });
+  for (const Filling filling : {Filling::sparse, Filling::dense}) {
+    clean_bins(filling).for_each([&](const Span& span) {
+      check_free(span, SpanState::clean);
+      always_check(span.region->filling == filling, "a clean span is in the wrong bins");
+    });
+  }
   always_check(dirty == dirty_bytes(), "dirty bytes are counted wrongly");
   always_check(clean == counters_.clean, "clean bytes are counted wrongly");
 

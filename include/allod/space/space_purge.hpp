@@ -11,18 +11,17 @@ std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
   std::size_t purged = 0;
   while (purged < limit) {
     Span* span = nullptr;
-    bool huge = false;
+    Range usable{};
     {
       LockGuard guard{lock_};
       span = oldest_to_purge(delay_ms, budget, limit - purged);
-      huge = span != nullptr && span->region->huge;
+      if (span != nullptr) usable = usable_part_of(*span->region);
     }
     if (span == nullptr) break;
     // Nobody else can reach the span: it is in no bin and merges with nothing.
     const bool zero = platform_.purge(reinterpret_cast<void*>(span->base), span->size.bytes());
     const std::size_t bytes = span->size.bytes();
-    // Or the system might fill the hole again, to make a huge page of what is around it.
-    if (zero && huge) platform_.avoid_huge(reinterpret_cast<void*>(span->base), bytes);
+    if (zero && span->region->filling == Filling::dense) avoid_huge_around(*span, usable);
     LockGuard guard{lock_};
     finish_purge(span, zero);
     refuses_purge_.store(!zero, std::memory_order_relaxed);
@@ -32,7 +31,26 @@ std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
   return purged;
 }
 
-// Takes the span that was freed first out of its bin, or a part of it.
+// Gives up the huge pages of which a part is purged, or the system might fill the hole
+// again. The whole page each time: the system keeps a record of every change along the
+// addresses, and has room for so many.
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::avoid_huge_around(const Span& span, Range usable) noexcept {
+  const Address end = end_of(span);
+  const auto avoid = [&](Address page) noexcept {
+    // A region that is one large block may have moved to any address.
+    const Address from = page > usable.from ? page : usable.from;
+    const Address to = page + kHugePage < usable.to ? page + kHugePage : usable.to;
+    platform_.avoid_huge(reinterpret_cast<void*>(from), to - from);
+  };
+  const Address first = align_down(span.base, kHugePage);
+  const Address last = align_down(end, kHugePage);
+  if (first != span.base) avoid(first);
+  if (last != end && (last != first || first == span.base)) avoid(last);
+}
+
+// Takes the span that was freed first out of its bin, or a part of it, somewhat more than
+// `limit` where huge pages are.
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t budget,
                                          std::size_t limit) noexcept {
@@ -49,8 +67,16 @@ Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t bud
     if (excess < limit) limit = excess;
   }
   remove_free(span);
-  const Slices part{static_cast<std::uint32_t>(limit >> kSliceShift)};
-  Span* const rest = split(span, part.count != 0 ? part : Slices{1});
+  Slices part = span->size;
+  if (limit < part.bytes()) {
+    part = Slices{limit < kSliceBytes ? 1 : static_cast<std::uint32_t>(limit >> kSliceShift)};
+  }
+  if (span->region->filling == Filling::dense) {
+    // A huge page goes as a whole: a part of it would cost more time, and leave small pages.
+    const Address end = align_up(span->base + part.bytes(), kHugePage);
+    part = Slices::covering(end - span->base);
+  }
+  Span* const rest = split(span, part);
   span->state = SpanState::purging;
   purging_.push_front(span);
   if (rest != nullptr) {

@@ -13,15 +13,25 @@ enum class SpanState : std::uint8_t {
   metadata,  // bookkeeping, for good
 };
 
+// How much of a span its owner is going to touch, as far as that can be told.
+enum class Filling : std::uint8_t {
+  sparse,  // perhaps little of it
+  dense,   // nearly all: worth a huge page
+};
+[[nodiscard]] inline Filling other_than(Filling filling) noexcept {
+  return filling == Filling::dense ? Filling::sparse : Filling::dense;
+}
+
 // Address space obtained in one piece. Spans are cut from its front up to
 // `used`; what lies behind has never been touched. Guarded by the space's lock.
 struct Region {
   ListLinks<Region> links;
   Address base = 0;
   Slices size;
-  Slices used;        // handed out so far
-  Slices committed;   // readable and writable, at least `used`
-  bool huge = false;  // huge pages were asked for in a part of it
+  Slices used;       // handed out so far
+  Slices committed;  // readable and writable, at least `used`
+  // Fresh spans of this kind come from here; huge pages were asked for in a dense one.
+  Filling filling = Filling::sparse;
 };
 using RegionList = List<Region, &Region::links>;
 
