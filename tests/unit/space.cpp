@@ -148,7 +148,7 @@ TEST_F(SpaceOfSpans, purges_huge_pages_as_a_whole) {
   for (Span* span : pages) space.free(span);
   EXPECT_EQ(space.purge(0, 0, kSliceBytes), kHugePage);
   EXPECT_EQ(space.purge(0, 0, kHugePage + kSliceBytes), 2 * kHugePage);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(system.is_huge_at(base + i * kHugePage));
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(system.is_huge_at(base + i * kHugePage));
 }
 
 TEST_F(SpaceOfSpans, asks_again_for_a_huge_page_that_was_purged_in_parts) {
