@@ -53,8 +53,8 @@ TEST_F(HeapAllocation, asks_for_huge_pages_where_a_class_has_full_slabs) {
   Domain& domain = attach();
   static_cast<void>(allocate(domain, heap.options().huge_pages_from));
   int huge = 0;
-  for (int i = 0; i < 100; ++i) huge += is_huge(allocate(domain, 32 * kKiB)) ? 1 : 0;
-  EXPECT_GT(huge, 30);
+  for (int i = 0; i < 100; ++i) huge += is_huge(allocate(domain, 64 * kKiB)) ? 1 : 0;
+  EXPECT_GT(huge, 60);
   EXPECT_LT(huge, 100);
   // Of each other class one slab, perhaps to stay nearly empty.
   for (std::size_t size = 8; size < 16 * kKiB; size *= 2) {
