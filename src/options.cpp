@@ -154,7 +154,7 @@ constexpr Option kOptions[] = {
        s.heap.region_bytes = bytes;
        return true;
      }},
-    {"MAGAZINE_BYTES", "bytes, 0 to 16M", "32K", false,
+    {"MAGAZINE_BYTES", "bytes, 0 to 16M", "256K", false,
      "the most that a thread keeps at hand of one size class",
      [](Settings& s, std::string_view v) noexcept {
        std::size_t bytes = 0;

@@ -10,7 +10,7 @@ using HeapRelease = HeapWorld;
 
 TEST_F(HeapRelease, gives_empty_slabs_back_to_the_space) {
   Domain& domain = attach();
-  const std::vector<void*> blocks = allocate_many(domain, 10'000, 64);
+  const std::vector<void*> blocks = allocate_many(domain, 100'000, 64);
   const std::size_t most = used();
   release_all(domain, blocks);
   EXPECT_LT(used(), most / 4);
@@ -90,7 +90,7 @@ TEST_F(HeapRelease, reports_a_block_that_was_freed_twice_with_its_slab_gone_mean
   const std::vector<void*> first = allocate_many(domain, capacity, size);
   const std::vector<void*> second = allocate_many(domain, capacity, size);
   const std::vector<void*> third = allocate_many(domain, 1, size);  // the others may go
-  heap.options().magazine_bytes = kMiB;
+  heap.options().magazine_bytes = 8 * kMiB;
   for (int i = 0; i < 20; ++i) release_all(domain, allocate_many(domain, 40, size));
   heap.trim(domain);
   ASSERT_EQ(&program.slab_of(first[0]), &program.slab_of(first[capacity - 1]));

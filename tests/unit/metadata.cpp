@@ -23,6 +23,9 @@ class MetadataPool : public testing::Test {
     }
     system.succeed();
   }
+  static std::size_t rounded(std::size_t bytes) {
+    return align_up(bytes, bytes <= 4096 ? 64 : 4096);
+  }
   static bool is_zero(const void* memory, std::size_t bytes) {
     const auto* const byte = static_cast<const unsigned char*>(memory);
     return std::all_of(byte, byte + bytes, [](unsigned char b) { return b == 0; });
@@ -41,7 +44,7 @@ TEST_F(MetadataPool, gives_zeroed_pieces_on_cache_lines_that_do_not_overlap) {
       if (victim == live.end()) victim = live.begin();
       std::memset(reinterpret_cast<void*>(victim->first), 0xff, victim->second);
       pool.free(reinterpret_cast<void*>(victim->first), victim->second);
-      used -= align_up(victim->second, 64);
+      used -= rounded(victim->second);
       live.erase(victim);
       continue;
     }
@@ -59,7 +62,7 @@ TEST_F(MetadataPool, gives_zeroed_pieces_on_cache_lines_that_do_not_overlap) {
       ASSERT_LE(before->first + before->second, address_of(piece));
     }
     live.emplace(address_of(piece), bytes);
-    used += align_up(bytes, 64);
+    used += rounded(bytes);
     ASSERT_EQ(pool.used_bytes(), used);
     ASSERT_GE(pool.mapped_bytes(), used);
   }
@@ -100,11 +103,33 @@ TEST_F(MetadataPool, has_a_piece_for_whoever_freed_one_without_asking_the_system
 }
 
 TEST_F(MetadataPool, keeps_the_rest_of_a_chunk_that_was_too_small) {
-  static_cast<void>(allocate(256 * 1024 - 512));
+  static_cast<void>(allocate(252 * 1024));
+  static_cast<void>(allocate(3584));
   static_cast<void>(allocate(1024));  // comes from a second chunk
   EXPECT_EQ(pool.mapped_bytes(), 512U * 1024);
   EXPECT_NE(allocate(512), nullptr);
   EXPECT_EQ(pool.used_bytes(), 256U * 1024 + 1024);
+}
+
+TEST_F(MetadataPool, loses_nothing_of_pieces_of_any_size) {
+  for (const std::size_t bytes : {3'000U, 5'000U, 20'000U, 32'768U}) {
+    void* const first = allocate(bytes);
+    ASSERT_TRUE(is_zero(first, bytes)) << bytes;
+    std::memset(first, 1, bytes);
+    static_cast<void>(allocate(64));
+    pool.free(first, bytes);
+    void* const second = allocate(bytes);
+    EXPECT_EQ(second, first) << bytes;
+    EXPECT_TRUE(is_zero(second, bytes)) << bytes;
+  }
+  // What is larger comes back in pieces of 32 KiB and one for the rest.
+  auto* const large = static_cast<unsigned char*>(allocate(200'000));
+  use_up_chunk();
+  pool.free(large, 200'000);
+  system.fail_from_call(1);
+  for (int i = 0; i < 6; ++i) EXPECT_NE(allocate(32'768), nullptr) << i;
+  EXPECT_EQ(allocate(4096), large + std::ptrdiff_t{6} * 32'768);
+  EXPECT_EQ(allocate(4096), nullptr);
 }
 
 TEST_F(MetadataPool, maps_as_much_as_a_large_piece_needs) {

@@ -53,7 +53,12 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
   if (__builtin_expect(!usable_, 0)) return nullptr;
   SlowPath slow{domain, gate_};
   look_around(domain);
-  prepare_magazine(domain, c);
+  domain.bins[c].ran_dry = true;
+  if (Sizes::size_of(c) >= kLargeBlock) {
+    activate_large(domain, c);
+  } else {
+    widen_magazine(domain, c, usual_capacity(c));
+  }
   Slab* const slab = slab_with_free_block(domain, c);
   if (__builtin_expect(slab == nullptr, 0)) return nullptr;
   domain.counters.refills.add(1);
@@ -68,8 +73,10 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
     block = slab->take_one(&virgin);
     if (zero != nullptr) *zero = slab->zero && virgin;
   } else {
-    // Half of it, so that a flush does not follow at once.
-    const std::uint32_t wanted = (magazine.capacity() + 1) / 2;
+    // Half of what it may hold then, so that a flush does not follow at once.
+    const std::uint32_t usual = usual_capacity(c);
+    const std::uint32_t room = magazine.capacity() < usual ? magazine.capacity() : usual;
+    const std::uint32_t wanted = (room + 1) / 2;
     const std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
     slab->take(count, magazine.bottom);
     magazine.top = magazine.bottom + count;
@@ -115,27 +122,33 @@ Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
 
 // --- magazines ---------------------------------------------------------------
 
+// As many blocks as a class may have taken from slabs in advance.
 template <class Policy>
-std::uint32_t Heap<Policy>::max_capacity(ClassIndex c) const noexcept {
-  constexpr std::size_t kMost = 256;
-  const std::size_t fit = options_.magazine_bytes / Sizes::size_of(c);
-  return static_cast<std::uint32_t>(fit < 1 ? 1 : fit > kMost ? kMost : fit);
+std::uint32_t Heap<Policy>::usual_capacity(ClassIndex c) const noexcept {
+  const std::size_t most = options_.magazine_bytes;
+  return capacity_for(c, most < kUsualBytes ? most : kUsualBytes, kUsualBlocks);
 }
 
-// Doubles the magazine of a class that is in use, up to its limit.
+// And as many as it may keep when they are freed, within burst_bytes. The more there are, the
+// more of a burst of frees serves the allocations that follow, and no slab hears of it; what is
+// not used is given back by shrink_idle_magazines.
 template <class Policy>
-void Heap<Policy>::prepare_magazine(Domain& domain, ClassIndex c) noexcept {
-  Bin& bin = domain.bins[c];
-  if (bin.events != 0xffff) ++bin.events;
-  if (Sizes::size_of(c) >= kLargeBlock) {
-    activate_large(domain, c);
+std::uint32_t Heap<Policy>::max_capacity(ClassIndex c) const noexcept {
+  return capacity_for(c, options_.magazine_bytes, kMostBlocks);
+}
+
+// Doubles the magazine of a class that is in use, up to `most`.
+template <class Policy>
+void Heap<Policy>::widen_magazine(Domain& domain, ClassIndex c, std::uint32_t most) noexcept {
+  constexpr std::uint32_t kFirst = 7;
+  const std::uint32_t capacity = domain.magazines[c].capacity();
+  if (capacity >= most) return;
+  const std::uint32_t twice = capacity == 0 ? kFirst : 2 * capacity + 1;
+  const std::uint32_t next = twice < most ? twice : most;
+  if (domain.burst_bytes + burst_bytes(c, next) - burst_bytes(c, capacity) > options_.burst_bytes) {
     return;
   }
-  constexpr std::uint32_t kFirst = 7;
-  const std::uint32_t most = max_capacity(c);
-  const std::uint32_t capacity = domain.magazines[c].capacity();
-  const std::uint32_t next = capacity == 0 ? kFirst : 2 * capacity + 1;
-  if (capacity < most) grow_magazine(domain, c, next < most ? next : most);
+  resize_magazine(domain, c, next);
 }
 
 // Lets the large class `c` keep one block, and the classes that began before it
@@ -152,7 +165,7 @@ void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
     --domain.large_count;
     __builtin_memmove(domain.large, domain.large + 1, domain.large_count);
   }
-  grow_magazine(domain, c, 1);
+  resize_magazine(domain, c, 1);
   if (domain.magazines[c].capacity() == 0) return;
   domain.large[domain.large_count++] = static_cast<std::uint8_t>(c);
   domain.large_bytes += bytes;
@@ -160,11 +173,12 @@ void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
 
 // Without metadata the magazine stays as it is.
 template <class Policy>
-void Heap<Policy>::grow_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept {
+void Heap<Policy>::resize_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept {
   auto* const cells =
       static_cast<void**>(space_.metadata().allocate(space_.platform(), capacity * sizeof(void*)));
   if (cells == nullptr) return;
   Magazine& magazine = domain.magazines[c];
+  domain.burst_bytes += burst_bytes(c, capacity) - burst_bytes(c, magazine.capacity());
   const Magazine old = magazine;
   magazine.move_to(cells, capacity);
   if (old.capacity() != 0) space_.metadata().free(old.bottom, old.capacity() * sizeof(void*));

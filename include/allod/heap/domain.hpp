@@ -37,7 +37,7 @@ struct DomainCounters {
 struct Bin {
   SpanList partial;  // with free blocks; allocation takes from the first
   SpanList full;
-  std::uint16_t events = 0;  // refills and flushes since the last look
+  bool ran_dry = false;  // the magazine, since the last look
   std::uint32_t slab_count = 0;
 };
 
@@ -145,6 +145,7 @@ struct Domain : Front<Sizes>, slab::Owner {
   std::uint8_t large[kLargeClasses] = {};
   std::uint8_t large_count = 0;
   std::size_t large_bytes = 0;
+  std::size_t burst_bytes = 0;  // room in magazines beyond the usual
   DomainCounters counters;
   ListLinks<Domain> links;       // in the registry
   ListLinks<Domain> pool_links;  // in the pool

@@ -23,7 +23,8 @@ inline constexpr std::uint32_t kOrphanLooks = 16;
 
 struct HeapOptions {
   std::size_t region_bytes = std::size_t{64} << 20;
-  std::size_t magazine_bytes = std::size_t{32} << 10;  // of one class, at most
+  std::size_t magazine_bytes = std::size_t{256} << 10;  // of one class, at most
+  std::size_t burst_bytes = std::size_t{1} << 20;       // of all classes, beyond the usual
   std::size_t large_cache_bytes = std::size_t{1} << 20;
   std::size_t purge_budget = std::size_t{64} << 20;
   std::size_t huge_pages_from = std::size_t{32} << 20;  // all ones: never
@@ -155,10 +156,24 @@ class Heap {
   [[nodiscard]] void* refill(Domain& domain, ClassIndex c, bool* zero) noexcept;
   [[nodiscard]] Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
-  void prepare_magazine(Domain& domain, ClassIndex c) noexcept;
+  void widen_magazine(Domain& domain, ClassIndex c, std::uint32_t most) noexcept;
   void activate_large(Domain& domain, ClassIndex c) noexcept;
-  void grow_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept;
+  void resize_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept;
+  static constexpr std::size_t kUsualBytes = std::size_t{32} << 10;
+  static constexpr std::size_t kUsualBlocks = 256;
+  static constexpr std::size_t kMostBlocks = 4096;
+  [[nodiscard]] static constexpr std::uint32_t capacity_for(ClassIndex c, std::size_t bytes,
+                                                            std::size_t blocks) noexcept {
+    const std::size_t fit = bytes / Sizes::size_of(c);
+    return static_cast<std::uint32_t>(fit < 1 ? 1 : fit > blocks ? blocks : fit);
+  }
+  [[nodiscard]] std::uint32_t usual_capacity(ClassIndex c) const noexcept;
   [[nodiscard]] std::uint32_t max_capacity(ClassIndex c) const noexcept;
+  // What a magazine of that capacity holds beyond the usual one, whatever the options say.
+  [[nodiscard]] static std::size_t burst_bytes(ClassIndex c, std::uint32_t capacity) noexcept {
+    const std::uint32_t usual = capacity_for(c, kUsualBytes, kUsualBlocks);
+    return capacity > usual ? (capacity - usual) * Sizes::size_of(c) : 0;
+  }
   [[nodiscard]] void* allocate_huge(Domain& domain, std::size_t size, Slices alignment,
                                     bool* zero) noexcept;
 

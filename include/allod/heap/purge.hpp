@@ -15,18 +15,21 @@ void Heap<Policy>::look_around(Domain& domain) noexcept {
   maybe_purge();
 }
 
-// A magazine that has neither run dry nor full since the last look holds more
-// than its class needs: half of it goes back.
+// A magazine that has not run dry since the last look holds more than its class needs: half
+// of it goes back.
 template <class Policy>
 void Heap<Policy>::shrink_idle_magazines(Domain& domain) noexcept {
   for (ClassIndex c = 0; c < kClasses; ++c) {
     Bin& bin = domain.bins[c];
-    const bool idle = bin.events == 0;
-    bin.events = 0;
-    const std::uint32_t held = domain.cached(c);
-    if (!idle || held == 0) continue;
-    domain.counters.magazine_shrinks.add(1);
-    flush(domain, c, (held + 1) / 2);
+    const bool was_needed = bin.ran_dry;
+    bin.ran_dry = false;
+    if (was_needed) continue;
+    if (const std::uint32_t held = domain.cached(c); held != 0) {
+      domain.counters.magazine_shrinks.add(1);
+      flush(domain, c, (held + 1) / 2);
+    }
+    const std::uint32_t capacity = domain.magazines[c].capacity();
+    if (capacity > usual_capacity(c)) resize_magazine(domain, c, capacity / 2);
   }
 }
 

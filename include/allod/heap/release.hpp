@@ -38,11 +38,14 @@ void Heap<Policy>::release_own(Domain& domain, ClassIndex c, void* address) noex
   SlowPath slow{domain, gate_};
   look_around(domain);
   if (Sizes::size_of(c) < kLargeBlock) {
-    prepare_magazine(domain, c);
+    widen_magazine(domain, c, max_capacity(c));
     Magazine& magazine = domain.magazines[c];
     if (magazine.push(address)) return;
     if (magazine.capacity() > 1) {
-      flush(domain, c, magazine.capacity() / 2);
+      // Not so many that the caller would have to wait.
+      constexpr std::uint32_t kMost = 256;
+      const std::uint32_t half = magazine.capacity() / 2;
+      flush(domain, c, half < kMost ? half : kMost);
       if (magazine.push(address)) return;
     }
   }
@@ -131,6 +134,7 @@ void Heap<Policy>::drop_magazine(Domain& domain, ClassIndex c) noexcept {
   Magazine& magazine = domain.magazines[c];
   flush(domain, c, magazine.count());
   space_.metadata().free(magazine.bottom, magazine.capacity() * sizeof(void*));
+  domain.burst_bytes -= burst_bytes(c, magazine.capacity());
   magazine = {};
 }
 

@@ -7,10 +7,10 @@
 
 namespace allod::space {
 
-// Pieces of multiples of 64 bytes, cut from chunks of mapped memory. Pieces of
-// up to 4 KiB are reused by exact size, then by splitting larger ones; chunks
-// are never given back. Once a piece has been freed, a piece of its size or
-// smaller can be had without the system. Thread-safe.
+// Pieces of multiples of 64 bytes up to 4 KiB, and of 4 KiB above, cut from chunks of mapped
+// memory. Pieces of up to 32 KiB are reused by exact size, then by splitting larger ones; what
+// is larger, in pieces of 32 KiB. Chunks are never given back. Once a piece has been freed, a piece
+// of its size or smaller can be had without the system. Thread-safe.
 template <os::Platform P, bool kCheckRanks>
 class Metadata {
  public:
@@ -38,7 +38,7 @@ class Metadata {
   // one is zero.
   [[nodiscard]] void* allocate_stable(P& platform, std::size_t bytes) noexcept {
     const std::size_t granules = granules_for(bytes);
-    always_check(granules <= kListed, "a stable piece of metadata is too large");
+    always_check(granules <= kFine, "a stable piece of metadata is too large");
     LockGuard guard{lock_};
     Free*& list = stable_[granules];
     void* piece = list;
@@ -73,7 +73,8 @@ class Metadata {
 
  private:
   static constexpr std::size_t kGranule = 64;
-  static constexpr std::size_t kListed = 64;  // granules of the largest piece that is kept
+  static constexpr std::size_t kFine = 64;      // granules up to which each size has a list
+  static constexpr std::size_t kLargest = 512;  // granules of the largest pieces in a list
   static constexpr std::size_t kChunkBytes = 256 * 1024;
 
   struct Free {
@@ -81,10 +82,21 @@ class Metadata {
   };
 
   static constexpr std::size_t granules_for(std::size_t bytes) noexcept {
-    return (bytes + kGranule - 1) / kGranule;
+    const std::size_t granules = (bytes + kGranule - 1) / kGranule;
+    return granules <= kFine ? granules : align_up(granules, kFine);
   }
+  // Of the pieces of that size; above kFine, a multiple of it.
+  static constexpr std::size_t list_of(std::size_t granules) noexcept {
+    return granules <= kFine ? granules : kFine - 1 + granules / kFine;
+  }
+  static constexpr std::size_t granules_in(std::size_t list) noexcept {
+    return list <= kFine ? list : (list - kFine + 1) * kFine;
+  }
+  static constexpr std::size_t kLists = list_of(kLargest) + 1;
   void* take(P& platform, std::size_t granules) noexcept {
-    if (granules <= kListed && free_[granules] != nullptr) return cleared(pop(granules), granules);
+    if (granules <= kLargest && free_[list_of(granules)] != nullptr) {
+      return cleared(pop(list_of(granules)), granules);
+    }
     const std::size_t bytes = granules * kGranule;
     if (bytes > available_ && !refill(platform, bytes)) return cleared(split(granules), granules);
     unsigned char* const piece = next_;
@@ -97,20 +109,28 @@ class Metadata {
     if (piece != nullptr) __builtin_memset(piece, 0, granules * kGranule);
     return piece;
   }
-  void* pop(std::size_t granules) noexcept {
-    Free* const piece = free_[granules];
-    free_[granules] = piece->next;
+  void* pop(std::size_t list) noexcept {
+    Free* const piece = free_[list];
+    free_[list] = piece->next;
     return piece;
   }
-  void put(void* piece, std::size_t granules) noexcept {
-    if (granules > kListed) granules = kListed;
-    free_[granules] = new (piece) Free{free_[granules]};
+  // Any number of granules, as the fewest pieces.
+  void put(void* memory, std::size_t granules) noexcept {
+    auto* piece = static_cast<unsigned char*>(memory);
+    while (granules > 0) {
+      const std::size_t whole = granules <= kFine ? granules : align_down(granules, kFine);
+      const std::size_t part = whole < kLargest ? whole : kLargest;
+      free_[list_of(part)] = new (piece) Free{free_[list_of(part)]};
+      piece += part * kGranule;
+      granules -= part;
+    }
   }
   void* split(std::size_t granules) noexcept {
-    for (std::size_t larger = granules + 1; larger <= kListed; ++larger) {
-      if (free_[larger] == nullptr) continue;
-      auto* const piece = static_cast<unsigned char*>(pop(larger));
-      put(piece + granules * kGranule, larger - granules);
+    if (granules > kLargest) return nullptr;
+    for (std::size_t list = list_of(granules) + 1; list < kLists; ++list) {
+      if (free_[list] == nullptr) continue;
+      auto* const piece = static_cast<unsigned char*>(pop(list));
+      put(piece + granules * kGranule, granules_in(list) - granules);
       return piece;
     }
     return nullptr;
@@ -135,8 +155,8 @@ class Metadata {
   Lock lock_{LockRank::metadata};
   unsigned char* next_ = nullptr;
   std::size_t available_ = 0;
-  Free* free_[kListed + 1] = {};
-  Free* stable_[kListed + 1] = {};
+  Free* free_[kLists] = {};
+  Free* stable_[kFine + 1] = {};
   std::size_t mapped_bytes_ = 0;
   std::size_t used_bytes_ = 0;
 };
