@@ -17,7 +17,8 @@ namespace {
 }
 
 void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
-  void* const moved = Process::allocate<SetErrno>(size);
+  void* moved = size > old_size ? Process::heap().allocate_growing(size) : nullptr;
+  if (moved == nullptr) moved = Process::allocate<SetErrno>(size);
   if (moved == nullptr) return nullptr;
   memcpy(moved, block, old_size < size ? old_size : size);
   Process::release(block);
@@ -39,6 +40,9 @@ void* reallocate(void* block, std::size_t size) noexcept {
       errno = ENOMEM;
       return nullptr;
     }
+  }
+  if constexpr (!Policy::kTracked) {
+    if (Process::heap().fits(Process::current(), block, size)) return block;
   }
   const std::size_t old_size = Process::heap().usable_size(block);
   if (__builtin_expect(old_size == 0, 0)) return reallocate_what_is_no_block(block);

@@ -87,8 +87,59 @@ TEST_F(HeapResize, grows_and_shrinks_huge_blocks) {
   heap.check_invariants();
   EXPECT_EQ(heap.space().map().tag_of(address_of(block) + 2 * kMiB), space::kInteriorTag);
   EXPECT_EQ(heap.space().map().tag_of(address_of(block) + 4 * kMiB), space::kFreeTag);
-  EXPECT_EQ(resize(domain, block, 100 * kKiB), nullptr) << "belongs into a slab";
+  EXPECT_EQ(resize(domain, block, 100 * kKiB), block);
+  EXPECT_EQ(used(), 128 * kKiB);
+  EXPECT_EQ(resize(domain, block, 60 * kKiB), nullptr) << "belongs into a slab";
   release(domain, block);
+}
+
+TEST_F(HeapResize, lets_a_block_that_grew_grow_again_where_it_stands) {
+  Domain& domain = attach();
+  EXPECT_EQ(heap.allocate_growing(60 * kKiB), nullptr) << "belongs into a slab";
+  // Once on fresh memory, once on what that has left.
+  for (int round = 0; round < 2; ++round) {
+    auto* const block = static_cast<unsigned char*>(heap.allocate_growing(64 * kKiB));
+    ASSERT_NE(block, nullptr);
+    // Others take what is smaller or elsewhere.
+    void* const other = allocate(domain, 5 * kMiB);
+    release(domain, other);
+    for (std::size_t size = 64 * kKiB; size < 4 * kMiB; size *= 2) {
+      std::memset(block, 7, size);
+      ASSERT_EQ(resize(domain, block, 2 * size), block) << size;
+      ASSERT_TRUE(is_all(block, size, 7));
+    }
+    release(domain, block);
+  }
+  EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(HeapResize, puts_a_growing_block_where_there_is_room_behind_it) {
+  Domain& domain = attach();
+  // Free spans of 8, 40 and 3 slices, each between used ones.
+  std::vector<void*> holes;
+  for (const std::size_t slices : {8U, 40U, 3U}) {
+    holes.push_back(heap.allocate_growing(slices * kSliceBytes));
+    static_cast<void>(allocate(domain, 5 * kMiB));
+  }
+  for (void* const hole : holes) release(domain, hole);
+  EXPECT_EQ(heap.allocate_growing(3 * kSliceBytes), holes[1]);
+}
+
+TEST_F(HeapResize, sees_at_once_when_there_is_nothing_to_do) {
+  Domain& domain = attach();
+  Domain& other = attach();
+  auto* const block = static_cast<char*>(allocate(domain, 100));
+  EXPECT_TRUE(heap.fits(domain, block, 100));
+  EXPECT_TRUE(heap.fits(domain, block, heap.usable_size(block)));
+  EXPECT_FALSE(heap.fits(domain, block, heap.usable_size(block) + 1));
+  EXPECT_FALSE(heap.fits(domain, block + 16, 100)) << "no block begins there";
+  EXPECT_FALSE(heap.fits(other, block, 100)) << "not sure";
+  EXPECT_FALSE(heap.fits(domain, &system, 100));
+  auto* const huge = static_cast<char*>(allocate(domain, 5 * kMiB));
+  EXPECT_TRUE(heap.fits(other, huge, 5 * kMiB - 60 * kKiB));
+  EXPECT_FALSE(heap.fits(other, huge, 5 * kMiB - 64 * kKiB));
+  EXPECT_FALSE(heap.fits(other, huge + 16, 5 * kMiB));
+  EXPECT_FALSE(heap.fits(other, huge, 60 * kKiB));
 }
 
 TEST_F(HeapResize, moves_pages_instead_of_copying_when_a_huge_block_has_no_room) {

@@ -39,12 +39,17 @@ void* Heap<Policy>::allocate_huge(Domain& domain, std::size_t size, Slices align
     span = space_.allocate(slices, alignment);
   }
   if (span == nullptr) return nullptr;
-  space_.map().set_tags(span->base, span->size, space::kInteriorTag);
-  space_.map().set_tags(span->base, {1}, space::kHugeTag);
   if (zero != nullptr) *zero = span->zero;
-  void* const block = reinterpret_cast<void*>(span->base);
+  void* const block = make_huge(span);
   maybe_purge();
   return block;
+}
+
+template <class Policy>
+void* Heap<Policy>::make_huge(space::Span* span) noexcept {
+  space_.map().set_tags(span->base, span->size, space::kInteriorTag);
+  space_.map().set_tags(span->base, {1}, space::kHugeTag);
+  return reinterpret_cast<void*>(span->base);
 }
 
 // Fills the magazine with the free blocks of one slab, lowest address on top.

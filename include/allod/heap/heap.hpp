@@ -12,6 +12,8 @@ namespace allod::heap {
 // Blocks from here on are worth a magazine only while they are in use again and
 // again: a single one holds more memory than a magazine of small ones.
 inline constexpr std::size_t kLargeBlock = std::size_t{32} << 10;
+// From here on, what realloc moves gets a span of its own.
+inline constexpr std::size_t kGrowable = kSliceBytes;
 // A purge that a caller has to wait for gives back at most this much.
 inline constexpr std::size_t kPurgeStep = std::size_t{1} << 20;
 // Less than this does not deserve a thread.
@@ -102,9 +104,16 @@ class Heap {
 
   // --- realloc; see heap/resize.hpp ----------------------------------------------
 
+  // Has realloc nothing to do, because `address` is an own block of the class of `size`, or a huge
+  // one of as many slices? May say no when the answer is yes.
+  [[nodiscard]] bool fits(const Domain& domain, const void* address,
+                          std::size_t size) const noexcept;
   // Changes a block's size where it stands, or by moving its pages. Null, and
   // nothing changed, when that cannot be done.
   [[nodiscard]] void* resize_in_place(Domain& domain, void* address, std::size_t size) noexcept;
+  // A new place for a block that grows to `size` and has no room where it stands. Null when the
+  // size deserves no such care, or the system refuses: allocate it like any other.
+  [[nodiscard]] void* allocate_growing(std::size_t size) noexcept;
 
   // --- memory back to the system; see heap/purge.hpp ------------------------------
 
@@ -176,6 +185,7 @@ class Heap {
   }
   [[nodiscard]] void* allocate_huge(Domain& domain, std::size_t size, Slices alignment,
                                     bool* zero) noexcept;
+  void* make_huge(space::Span* span) noexcept;
 
   // release.hpp
   void release_own(Domain& domain, ClassIndex c, void* address) noexcept;

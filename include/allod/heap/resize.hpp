@@ -6,6 +6,20 @@
 namespace allod::heap {
 
 template <class Policy>
+bool Heap<Policy>::fits(const Domain& domain, const void* address,
+                        std::size_t size) const noexcept {
+  const Address at = address_of(address);
+  const space::Tag tag = space_.map().tag_of(at);
+  if (tag == space::kHugeTag && size >= kGrowable) {
+    const space::Span& span = *space_.map().span_of(at);
+    return span.base == at && Slices::covering(size) == span.size;
+  }
+  if (!domain.owns(tag) || size > Sizes::kMaxSize) return false;
+  if (space::class_of(tag) != Sizes::of(size)) return false;
+  return slab::as_slab(space_.map().span_of(at))->index_of(at) != Slab::kNoBlock;
+}
+
+template <class Policy>
 void* Heap<Policy>::resize_in_place(Domain& domain, void* address, std::size_t size) noexcept {
   space::PageMap& map = space_.map();
   const Address at = address_of(address);
@@ -44,25 +58,30 @@ void* Heap<Policy>::resize_in_place(Domain& domain, void* address, std::size_t s
   return address;
 }
 
+// What has grown will perhaps grow again: a span of its own can do so where it stands, or by
+// moving its pages, whatever its size.
+template <class Policy>
+void* Heap<Policy>::allocate_growing(std::size_t size) noexcept {
+  if (size < kGrowable || size > kMaxBlock || !usable_) return nullptr;
+  space::Span* const span = space_.allocate_growing(Slices::covering(size));
+  return span == nullptr ? nullptr : make_huge(span);
+}
+
 template <class Policy>
 void* Heap<Policy>::resize_huge(void* address, std::size_t size) noexcept {
   space::Span* const span = space_.map().span_of(address_of(address));
   if (size > kMaxBlock) return nullptr;
-  const Slices to = Slices::covering(size > 0 ? size : 1);
-  if (size <= Sizes::kMaxSize) {
-    // A much smaller block moves to where its size belongs.
-    const Slices least{span->size.count - span->size.count / 4};
-    return to <= span->size && to >= least ? address : nullptr;
-  }
+  // A small block moves to where its size belongs.
+  if (size < kGrowable) return nullptr;
+  const Slices to = Slices::covering(size);
+  if (to == span->size) return address;
   if (to < span->size) {
     space_.shrink(span, to);
     maybe_purge();
-  } else if (to > span->size && !space_.grow(span, to) && !space_.remap(span, to)) {
+  } else if (!space_.grow(span, to) && !space_.remap(span, to)) {
     return nullptr;
   }
-  space_.map().set_tags(span->base, span->size, space::kInteriorTag);
-  space_.map().set_tags(span->base, {1}, space::kHugeTag);
-  return reinterpret_cast<void*>(span->base);
+  return make_huge(span);
 }
 
 }  // namespace allod::heap

@@ -64,6 +64,19 @@ class Space {
     Span* const span = attempt();
     return span != nullptr || !make_room() ? span : attempt();
   }
+  // The same for a span that is likely to grow: where there is room behind it.
+  [[nodiscard]] Span* allocate_growing(Slices size) noexcept {
+    LockGuard guard{lock_};
+    Span* span = dirty_.largest();
+    if (span == nullptr || span->size.count / 2 < size.count) {
+      span = take(size, {1}, Filling::sparse);
+    } else {
+      remove_free(span);
+      span->zero = false;
+      give_back_tail(span, size);
+    }
+    return span == nullptr ? nullptr : hand_out(span);
+  }
   // The same, but held by a descriptor of `bytes` that starts with a Span. It is
   // stable metadata: behind the Span, it holds what it held when a span with a
   // descriptor of that size was freed, or zeros.
@@ -233,13 +246,16 @@ class Space {
       ++counters_.refused;
       return nullptr;
     }
-    span->state = SpanState::used;
     if (descriptor != nullptr) {
       *descriptor = *span;
       descriptor->home = span;
       descriptor->descriptor_bytes = static_cast<std::uint16_t>(bytes);
       span = descriptor;
     }
+    return hand_out(span);
+  }
+  Span* hand_out(Span* span) noexcept {
+    span->state = SpanState::used;
     map_.set_spans(span->base, span->size, span);
     ++counters_.span_allocations;
     account_used(span->size.bytes());

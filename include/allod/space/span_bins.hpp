@@ -32,6 +32,13 @@ class SpanBins {
     const unsigned above = next_filled(first + 1);
     return above < kBins ? bins_[above].first() : nullptr;
   }
+  // Nearly the largest span there is; it stays in its bin. Null when there is none.
+  [[nodiscard]] Span* largest() const noexcept {
+    for (unsigned word = words_for(kBins); word-- > 0;) {
+      if (filled_[word] != 0) return bins_[word * kWordBits + highest_bit(filled_[word])].first();
+    }
+    return nullptr;
+  }
   template <class F>
   void for_each(F&& visit) const {
     for (const SpanList& bin : bins_) {
