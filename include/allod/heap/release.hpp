@@ -43,7 +43,7 @@ void Heap<Policy>::release_own(Domain& domain, ClassIndex c, void* address) noex
     if (magazine.push(address)) return;
     if (magazine.capacity() > 1) {
       // Not so many that the caller would have to wait.
-      constexpr std::uint32_t kMost = 256;
+      constexpr std::uint32_t kMost = 512;
       const std::uint32_t half = magazine.capacity() / 2;
       flush(domain, c, half < kMost ? half : kMost);
       if (magazine.push(address)) return;
