@@ -75,7 +75,7 @@ void count_span(Count& count, const space::Span& span) noexcept {
 // belong to running threads, so a figure may be out of date when it is read.
 void count_domain(Count& count, Heap::Domain& domain) noexcept {
   ++count.domains;
-  if (domain.state != heap::DomainState::active) return;
+  if (domain.state == heap::DomainState::pooled) return;
   ++count.active_domains;
   for (ClassIndex c = 0; c < kClasses; ++c) {
     const std::uint32_t cached = domain.cached(c);
@@ -304,7 +304,7 @@ void write_stats_json(Text& out) noexcept {
         LockGuard guard{heap.registry_lock()};
         domain = heap.next_domain(domain);
         if (domain == nullptr) break;
-        if (domain->state != heap::DomainState::active) continue;
+        if (domain->state == heap::DomainState::pooled) continue;
         own.add(domain->counters);
         thread = domain->thread;
       }

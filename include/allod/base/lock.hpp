@@ -11,7 +11,7 @@ namespace allod {
 
 // The order in which locks may be taken, and in which fork takes them: a
 // thread that holds a lock may only take locks of a higher rank.
-enum class LockRank : std::uint8_t { records, fork, registry, space, metadata };
+enum class LockRank : std::uint8_t { domain, records, fork, registry, space, metadata };
 
 // Ranks that the calling thread holds, one bit each; maintained only in builds
 // that check ranks.
@@ -41,12 +41,16 @@ class RankedLock {
   constexpr explicit RankedLock(LockRank rank) noexcept : rank_{rank} {}
 
   void lock() noexcept {
-    std::uint32_t expected = kFree;
-    if (!state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) {
-      if (passes()) return;
-      lock_slow();
-    }
+    if (try_lock()) return;
+    if (passes()) return;
+    lock_slow();
     HeldRanks<kCheckRanks>::acquire(rank_);
+  }
+  [[nodiscard]] bool try_lock() noexcept {
+    std::uint32_t expected = kFree;
+    if (!state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) return false;
+    HeldRanks<kCheckRanks>::acquire(rank_);
+    return true;
   }
   void unlock() noexcept {
     if (passes()) return;

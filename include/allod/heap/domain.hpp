@@ -67,6 +67,7 @@ inline constexpr std::size_t kBatchBytes = std::size_t{8} << 10;
 
 enum class DomainState : std::uint8_t {
   active,  // bound to a thread
+  shared,  // used by any thread in turn; see heap/locked_domain.hpp
   pooled,  // without slabs, ready for the next thread
 };
 
@@ -116,8 +117,8 @@ struct Front {
   }
 };
 
-// Used by the thread it is bound to; what other threads may read is atomic.
-template <class Sizes>
+// Used by one thread at a time; what other threads may read is atomic.
+template <class Sizes, class Lock>
 struct Domain : Front<Sizes>, slab::Owner {
   using Front<Sizes>::kClasses;
   using Front<Sizes>::magazines;
@@ -133,7 +134,7 @@ struct Domain : Front<Sizes>, slab::Owner {
   // Blocks in the magazine.
   [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept { return magazines[c].count(); }
 
-  // True while the thread is inside a slow path; see heap/slow_path.hpp.
+  // True while its thread is inside a slow path; see heap/slow_path.hpp.
   std::atomic<bool> in_slow_path{false};
   DomainState state = DomainState::active;
 
@@ -149,6 +150,8 @@ struct Domain : Front<Sizes>, slab::Owner {
   DomainCounters counters;
   ListLinks<Domain> links;       // in the registry
   ListLinks<Domain> pool_links;  // in the pool
+  Lock lock{LockRank::domain};   // of a shared domain: whose turn it is
+  std::atomic<void*> holder{nullptr};
   std::uint32_t thread = 0;      // system's id of the thread, 0: none
   // The thread was bound when it was already ending, so nobody may tell us when
   // it is gone.

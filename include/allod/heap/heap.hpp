@@ -4,6 +4,7 @@
 #pragma once
 
 #include "allod/heap/domain.hpp"
+#include "allod/heap/locked_domain.hpp"
 #include "allod/heap/misuse.hpp"
 #include "allod/heap/slow_path.hpp"
 
@@ -46,8 +47,9 @@ class Heap {
   using Reporter = typename Policy::Reporter;
   static constexpr CheckLevel kChecks = Policy::kChecks;
   using Space = space::Space<Platform, kChecks>;
-  using Domain = heap::Domain<Sizes>;
   using Lock = typename Space::Lock;
+  using Domain = heap::Domain<Sizes, Lock>;
+  using Turn = heap::Turn<Domain, ForkGate<Platform>>;
   static constexpr ClassIndex kClasses = Sizes::kCount;
 
   constexpr Heap() noexcept = default;
@@ -67,6 +69,9 @@ class Heap {
   // A domain for the calling thread, or null. `late`: the thread is ending, and
   // may not call detach.
   [[nodiscard]] Domain* attach(bool late = false) noexcept;
+  // A domain that threads use in turn, or null: every call for it is made within a Turn,
+  // but detach(). See heap/locked_domain.hpp.
+  [[nodiscard]] Domain* attach_shared() noexcept;
   // Gives up everything the domain holds. What is still in use becomes an
   // orphan, for others to adopt.
   void detach(Domain& domain) noexcept;
@@ -134,6 +139,7 @@ class Heap {
   [[nodiscard]] const HeapOptions& options() const noexcept { return options_; }
   [[nodiscard]] HeapOptions& options() noexcept { return options_; }
   [[nodiscard]] Lock& registry_lock() noexcept { return registry_lock_; }
+  [[nodiscard]] ForkGate<Platform>& gate() noexcept { return gate_; }
 
   // With the registry's lock held: every domain that was ever made.
   template <class Visit>
@@ -209,6 +215,7 @@ class Heap {
   [[nodiscard]] void* resize_huge(void* address, std::size_t size) noexcept;
 
   // lifetime.hpp
+  [[nodiscard]] Domain* new_domain(DomainState state) noexcept;
   [[nodiscard]] Slab* adopt(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] Slab* adopt_locked(Domain& domain, ClassIndex c, const void** doubled) noexcept;
   void abandon(Slab& slab, const void** doubled) noexcept;

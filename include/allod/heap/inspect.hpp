@@ -45,7 +45,7 @@ void Heap<Policy>::check_invariants() noexcept {
     always_check(space_.map().span_of(slab.base) == &slab, "the map does not lead to the slab");
   };
   for_each_domain([&](Domain& domain) {
-    if (domain.state != DomainState::active) return;
+    if (domain.state == DomainState::pooled) return;
     for (ClassIndex c = 0; c < kClasses; ++c) {
       Bin& bin = domain.bins[c];
       std::uint32_t slabs = 0;

@@ -10,6 +10,24 @@ auto Heap<Policy>::attach(bool late) noexcept -> Domain* {
   if (!usable_) return nullptr;
   if (late_count_.load(std::memory_order_relaxed) != 0) reap_late_threads();
   LockGuard guard{registry_lock_};
+  Domain* const domain = new_domain(DomainState::active);
+  if (domain == nullptr) return nullptr;
+  domain->thread = space_.platform().thread_id();
+  domain->bound_late = late;
+  if (late) late_count_.fetch_add(1, std::memory_order_relaxed);
+  return domain;
+}
+
+template <class Policy>
+auto Heap<Policy>::attach_shared() noexcept -> Domain* {
+  if (!usable_) return nullptr;
+  LockGuard guard{registry_lock_};
+  return new_domain(DomainState::shared);
+}
+
+// Under the registry's lock.
+template <class Policy>
+auto Heap<Policy>::new_domain(DomainState state) noexcept -> Domain* {
   Domain* domain = pool_.pop_front();
   if (domain == nullptr) {
     void* const memory = space_.allocate_metadata(sizeof(Domain));
@@ -18,10 +36,7 @@ auto Heap<Policy>::attach(bool late) noexcept -> Domain* {
     domains_.push_back(domain);
   }
   domain->inbox.open();
-  domain->state = DomainState::active;
-  domain->thread = space_.platform().thread_id();
-  domain->bound_late = late;
-  if (late) late_count_.fetch_add(1, std::memory_order_relaxed);
+  domain->state = state;
   return domain;
 }
 
@@ -47,18 +62,27 @@ void Heap<Policy>::reap_late_threads() noexcept {
 // the inbox closed is sure to find the new owner when it looks again.
 template <class Policy>
 void Heap<Policy>::detach(Domain& domain) noexcept {
-  SlowPath slow{domain, gate_};
-  send_all(domain);
-  collect_inbox(domain);
-  for (ClassIndex c = 0; c < kClasses; ++c) {
-    if (domain.magazines[c].capacity() != 0) drop_magazine(domain, c);
+  {
+    Turn turn{domain, gate_};
+    send_all(domain);
+    collect_inbox(domain);
+    for (ClassIndex c = 0; c < kClasses; ++c) {
+      if (domain.magazines[c].capacity() != 0) drop_magazine(domain, c);
+    }
+    domain.large_count = 0;
+    domain.large_bytes = 0;
+    surrender(domain);
   }
-  domain.large_count = 0;
-  domain.large_bytes = 0;
-  surrender(domain);
+  // The next one may use it at once.
+  LockGuard guard{registry_lock_};
+  if (domain.bound_late) late_count_.fetch_sub(1, std::memory_order_relaxed);
+  domain.bound_late = false;
+  domain.state = DomainState::pooled;
+  domain.thread = 0;
+  pool_.push_front(&domain);
 }
 
-// Leaves the domain without slabs, in the pool.
+// Leaves the domain without slabs.
 template <class Policy>
 void Heap<Policy>::surrender(Domain& domain) noexcept {
   const void* doubled = nullptr;
@@ -85,11 +109,6 @@ void Heap<Policy>::surrender_locked(Domain& domain, const void** doubled) noexce
     }
     bin = Bin{};
   }
-  if (domain.bound_late) late_count_.fetch_sub(1, std::memory_order_relaxed);
-  domain.bound_late = false;
-  domain.state = DomainState::pooled;
-  domain.thread = 0;
-  pool_.push_front(&domain);
 }
 
 // Under the registry's lock. The slab is in no list and has no owner.
@@ -241,6 +260,8 @@ void Heap<Policy>::after_fork_in_child(Domain* own) noexcept {
     space_.repair_after_fork();
   }
   for (Domain* d = domains_.first(); d != nullptr; d = DomainList::next(d)) {
+    d->lock.reset_in_child();
+    d->holder.store(nullptr, std::memory_order_relaxed);
     if (d == own || d->state != DomainState::active) continue;
     for (Magazine& magazine : d->magazines) magazine = {};
     detach(*d);

@@ -22,6 +22,13 @@ class ForkGate {
   [[nodiscard]] ALLOD_INLINE bool is_closed() const noexcept {
     return closed_.load(std::memory_order_relaxed) != 0;
   }
+  // Tells threads apart.
+  [[nodiscard]] static void* self() noexcept { return P::self(); }
+  // Is the caller the thread that forks? It has everything to itself.
+  [[nodiscard]] ALLOD_INLINE bool lets_pass() const noexcept {
+    return __builtin_expect(is_closed(), 0) &&
+           forker_.load(std::memory_order_relaxed) == P::self();
+  }
   ALLOD_INLINE void order() const noexcept {
     if (__builtin_expect(fence_needed_, 0)) std::atomic_thread_fence(std::memory_order_seq_cst);
     std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -51,11 +58,14 @@ class ForkGate {
   bool fence_needed_ = true;
 };
 
-// Marks the time in which a domain is being changed by its thread.
+// Marks the time in which a domain is being changed by its thread. One inside of
+// another does nothing.
 template <class D, class Gate>
 class SlowPath {
  public:
   SlowPath(D& domain, Gate& gate) noexcept : domain_{domain} {
+    inner_ = domain_.in_slow_path.load(std::memory_order_relaxed);
+    if (inner_) return;
     do {
       domain_.in_slow_path.store(true, std::memory_order_relaxed);
       gate.order();
@@ -64,12 +74,15 @@ class SlowPath {
     } while (gate.holds_back());
     domain_.in_slow_path.store(true, std::memory_order_relaxed);
   }
-  ~SlowPath() { domain_.in_slow_path.store(false, std::memory_order_release); }
+  ~SlowPath() {
+    if (!inner_) domain_.in_slow_path.store(false, std::memory_order_release);
+  }
   SlowPath(const SlowPath&) = delete;
   SlowPath& operator=(const SlowPath&) = delete;
 
  private:
   D& domain_;
+  bool inner_;
 };
 
 }  // namespace allod::heap
