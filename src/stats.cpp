@@ -33,6 +33,8 @@ struct Count {
   std::uint64_t orphan_slabs = 0;
   std::uint64_t domains = 0;
   std::uint64_t active_domains = 0;
+  std::uint64_t shared_domains = 0;
+  std::uint64_t caches = 0;
   space::SpaceCounters space;
   std::uint64_t metadata_mapped = 0;
   std::uint64_t metadata_used = 0;
@@ -77,10 +79,18 @@ void count_domain(Count& count, Heap::Domain& domain) noexcept {
   ++count.domains;
   if (domain.state == heap::DomainState::pooled) return;
   ++count.active_domains;
-  for (ClassIndex c = 0; c < kClasses; ++c) {
-    const std::uint32_t cached = domain.cached(c);
-    if (cached <= domain.magazines[c].capacity()) count.classes[c].cached += cached;
-  }
+  const auto count_front = [&](const auto& front) {
+    for (ClassIndex c = 0; c < kClasses; ++c) {
+      const std::uint32_t cached = front.magazines[c].count();
+      if (cached <= front.magazines[c].capacity()) count.classes[c].cached += cached;
+    }
+  };
+  count_front(domain);
+  if (domain.state == heap::DomainState::shared) ++count.shared_domains;
+  Heap::for_each_cache(domain, [&](const Heap::Cache& cache) {
+    if (cache.is_used) ++count.caches;
+    count_front(cache);
+  });
   for (const heap::RemoteBatch& batch : domain.remote) {
     const slab::Slab* const slab = __atomic_load_n(&batch.slab, __ATOMIC_RELAXED);
     if (slab != nullptr && slab->size_class() < kClasses) {
@@ -109,12 +119,19 @@ DomainSums sum_domains() noexcept {
 }
 
 struct Contention {
-  std::uint64_t registry, space, metadata;
-  [[nodiscard]] std::uint64_t sum() const noexcept { return registry + space + metadata; }
+  std::uint64_t domains, registry, space, metadata;
+  [[nodiscard]] std::uint64_t sum() const noexcept {
+    return domains + registry + space + metadata;
+  }
 };
 Contention contention() noexcept {
   Heap& heap = Process::heap();
-  return {heap.registry_lock().contended(), heap.space().lock().contended(),
+  std::uint64_t domains = 0;
+  {
+    LockGuard guard{heap.registry_lock()};
+    heap.for_each_domain([&](Heap::Domain& domain) { domains += domain.lock.contended(); });
+  }
+  return {domains, heap.registry_lock().contended(), heap.space().lock().contended(),
           heap.space().metadata().lock().contended()};
 }
 
@@ -203,7 +220,8 @@ void write_stats_text(Text& out) noexcept {
   out << "regions    " << count.space.regions << " of " << Human{all.reserved}
       << " of addresses; metadata " << Human{count.metadata_used} << " of " << Human{all.metadata}
       << "\n";
-  out << "domains    " << count.active_domains << " active, " << count.domains << " ever at once; "
+  out << "domains    " << count.active_domains << " active, " << count.shared_domains
+      << " shared, " << count.domains << " ever at once; " << count.caches << " caches; "
       << count.orphan_slabs << " orphaned slabs\n";
   out << "slow paths " << sums.refills << " refills, " << sums.flushes << " flushes, "
       << sums.shrinks << " shrinks; slabs: " << sums.slabs_created << " created, "
@@ -211,7 +229,7 @@ void write_stats_text(Text& out) noexcept {
   out << "remote     " << sums.remote_frees << " frees in " << sums.remote_batches << " batches, "
       << sums.collected << " collected\n";
   out << "purges     " << all.purges << " of " << Human{all.purged} << "\n";
-  out << "contention " << locks.registry << " registry, " << locks.space << " space, "
+  out << "contention " << locks.domains << " domains, " << locks.registry << " registry, " << locks.space << " space, "
       << locks.metadata << " metadata\n";
   out << "faults     " << faults.minor << " minor, " << faults.major << " major\n";
   out << "     size    slabs     live     free   cached\n";
@@ -272,7 +290,7 @@ void write_stats_json(Text& out) noexcept {
     {
       json.key("contention");
       JsonObject lock{out};
-      lock.field("registry", locks.registry).field("space", locks.space);
+      lock.field("domains", locks.domains).field("registry", locks.registry).field("space", locks.space);
       lock.field("metadata", locks.metadata);
     }
     {
@@ -280,7 +298,7 @@ void write_stats_json(Text& out) noexcept {
       JsonObject fault{out};
       fault.field("minor", faults.minor).field("major", faults.major);
     }
-    json.field("orphan_slabs", count.orphan_slabs);
+    json.field("orphan_slabs", count.orphan_slabs).field("caches", count.caches);
     json.key("classes") << "[";
     bool first = true;
     for (ClassIndex c = 0; c < kClasses; ++c) {

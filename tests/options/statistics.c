@@ -72,7 +72,15 @@ CASE(another_thread_frees_1000_blocks) {
   write_stats();
 }
 
+// So much that the thread gets a domain of its own, if there is a place.
+static void do_much(void) {
+  for (int i = 0; i < 2000; ++i) {
+    free(obtain(40000));
+  }
+}
+
 static void* allocate_blocks(void* unused) {
+  do_much();
   allocate_touched(blocks, kMany, 100);
   return unused;
 }
@@ -102,20 +110,23 @@ CASE(is_refused_once) {
 }
 
 static pthread_barrier_t barrier;
-static void* stay(void* unused) {
+static void* stay(void* much) {
+  if (much != NULL) {
+    do_much();
+  }
   void* block = obtain(1000);
   printf("%ld\n", syscall(SYS_gettid));
   pthread_barrier_wait(&barrier);
   pthread_barrier_wait(&barrier);
   free(block);
-  return unused;
+  return NULL;
 }
 // The ids of the threads come first.
-CASE(six_threads_come_and_go) {
+static void six_threads_come_and_go(void* much) {
   pthread_t ids[kThreads];
   CHECK(pthread_barrier_init(&barrier, NULL, kThreads + 1) == 0, "pthread_barrier_init");
   for (size_t i = 0; i < kThreads; ++i) {
-    CHECK(pthread_create(&ids[i], NULL, stay, NULL) == 0, "pthread_create");
+    CHECK(pthread_create(&ids[i], NULL, stay, much) == 0, "pthread_create");
   }
   pthread_barrier_wait(&barrier);
   printf("%d\n", getpid());
@@ -127,6 +138,9 @@ CASE(six_threads_come_and_go) {
   }
   write_stats();
 }
+
+CASE(six_threads_do_little) { six_threads_come_and_go(NULL); }
+CASE(six_threads_do_much) { six_threads_come_and_go(blocks); }
 
 static atomic_bool enough;
 static void* contend(void* unused) {

@@ -227,31 +227,6 @@ TEST_F(HeapLifetime, passes_slabs_from_hand_to_hand_without_losing_a_block) {
   EXPECT_EQ(count_orphans(), 0U);
 }
 
-// --- threads that allocate after their last notice
-// ---------------------------------------------------
-
-TEST_F(HeapLifetime, takes_the_domain_of_a_late_thread_away_when_the_thread_is_gone) {
-  Domain& late = attach(true);
-  void* const block = allocate(late, 64);
-  Domain& other = attach();
-  EXPECT_NE(&other, &late) << "the thread is still there";
-  EXPECT_EQ(late.state, heap::DomainState::active);
-  system.end_thread(late.thread);
-  Domain& next = attach();
-  EXPECT_EQ(&next, &late);
-  EXPECT_FALSE(next.bound_late);
-  EXPECT_EQ(count_orphans(), 1U);
-  EXPECT_EQ(&program.slab_of(allocate(next, 64)), &program.slab_of(block));
-}
-
-TEST_F(HeapLifetime, lets_a_late_thread_leave_by_itself) {
-  Domain& late = attach(true);
-  heap.detach(late);
-  system.end_thread(1);
-  EXPECT_EQ(&attach(), &late);
-  EXPECT_EQ(count_domains(), 1U);
-}
-
 // --- fork
 // ---------------------------------------------------------------------------------------------
 
@@ -387,22 +362,6 @@ TEST_F(HeapFork, of_a_thread_without_domain_leaves_only_orphans) {
   Domain& own = attach();
   EXPECT_EQ(&own, &other);
   release_all(own, blocks);
-}
-
-TEST_F(HeapFork, forgets_late_threads_of_the_parent) {
-  Domain& own = attach();
-  Domain& late = attach(true);
-  static_cast<void>(allocate(late, 64));
-  const std::uint32_t thread = late.thread;
-  system.set_thread(own.thread);
-  fork_as_child(&own);
-  system.end_thread(thread);
-  Domain& next = attach();
-  EXPECT_EQ(&next, &late);
-  EXPECT_FALSE(next.bound_late);
-  Domain& another = attach();
-  EXPECT_NE(&another, &next);
-  EXPECT_EQ(next.state, heap::DomainState::active);
 }
 
 TEST_F(HeapFork, of_a_child_works_like_that_of_its_parent) {

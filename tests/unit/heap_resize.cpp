@@ -11,7 +11,7 @@ class HeapResize : public HeapWorld {
   // Resizes in place, and checks what must hold whether that was possible or not.
   void* resize(Domain& domain, void* block, std::size_t size) {
     const std::size_t before = heap.usable_size(block);
-    void* const result = heap.resize_in_place(domain, block, size);
+    void* const result = heap.resize_in_place(&domain, block, size);
     if (result == nullptr) {
       EXPECT_EQ(heap.usable_size(block), before);
     } else {

@@ -39,9 +39,9 @@ class HeapWorld : public testing::Test {
   }
 
   // The domain of a thread of its own.
-  Domain& attach(bool late = false) {
+  Domain& attach() {
     system.set_thread(++threads_);
-    Domain* const domain = heap.attach(late);
+    Domain* const domain = heap.attach();
     always_check(domain != nullptr, "no domain");
     return *domain;
   }

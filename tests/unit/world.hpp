@@ -99,7 +99,7 @@ class Program {
   }
   // As realloc: in place if possible. Null, and nothing changed, when there is no memory.
   [[nodiscard]] void* resize(Domain& domain, void* block, std::size_t size) noexcept {
-    if (void* const same = heap_.resize_in_place(domain, block, size)) return same;
+    if (void* const same = heap_.resize_in_place(&domain, block, size)) return same;
     void* const other = allocate(domain, size);
     if (other == nullptr) return nullptr;
     const std::size_t before = heap_.usable_size(block);

@@ -153,7 +153,11 @@ void Heap<Policy>::widen_magazine(Domain& domain, ClassIndex c, std::uint32_t mo
   if (domain.burst_bytes + burst_bytes(c, next) - burst_bytes(c, capacity) > options_.burst_bytes) {
     return;
   }
-  resize_magazine(domain, c, next);
+  constexpr std::uint32_t kFirst = 7;
+  const std::uint32_t most = max_capacity(c);
+  const std::uint32_t capacity = domain.magazines[c].capacity();
+  const std::uint32_t next = capacity == 0 ? kFirst : 2 * capacity + 1;
+  if (capacity < most) grow_magazine(domain.magazines[c], next < most ? next : most);
 }
 
 // Lets the large class `c` keep one block, and the classes that began before it
@@ -170,7 +174,7 @@ void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
     --domain.large_count;
     __builtin_memmove(domain.large, domain.large + 1, domain.large_count);
   }
-  resize_magazine(domain, c, 1);
+  grow_magazine(domain.magazines[c], 1);
   if (domain.magazines[c].capacity() == 0) return;
   domain.large[domain.large_count++] = static_cast<std::uint8_t>(c);
   domain.large_bytes += bytes;
@@ -178,12 +182,10 @@ void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
 
 // Without metadata the magazine stays as it is.
 template <class Policy>
-void Heap<Policy>::resize_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept {
+void Heap<Policy>::grow_magazine(Magazine& magazine, std::uint32_t capacity) noexcept {
   auto* const cells =
       static_cast<void**>(space_.metadata().allocate(space_.platform(), capacity * sizeof(void*)));
   if (cells == nullptr) return;
-  Magazine& magazine = domain.magazines[c];
-  domain.burst_bytes += burst_bytes(c, capacity) - burst_bytes(c, magazine.capacity());
   const Magazine old = magazine;
   magazine.move_to(cells, capacity);
   if (old.capacity() != 0) space_.metadata().free(old.bottom, old.capacity() * sizeof(void*));

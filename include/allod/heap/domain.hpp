@@ -71,13 +71,16 @@ enum class DomainState : std::uint8_t {
   pooled,  // without slabs, ready for the next thread
 };
 
-// The part of a domain that the fast paths use.
+// What a thread's fast paths use: those of nobody, of a cache over a domain, or of
+// a domain.
+enum class FrontKind : std::uint8_t { none, cache, domain };
+
 template <class Sizes>
 struct Front {
   static constexpr ClassIndex kClasses = Sizes::kCount;
   static_assert(sizeof(Magazine) == space::kClassStride && kClasses <= space::kMaxClasses);
 
-  constexpr explicit Front(space::Tag own) noexcept : tag{own} {}
+  constexpr Front(space::Tag own, FrontKind what) noexcept : tag{own}, kind{what} {}
 
   // Does the domain own slabs of this tag?
   [[nodiscard]] ALLOD_INLINE bool owns(space::Tag other) const noexcept {
@@ -100,6 +103,7 @@ struct Front {
 
   Magazine magazines[kClasses] = {};
   space::Tag tag;
+  FrontKind kind;
 
  private:
   // By size: the offset of its magazine.
@@ -117,6 +121,9 @@ struct Front {
   }
 };
 
+template <class Sizes, class Lock>
+struct ThreadCache;
+
 // Used by one thread at a time; what other threads may read is atomic.
 template <class Sizes, class Lock>
 struct Domain : Front<Sizes>, slab::Owner {
@@ -124,12 +131,9 @@ struct Domain : Front<Sizes>, slab::Owner {
   using Front<Sizes>::magazines;
   using Front<Sizes>::tag;
 
-  // One that owns nothing and belongs to no thread: every fast path misses, and
-  // no branch asks whether there is a domain. All zeros.
-  constexpr Domain() noexcept : Front<Sizes>{space::kForeignTag} {}
-  explicit Domain(std::uint32_t id) noexcept : Front<Sizes>{space::make_tag(id, 0)} {}
+  explicit Domain(std::uint32_t id) noexcept
+      : Front<Sizes>{space::make_tag(id, 0), FrontKind::domain} {}
 
-  [[nodiscard]] bool is_bound() const noexcept { return tag != space::kForeignTag; }
   [[nodiscard]] std::uint32_t id() const noexcept { return space::owner_of(tag); }
   // Blocks in the magazine.
   [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept { return magazines[c].count(); }
@@ -152,10 +156,26 @@ struct Domain : Front<Sizes>, slab::Owner {
   ListLinks<Domain> pool_links;  // in the pool
   Lock lock{LockRank::domain};   // of a shared domain: whose turn it is
   std::atomic<void*> holder{nullptr};
+  std::atomic<ThreadCache<Sizes, Lock>*> caches{nullptr};  // all that it ever had
+  ThreadCache<Sizes, Lock>* free_caches = nullptr;
   std::uint32_t thread = 0;      // system's id of the thread, 0: none
-  // The thread was bound when it was already ending, so nobody may tell us when
-  // it is gone.
-  bool bound_late = false;
+};
+
+// Magazines of one thread over a shared domain: full of its blocks, filled from and
+// emptied into the magazines of the domain in turn. Changed by its thread, and what
+// is not a magazine's top only in a turn on the domain.
+template <class Sizes, class Lock>
+struct ThreadCache : Front<Sizes> {
+  explicit ThreadCache(Domain<Sizes, Lock>& domain) noexcept
+      : Front<Sizes>{domain.tag, FrontKind::cache}, home{domain} {}
+
+  Domain<Sizes, Lock>& home;
+  ThreadCache* next = nullptr;  // of the same domain; never changes
+  ThreadCache* next_free = nullptr;
+  bool is_used = false;
+  std::uint32_t misses = 0;     // refills and flushes of its thread
+  std::size_t bytes = 0;        // of the blocks that there is room for
+  Word classes[words_for(Sizes::kCount)] = {};  // those that have cells
 };
 
 }  // namespace allod::heap

@@ -49,6 +49,7 @@ class Heap {
   using Space = space::Space<Platform, kChecks>;
   using Lock = typename Space::Lock;
   using Domain = heap::Domain<Sizes, Lock>;
+  using Cache = heap::ThreadCache<Sizes, Lock>;
   using Turn = heap::Turn<Domain, ForkGate<Platform>>;
   static constexpr ClassIndex kClasses = Sizes::kCount;
 
@@ -66,15 +67,34 @@ class Heap {
 
   // --- domains; see heap/lifetime.hpp -----------------------------------------
 
-  // A domain for the calling thread, or null. `late`: the thread is ending, and
-  // may not call detach.
-  [[nodiscard]] Domain* attach(bool late = false) noexcept;
+  // A domain for the calling thread, or null.
+  [[nodiscard]] Domain* attach() noexcept;
   // A domain that threads use in turn, or null: every call for it is made within a Turn,
   // but detach(). See heap/locked_domain.hpp.
   [[nodiscard]] Domain* attach_shared() noexcept;
   // Gives up everything the domain holds. What is still in use becomes an
   // orphan, for others to adopt.
   void detach(Domain& domain) noexcept;
+
+  // --- caches of threads over a shared domain; see heap/thread_cache.hpp ----------
+
+  // A cache for the calling thread, or null.
+  [[nodiscard]] Cache* attach_cache(Domain& home) noexcept;
+  // Gives its blocks to the domain.
+  void detach_cache(Cache& cache) noexcept;
+  // Blocks of it go to the domain, but the cache goes on.
+  void empty_cache(Cache& cache) noexcept;
+  // When the magazine is empty, as allocate() and allocate_class().
+  [[nodiscard]] void* allocate_cached(Cache& cache, ClassIndex c, bool* zero) noexcept;
+  // A block of the cache's domain, when the magazine is full.
+  void release_cached(Cache& cache, ClassIndex c, void* address) noexcept;
+  template <class Visit>
+  static void for_each_cache(const Domain& domain, Visit&& visit) noexcept {
+    for (Cache* cache = domain.caches.load(std::memory_order_acquire); cache != nullptr;
+         cache = cache->next) {
+      visit(*cache);
+    }
+  }
 
   // --- slow paths of malloc; see heap/allocate.hpp ------------------------------
 
@@ -114,11 +134,8 @@ class Heap {
   [[nodiscard]] bool fits(const Domain& domain, const void* address,
                           std::size_t size) const noexcept;
   // Changes a block's size where it stands, or by moving its pages. Null, and
-  // nothing changed, when that cannot be done.
-  [[nodiscard]] void* resize_in_place(Domain& domain, void* address, std::size_t size) noexcept;
-  // A new place for a block that grows to `size` and has no room where it stands. Null when the
-  // size deserves no such care, or the system refuses: allocate it like any other.
-  [[nodiscard]] void* allocate_growing(std::size_t size) noexcept;
+  // nothing changed, when that cannot be done. `own`: the caller's domain, or null.
+  [[nodiscard]] void* resize_in_place(Domain* own, void* address, std::size_t size) noexcept;
 
   // --- memory back to the system; see heap/purge.hpp ------------------------------
 
@@ -132,8 +149,8 @@ class Heap {
   // leave their slow paths, and keeps them out.
   void before_fork(const Domain* own) noexcept;
   void after_fork_in_parent() noexcept;
-  // `own` is the domain of the one thread that is left, or null.
-  void after_fork_in_child(Domain* own) noexcept;
+  // `own` and `cache` are those of the one thread that is left, or null.
+  void after_fork_in_child(Domain* own, const Cache* cache = nullptr) noexcept;
 
   [[nodiscard]] Space& space() noexcept { return space_; }
   [[nodiscard]] const HeapOptions& options() const noexcept { return options_; }
@@ -173,16 +190,7 @@ class Heap {
   [[nodiscard]] Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
   void widen_magazine(Domain& domain, ClassIndex c, std::uint32_t most) noexcept;
   void activate_large(Domain& domain, ClassIndex c) noexcept;
-  void resize_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept;
-  static constexpr std::size_t kUsualBytes = std::size_t{32} << 10;
-  static constexpr std::size_t kUsualBlocks = 256;
-  static constexpr std::size_t kMostBlocks = 4096;
-  [[nodiscard]] static constexpr std::uint32_t capacity_for(ClassIndex c, std::size_t bytes,
-                                                            std::size_t blocks) noexcept {
-    const std::size_t fit = bytes / Sizes::size_of(c);
-    return static_cast<std::uint32_t>(fit < 1 ? 1 : fit > blocks ? blocks : fit);
-  }
-  [[nodiscard]] std::uint32_t usual_capacity(ClassIndex c) const noexcept;
+  void grow_magazine(Magazine& magazine, std::uint32_t capacity) noexcept;
   [[nodiscard]] std::uint32_t max_capacity(ClassIndex c) const noexcept;
   // What a magazine of that capacity holds beyond the usual one, whatever the options say.
   [[nodiscard]] static std::size_t burst_bytes(ClassIndex c, std::uint32_t capacity) noexcept {
@@ -223,10 +231,16 @@ class Heap {
   void surrender(Domain& domain) noexcept;
   void surrender_locked(Domain& domain, const void** doubled) noexcept;
   void set_slab_tags(const Slab& slab, space::Tag tag) noexcept;
-  void reap_late_threads() noexcept;
+  void count_domains(std::uint32_t now) noexcept;
   void reap_orphans(std::uint32_t looks) noexcept;
   void reap_orphans_locked(ClassIndex c, std::uint32_t* looks, const void** doubled) noexcept;
   [[nodiscard]] bool is_quiet_but_for(const Domain* own) noexcept;
+
+  // thread_cache.hpp
+  void grow_cache(Cache& cache, ClassIndex c) noexcept;
+  void give_home(Cache& cache, ClassIndex c, std::uint32_t count) noexcept;
+  void empty_in_turn(Cache& cache) noexcept;
+  void forget_caches(Domain& domain, const Cache* own) noexcept;
 
   // purge.hpp
   void look_around(Domain& domain) noexcept;
@@ -248,7 +262,8 @@ class Heap {
   DomainList domains_;
   DomainPool pool_;
   std::uint32_t next_id_ = 1;
-  std::atomic<std::uint32_t> late_count_{0};
+  std::uint32_t active_domains_ = 0;
+  std::atomic<std::uint32_t> cache_count_{0};
   SpanList orphans_[kClasses] = {};
   std::atomic<std::uint32_t> orphan_count_[kClasses] = {};
   std::atomic<ClassIndex> last_reaped_{0};  // where the last look at orphans ended
@@ -265,3 +280,4 @@ class Heap {
 #include "allod/heap/release.hpp"
 #include "allod/heap/remote.hpp"
 #include "allod/heap/resize.hpp"
+#include "allod/heap/thread_cache.hpp"

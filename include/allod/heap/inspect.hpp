@@ -44,6 +44,15 @@ void Heap<Policy>::check_invariants() noexcept {
     always_check(space_.map().tag_of(slab.base) == tag, "a slab's tag is not its owner's");
     always_check(space_.map().span_of(slab.base) == &slab, "the map does not lead to the slab");
   };
+  const auto check_magazine = [&](const Magazine& magazine) {
+    for (void** cell = magazine.bottom; cell != magazine.top; ++cell) {
+      void* const block = *cell;
+      const Slab& slab = *static_cast<const Slab*>(space_.map().span_of(address_of(block)));
+      const std::uint32_t index = slab.index_of(address_of(block));
+      always_check(index != Slab::kNoBlock, "a magazine holds what is no block");
+      always_check(!slab.is_marked_free(index), "a block is free and in a magazine");
+    }
+  };
   for_each_domain([&](Domain& domain) {
     if (domain.state == DomainState::pooled) return;
     for (ClassIndex c = 0; c < kClasses; ++c) {
@@ -58,14 +67,8 @@ void Heap<Policy>::check_invariants() noexcept {
       for (space::Span* s = bin.full.first(); s != nullptr; s = SpanList::next(s)) {
         always_check(slab::as_slab(s)->is_full(), "a slab with free blocks is listed as full");
       }
-      const Magazine& magazine = domain.magazines[c];
-      for (void** cell = magazine.bottom; cell != magazine.top; ++cell) {
-        void* const block = *cell;
-        const Slab& slab = *static_cast<const Slab*>(space_.map().span_of(address_of(block)));
-        const std::uint32_t index = slab.index_of(address_of(block));
-        always_check(index != Slab::kNoBlock, "a magazine holds what is no block");
-        always_check(!slab.is_marked_free(index), "a block is free and in a magazine");
-      }
+      check_magazine(domain.magazines[c]);
+      for_each_cache(domain, [&](const Cache& cache) { check_magazine(cache.magazines[c]); });
     }
   });
   for (ClassIndex c = 0; c < kClasses; ++c) {

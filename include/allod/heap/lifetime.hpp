@@ -6,15 +6,11 @@
 namespace allod::heap {
 
 template <class Policy>
-auto Heap<Policy>::attach(bool late) noexcept -> Domain* {
+auto Heap<Policy>::attach() noexcept -> Domain* {
   if (!usable_) return nullptr;
-  if (late_count_.load(std::memory_order_relaxed) != 0) reap_late_threads();
   LockGuard guard{registry_lock_};
   Domain* const domain = new_domain(DomainState::active);
-  if (domain == nullptr) return nullptr;
-  domain->thread = space_.platform().thread_id();
-  domain->bound_late = late;
-  if (late) late_count_.fetch_add(1, std::memory_order_relaxed);
+  if (domain != nullptr) domain->thread = space_.platform().thread_id();
   return domain;
 }
 
@@ -40,22 +36,15 @@ auto Heap<Policy>::new_domain(DomainState state) noexcept -> Domain* {
   return domain;
 }
 
-// Detaches domains of threads that allocated after their last notice.
+// Each domain has a slab of each class it uses, most of which stay nearly empty. A
+// huge page would fill them: the more domains, the later there are any.
 template <class Policy>
-void Heap<Policy>::reap_late_threads() noexcept {
-  for (;;) {
-    Domain* gone = nullptr;
-    {
-      LockGuard guard{registry_lock_};
-      for_each_domain([&](Domain& domain) {
-        if (domain.bound_late && space_.platform().thread_is_gone(domain.thread)) gone = &domain;
-      });
-      if (gone == nullptr) return;
-      gone->bound_late = false;
-      late_count_.fetch_sub(1, std::memory_order_relaxed);
-    }
-    detach(*gone);
-  }
+void Heap<Policy>::count_domains(std::uint32_t now) noexcept {
+  active_domains_ = now;
+  std::size_t bytes;
+  const bool overflows =
+      __builtin_mul_overflow(options_.huge_pages_from, std::size_t{now > 0 ? now : 1}, &bytes);
+  space_.set_huge_from(overflows ? ~std::size_t{0} : bytes);
 }
 
 // First every slab loses its owner, then the inbox closes: a thread that finds
@@ -75,8 +64,6 @@ void Heap<Policy>::detach(Domain& domain) noexcept {
   }
   // The next one may use it at once.
   LockGuard guard{registry_lock_};
-  if (domain.bound_late) late_count_.fetch_sub(1, std::memory_order_relaxed);
-  domain.bound_late = false;
   domain.state = DomainState::pooled;
   domain.thread = 0;
   pool_.push_front(&domain);
@@ -247,7 +234,7 @@ void Heap<Policy>::after_fork_in_parent() noexcept {
 // trusted, because fast paths went on while the pages were copied, so what was in
 // them stays in use.
 template <class Policy>
-void Heap<Policy>::after_fork_in_child(Domain* own) noexcept {
+void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept {
   space_.metadata().lock().reset_in_child();
   space_.lock().reset_in_child();
   registry_lock_.reset_in_child();
@@ -262,6 +249,7 @@ void Heap<Policy>::after_fork_in_child(Domain* own) noexcept {
   for (Domain* d = domains_.first(); d != nullptr; d = DomainList::next(d)) {
     d->lock.reset_in_child();
     d->holder.store(nullptr, std::memory_order_relaxed);
+    forget_caches(*d, cache);
     if (d == own || d->state != DomainState::active) continue;
     for (Magazine& magazine : d->magazines) magazine = {};
     detach(*d);

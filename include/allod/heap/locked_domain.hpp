@@ -94,7 +94,7 @@ class LockedDomain {
   }
   [[nodiscard]] void* resize_in_place(void* block, std::size_t size) noexcept {
     Turn turn{domain_, heap_.gate()};
-    return heap_.resize_in_place(domain_, block, size);
+    return heap_.resize_in_place(&domain_, block, size);
   }
   std::size_t trim() noexcept {
     Turn turn{domain_, heap_.gate()};

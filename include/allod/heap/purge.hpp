@@ -71,7 +71,7 @@ void Heap<Policy>::purge_on_helper(void* heap) noexcept {
 
 template <class Policy>
 std::size_t Heap<Policy>::trim(Domain& domain) noexcept {
-  if (domain.is_bound()) {
+  {
     SlowPath slow{domain, gate_};
     give_up_stocks(domain);
   }

@@ -18,7 +18,9 @@ void Heap<Policy>::release_remote(Domain& domain, Slab& slab, void* address) noe
   RemoteBatch& batch = domain.remote[(slab.base >> kSliceShift) % kRemoteBatches];
   if (batch.slab != &slab || batch.word != word) {
     if (batch.slab != nullptr) send(domain, batch);
-    const std::size_t fit = kBatchBytes / slab.block_bytes();
+    // Nobody may come to a shared domain for long.
+    const std::size_t fit =
+        domain.state == DomainState::shared ? 1 : kBatchBytes / slab.block_bytes();
     batch = {&slab, word, fit < kWordBits ? static_cast<std::uint32_t>(fit) : kWordBits, 0};
   }
   if (__builtin_expect((batch.bits & mask) != 0, 0)) {
@@ -33,6 +35,9 @@ void Heap<Policy>::release_detached(void* address) noexcept {
   const space::Tag tag = space_.map().tag_of(address_of(address));
   switch (tag) {
     case space::kForeignTag:
+      if (address != nullptr && options_.report_foreign) {
+        report(MisuseKind::foreign_free, address);
+      }
       return;
     case space::kHugeTag:
       return release_huge(address);

@@ -6,21 +6,7 @@
 namespace allod::heap {
 
 template <class Policy>
-bool Heap<Policy>::fits(const Domain& domain, const void* address,
-                        std::size_t size) const noexcept {
-  const Address at = address_of(address);
-  const space::Tag tag = space_.map().tag_of(at);
-  if (tag == space::kHugeTag && size >= kGrowable) {
-    const space::Span& span = *space_.map().span_of(at);
-    return span.base == at && Slices::covering(size) == span.size;
-  }
-  if (!domain.owns(tag) || size > Sizes::kMaxSize) return false;
-  if (space::class_of(tag) != Sizes::of(size)) return false;
-  return slab::as_slab(space_.map().span_of(at))->index_of(at) != Slab::kNoBlock;
-}
-
-template <class Policy>
-void* Heap<Policy>::resize_in_place(Domain& domain, void* address, std::size_t size) noexcept {
+void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size) noexcept {
   space::PageMap& map = space_.map();
   const Address at = address_of(address);
   const space::Tag tag = map.tag_of(at);
@@ -32,12 +18,13 @@ void* Heap<Policy>::resize_in_place(Domain& domain, void* address, std::size_t s
   if (new_class == old_class) return address;
   // Only the owner may change what its slab is, and only when the block is all
   // of it.
-  if (!domain.owns(tag) || Sizes::shape_of(old_class).capacity != 1) {
+  if (own == nullptr || !own->owns(tag) || Sizes::shape_of(old_class).capacity != 1) {
     // A block that would get only a little smaller stays.
     const std::size_t old_size = Sizes::size_of(old_class);
     return size < old_size && size >= old_size - old_size / 4 ? address : nullptr;
   }
   if (Sizes::shape_of(new_class).capacity != 1) return nullptr;
+  Domain& domain = *own;
   SlowPath slow{domain, gate_};
   Slab& slab = *slab::as_slab(map.span_of(at));
   const Slices slices{Sizes::shape_of(new_class).slices};

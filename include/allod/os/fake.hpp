@@ -85,7 +85,6 @@ class Fake {
   void advance_clock(std::uint64_t milliseconds) noexcept { now_ms_ += milliseconds; }
   // Who calls from now on.
   void set_thread(std::uint32_t id) noexcept { thread_ = acting_ = id; }
-  void end_thread(std::uint32_t id) { state().gone_threads.push_back(id); }
 
   // Failures. Only calls that can report one are counted here: all but unmap and yield.
   // The `nth` call of this kind from now on fails, and only that one; 1 is the next.
@@ -250,9 +249,9 @@ class Fake {
   [[nodiscard]] std::uint64_t now_ms() const noexcept { return now_ms_; }
   void after_fork_in_child() noexcept { helper_ = nullptr; }
   [[nodiscard]] std::uint32_t thread_id() const noexcept { return thread_; }
-  [[nodiscard]] bool thread_is_gone(std::uint32_t id) noexcept {
-    const std::vector<std::uint32_t>& gone = state().gone_threads;
-    return std::find(gone.begin(), gone.end(), id) != gone.end();
+  [[nodiscard]] std::uint32_t processors() const noexcept { return 2; }
+  [[nodiscard]] static std::uint32_t processor() noexcept {
+    return static_cast<std::uint32_t>(acting_ % 2);
   }
   [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
     if (fails(Call::start_helper, 0) || helper_ != nullptr) return false;
@@ -296,7 +295,6 @@ class Fake {
     Address raw = 0;
     Address base = 0;
     Segments segments;
-    std::vector<std::uint32_t> gone_threads;
     std::set<Address> huge;  // slices
     std::function<void(Call)> observer;
   };

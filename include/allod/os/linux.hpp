@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <sched.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -79,8 +80,18 @@ class Linux {
   [[nodiscard]] std::uint32_t thread_id() const noexcept {
     return static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
   }
-  [[nodiscard]] bool thread_is_gone(std::uint32_t id) const noexcept {
-    return raw_syscall(SYS_tgkill, raw_syscall(SYS_getpid), id, 0) == -ESRCH;
+  [[nodiscard]] std::uint32_t processors() const noexcept {
+    std::uint64_t mask[16] = {};  // of 1024 processors
+    const long bytes = raw_syscall(SYS_sched_getaffinity, 0, sizeof mask, to_long(&mask));
+    std::uint32_t count = 0;
+    for (long word = 0; word < bytes / 8; ++word) count += count_bits(mask[word]);
+    return count > 0 ? count : 1;
+  }
+  // libc reads it from where the kernel writes it for restartable sequences, or asks
+  // the vDSO.
+  [[nodiscard]] static std::uint32_t processor() noexcept {
+    const int number = sched_getcpu();
+    return number < 0 ? 0 : static_cast<std::uint32_t>(number);
   }
   void after_fork_in_child() noexcept { LinuxHelper::reset_after_fork(); }
   [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {

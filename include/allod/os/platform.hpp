@@ -33,7 +33,8 @@ namespace allod::os {
 //   now_ms()                     monotonic, coarse
 //   after_fork_in_child()        only the calling thread is left
 //   thread_id()                  of the calling thread, never 0
-//   thread_is_gone(id)           certainly not running any more
+//   processors()                 that this process may run on, at least 1
+//   processor()                  the number of the one that the thread is on; a guess
 //   start_barriers()             from now on barrier() works; false when it cannot
 //   barrier()                    every thread passes a memory barrier
 //   yield()                      lets other threads run
@@ -61,7 +62,8 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.now_ms() } -> std::same_as<std::uint64_t>;
   { platform.after_fork_in_child() };
   { platform.thread_id() } -> std::same_as<std::uint32_t>;
-  { platform.thread_is_gone(std::uint32_t{}) } -> std::same_as<bool>;
+  { platform.processors() } -> std::same_as<std::uint32_t>;
+  { P::processor() } -> std::same_as<std::uint32_t>;
   { platform.start_helper(function, address) } -> std::same_as<bool>;
   { platform.start_barriers() } -> std::same_as<bool>;
   { platform.barrier() };

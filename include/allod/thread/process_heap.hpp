@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#include "allod/heap/heap.hpp"
+#include "allod/thread/shared_domains.hpp"
 
 namespace allod::thread {
 
@@ -17,6 +17,9 @@ class ProcessHeap {
  public:
   using Heap = heap::Heap<Policy>;
   using Domain = typename Heap::Domain;
+  using Cache = typename Heap::Cache;
+  using Turn = typename Heap::Turn;
+  using Front = heap::Front<typename Policy::Sizes>;
   using Sizes = typename Policy::Sizes;
 
   // A block of at least `size` bytes. When there is none, the result is that of
@@ -30,11 +33,11 @@ class ProcessHeap {
   }
 
   static ALLOD_INLINE void release(void* block) noexcept {
-    Domain& domain = *current_;
+    Front& front = *current_;
     space::Tag tag;
     if (__builtin_expect(heap_.space().map().fast_tag_of(address_of(block), &tag), 1)) {
-      if (__builtin_expect(domain.owns(tag), 1)) {
-        if (__builtin_expect(domain.push(tag, block), 1)) return;
+      if (__builtin_expect(front.owns(tag), 1)) {
+        if (__builtin_expect(front.push(tag, block), 1)) return;
       }
     }
     release_slow(block);
@@ -44,25 +47,46 @@ class ProcessHeap {
   [[nodiscard]] static void* allocate_zeroable(std::size_t size, bool* zero) noexcept {
     *zero = false;
     if (size <= Sizes::kMaxSize) {
-      if (void* const block = current_->magazines[Sizes::of(size)].pop()) return block;
+      if (void* const block = current_->pop(Sizes::of(size))) return block;
     }
-    Domain* const domain = bound();
-    return domain == nullptr ? nullptr : heap_.allocate(*domain, size, zero);
+    return allocate_anyhow(size, zero);
   }
   [[nodiscard]] static void* allocate_aligned(std::size_t size, std::size_t alignment) noexcept {
-    Domain* const domain = bound();
-    return domain == nullptr ? nullptr : heap_.allocate_aligned(*domain, size, alignment, nullptr);
+    if (alignment <= kSliceBytes) {
+      const ClassIndex c = Sizes::of_aligned(size, alignment);
+      if (c < Sizes::kCount) {
+        void* const block = current_->pop(c);
+        return block != nullptr ? block : allocate_class(c, nullptr);
+      }
+    }
+    return with_domain([&](Domain& domain) noexcept {
+      return heap_.allocate_aligned(domain, size, alignment, nullptr);
+    });
   }
   [[nodiscard]] static void* resize_in_place(void* block, std::size_t size) noexcept {
-    return heap_.resize_in_place(*current_, block, size);
+    if (Domain* const own = own_domain()) return heap_.resize_in_place(own, block, size);
+    if (void* const same = heap_.resize_in_place(nullptr, block, size)) return same;
+    // Only large blocks are slabs of their own, which their owner can change.
+    Domain* const owner = shared_owner(block);
+    if (owner == nullptr || size < heap::kLargeBlock || Turn::is_callers(*owner)) return nullptr;
+    Turn turn{*owner, heap_.gate()};
+    return heap_.resize_in_place(owner, block, size);
   }
-  static std::size_t trim() noexcept { return heap_.trim(*current_); }
+  // What the calling thread has at hand, and what all threads share.
+  static std::size_t trim() noexcept {
+    ensure_started();
+    std::size_t bytes = 0;
+    if (Cache* const cache = own_cache()) heap_.empty_cache(*cache);
+    if (Domain* const own = own_domain()) bytes += heap_.trim(*own);
+    shared_.for_each([&](Domain& domain) noexcept {
+      if (Turn::is_callers(domain)) return;
+      Turn turn{domain, heap_.gate()};
+      bytes += heap_.trim(domain);
+    });
+    return bytes + heap_.space().purge(0, 0, ~std::size_t{0});
+  }
 
   [[nodiscard]] static Heap& heap() noexcept { return heap_; }
-  // The calling thread's domain; for a thread without one, a domain for which
-  // is_bound() is false.
-  [[nodiscard]] static Domain& current() noexcept { return *current_; }
-
   // Options are read and the heap can be asked questions.
   static void ensure_started() noexcept {
     if (__builtin_expect(phase_.load(std::memory_order_acquire) != kStarted, 0)) start_once();
@@ -90,37 +114,130 @@ class ProcessHeap {
   template <class Failure>
   [[nodiscard]] static ALLOD_NOINLINE void* allocate_slow(std::size_t size) noexcept(
       Failure::kNoexcept) {
-    if (Domain* const domain = bound()) {
-      void* const block = heap_.allocate(*domain, size, nullptr);
-      if (__builtin_expect(block != nullptr, 1)) return block;
-    }
+    void* const block = allocate_anyhow(size, nullptr);
+    if (__builtin_expect(block != nullptr, 1)) return block;
     return Failure::out_of_memory(size);
   }
-  static ALLOD_NOINLINE void release_slow(void* block) noexcept {
-    if (block == nullptr) return;
-    if (current_ == &gone_) return heap_.release_detached(block);
-    Domain* const domain = bound();
-    domain == nullptr ? heap_.release_detached(block) : heap_.release(*domain, block);
+  [[nodiscard]] static void* allocate_anyhow(std::size_t size, bool* zero) noexcept {
+    if (__builtin_expect(size <= Sizes::kMaxSize, 1)) return allocate_class(Sizes::of(size), zero);
+    return with_domain(
+        [&](Domain& domain) noexcept { return heap_.allocate(domain, size, zero); });
+  }
+  // When the magazine is empty.
+  [[nodiscard]] static void* allocate_class(ClassIndex c, bool* zero) noexcept {
+    if (own_domain() == nullptr) advance();
+    if (Domain* const own = own_domain()) return heap_.allocate_class(*own, c, zero);
+    if (Cache* const cache = cache_in_use()) return heap_.allocate_cached(*cache, c, zero);
+    return shared_.with_any(heap_, [&](Domain& domain) noexcept {
+      return heap_.allocate_class(domain, c, zero);
+    });
+  }
+  // Calls `use` for the thread's own domain, or a shared one in turn; null when there
+  // is none.
+  template <class Use>
+  [[nodiscard]] static void* with_domain(Use&& use) noexcept {
+    if (own_domain() == nullptr) advance();
+    if (Domain* const own = own_domain()) return use(*own);
+    return shared_.with_any(heap_, use);
   }
 
-  [[nodiscard]] static ALLOD_INLINE Domain* bound() noexcept {
-    return __builtin_expect(current_->is_bound(), 1) ? current_ : bind();
+  static ALLOD_NOINLINE void release_slow(void* block) noexcept {
+    if (block == nullptr) return;
+    if (own_domain() == nullptr) advance();
+    if (Domain* const own = own_domain()) return heap_.release(*own, block);
+    release_shared(block);
   }
-  // Null when the system gives no memory for a domain.
-  [[nodiscard]] static ALLOD_COLD Domain* bind() noexcept {
+  static void release_shared(void* block) noexcept {
+    const space::Tag tag = heap_.space().map().tag_of(address_of(block));
+    if (Cache* const cache = own_cache(); cache != nullptr && cache->owns(tag)) {
+      if (cache->push(tag, block)) return;
+      if (cache_in_use() == cache) return heap_.release_cached(*cache, space::class_of(tag), block);
+    }
+    if (!space::is_slab(tag)) return heap_.release_detached(block);
+    const auto release = [&](Domain& domain) noexcept {
+      heap_.release(domain, block);
+      return true;
+    };
+    if (Domain* const owner = shared_owner(block)) {
+      // To its owner at once, if that need not be waited for.
+      Turn turn{*owner, heap_.gate(), Turn::Wait::no};
+      if (turn) return static_cast<void>(release(*owner));
+    }
+    if (!shared_.with_any(heap_, release)) heap_.release_detached(block);
+  }
+
+  [[nodiscard]] static ALLOD_INLINE Domain* own_domain() noexcept {
+    Front* const front = current_;
+    return front->kind == heap::FrontKind::domain ? static_cast<Domain*>(front) : nullptr;
+  }
+  [[nodiscard]] static ALLOD_INLINE Cache* own_cache() noexcept {
+    Front* const front = current_;
+    return front->kind == heap::FrontKind::cache ? static_cast<Cache*>(front) : nullptr;
+  }
+  // A signal handler that has interrupted its thread's turn does without the cache.
+  [[nodiscard]] static Cache* cache_in_use() noexcept {
+    Cache* const cache = own_cache();
+    return cache != nullptr && !Turn::is_callers(cache->home) ? cache : nullptr;
+  }
+  // The shared domain that owns the block, if one does just now.
+  [[nodiscard]] static Domain* shared_owner(void* block) noexcept {
+    const space::PageMap& map = heap_.space().map();
+    if (!space::is_slab(map.tag_of(address_of(block)))) return nullptr;
+    slab::Owner* const owner = slab::as_slab(map.span_of(address_of(block)))->owner();
+    auto* const domain = static_cast<Domain*>(owner);
+    return domain != nullptr && domain->state == heap::DomainState::shared ? domain : nullptr;
+  }
+
+  // --- how a thread comes to more of its own -----------------------------------------
+
+  // Counts a slow operation of a thread without a domain. Who makes many of them gets
+  // a cache, and then a domain as long as there is a place.
+  static void advance() noexcept {
+    const std::uint32_t done = ++operations_;
+    if (__builtin_expect(done == 1 || done >= kBeforeCache, 0)) advance_to(done);
+  }
+  static ALLOD_NOINLINE void advance_to(std::uint32_t done) noexcept {
     ensure_started();
-    const bool late = current_ == &gone_;
-    Domain* const domain = heap_.attach(late);
-    if (domain == nullptr) return nullptr;
-    current_ = domain;
-    // Calls unbind when the thread ends, after its thread-local destructors; a
-    // thread that is already ending is asked again, a few times.
-    if (has_key_) pthread_setspecific(key_, domain);
-    return domain;
+    if (current_ == &gone_ || done < kBeforeCache) return;
+    if (done % kBeforeDomain == 0 && take_place()) {
+      if (become_owner()) return;
+      places_taken_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    if (current_ != &nobody_ || !has_key_) return;
+    if (Domain* const home = shared_.near(heap_); home != nullptr && !Turn::is_callers(*home)) {
+      if (Cache* const cache = heap_.attach_cache(*home)) bind(cache);
+    }
   }
-  static void unbind(void* domain) noexcept {
-    heap_.detach(*static_cast<Domain*>(domain));
-    current_ = &gone_;
+  [[nodiscard]] static bool take_place() noexcept {
+    std::uint32_t taken = places_taken_.load(std::memory_order_relaxed);
+    do {
+      if (taken >= places_ || !has_key_) return false;
+    } while (!places_taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed));
+    return true;
+  }
+  [[nodiscard]] static bool become_owner() noexcept {
+    Cache* const cache = own_cache();
+    if (cache != nullptr && Turn::is_callers(cache->home)) return false;
+    Domain* const domain = heap_.attach();
+    if (domain == nullptr) return false;
+    if (cache != nullptr) heap_.detach_cache(*cache);
+    bind(domain);
+    return true;
+  }
+  // Calls unbind when the thread ends, after its thread-local destructors.
+  static void bind(Front* front) noexcept {
+    current_ = front;
+    if (has_key_) pthread_setspecific(key_, front);
+  }
+  static void unbind(void*) noexcept {
+    if (Cache* const cache = own_cache()) {
+      current_ = &gone_;
+      heap_.detach_cache(*cache);
+    } else if (Domain* const domain = own_domain()) {
+      current_ = &gone_;
+      heap_.detach(*domain);
+      places_taken_.fetch_sub(1, std::memory_order_relaxed);
+    }
   }
 
   static void start_once() noexcept {
@@ -128,35 +245,53 @@ class ProcessHeap {
     if (phase_.compare_exchange_strong(expected, kStarting, std::memory_order_acquire)) {
       heap_.start(Policy::options());
       has_key_ = pthread_key_create(&key_, &unbind) == 0;
+      shared_.start(heap_);
+      const std::uint32_t processors = heap_.space().platform().processors();
+      places_ = 2 * processors < kLeastPlaces ? kLeastPlaces : 2 * processors;
       phase_.store(kStarted, std::memory_order_release);
       Policy::Platform::futex_wake(&phase_, kEverybody);
+      // Programs with one thread have a domain from the start.
+      places_taken_.fetch_add(1, std::memory_order_relaxed);
+      if (!become_owner()) places_taken_.fetch_sub(1, std::memory_order_relaxed);
+      return;
     }
     while (phase_.load(std::memory_order_acquire) != kStarted) {
       Policy::Platform::futex_wait(&phase_, kStarting);
     }
   }
 
-  static void before_fork() noexcept {
-    heap_.before_fork(current_->is_bound() ? current_ : nullptr);
-  }
+  static void before_fork() noexcept { heap_.before_fork(own_domain()); }
   static void after_fork_in_parent() noexcept { heap_.after_fork_in_parent(); }
   static void after_fork_in_child() noexcept {
-    heap_.after_fork_in_child(current_->is_bound() ? current_ : nullptr);
-    if (current_->is_bound()) current_->thread = heap_.space().platform().thread_id();
+    Domain* const own = own_domain();
+    heap_.after_fork_in_child(own, own_cache());
+    if (own != nullptr) own->thread = heap_.space().platform().thread_id();
+    places_taken_.store(own != nullptr ? 1 : 0, std::memory_order_relaxed);
   }
 
+  // Slow operations after which a thread gets a cache, and a domain.
+  static constexpr std::uint32_t kBeforeCache = 128;
+  static constexpr std::uint32_t kBeforeDomain = 1024;
+  // Threads that own a domain at a time: twice the processors, and at least these.
+  static constexpr std::uint32_t kLeastPlaces = 4;
   static constexpr std::uint32_t kAsleep = 0;
   static constexpr std::uint32_t kStarting = 1;
   static constexpr std::uint32_t kStarted = 2;
   static constexpr int kEverybody = 0x7fffffff;
 
   static inline constinit Heap heap_;
-  // Owned by nobody, never written: of threads that have not allocated yet, and
-  // of threads that have ended as far as we know.
-  static inline constinit Domain nobody_;
-  static inline constinit Domain gone_;
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Domain* current_ =
+  static inline constinit SharedDomains<Heap> shared_;
+  // Owned by nobody, never written: of threads that have nothing of their own, and
+  // of threads that have ended as far as we know. Every fast path misses.
+  static inline constinit Front nobody_{space::kForeignTag, heap::FrontKind::none};
+  static inline constinit Front gone_{space::kForeignTag, heap::FrontKind::none};
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* current_ =
       &nobody_;
+  // Slow operations while the thread had no domain.
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint32_t
+      operations_ = 0;
+  static inline constinit std::uint32_t places_ = 1;
+  static inline constinit std::atomic<std::uint32_t> places_taken_{0};
   static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
   static inline constinit pthread_key_t key_ = 0;
   static inline constinit bool has_key_ = false;

@@ -1,0 +1,148 @@
+// Caches of threads over a shared domain.
+#pragma once
+
+#include "allod/heap/heap.hpp"
+
+namespace allod::heap {
+
+// A cache begins with room for this much, and gets more with each miss.
+inline constexpr std::size_t kFirstCacheBytes = std::size_t{6} << 10;
+inline constexpr std::size_t kMoreCacheBytes = 32;
+// All caches together have room for about this much; each of them, in the end, for at
+// most and at least so much.
+inline constexpr std::size_t kAllCachesBytes = std::size_t{4} << 20;
+inline constexpr std::size_t kMostCacheBytes = std::size_t{256} << 10;
+inline constexpr std::size_t kLeastCacheBytes = std::size_t{32} << 10;
+// One class may have this part of it.
+inline constexpr std::size_t kCacheShare = 32;
+
+template <class Policy>
+auto Heap<Policy>::attach_cache(Domain& home) noexcept -> Cache* {
+  cache_count_.fetch_add(1, std::memory_order_relaxed);
+  Turn turn{home, gate_};
+  Cache* cache = home.free_caches;
+  if (cache != nullptr) {
+    home.free_caches = cache->next_free;
+  } else {
+    void* const memory = space_.allocate_metadata(sizeof(Cache));
+    if (memory == nullptr) {
+      cache_count_.fetch_sub(1, std::memory_order_relaxed);
+      return nullptr;
+    }
+    cache = new (memory) Cache{home};
+    cache->next = home.caches.load(std::memory_order_relaxed);
+    home.caches.store(cache, std::memory_order_release);
+  }
+  cache->is_used = true;
+  cache->misses = 0;
+  return cache;
+}
+
+template <class Policy>
+void Heap<Policy>::detach_cache(Cache& cache) noexcept {
+  Turn turn{cache.home, gate_};
+  empty_in_turn(cache);
+  cache.is_used = false;
+  cache.next_free = cache.home.free_caches;
+  cache.home.free_caches = &cache;
+  cache_count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+template <class Policy>
+void Heap<Policy>::empty_cache(Cache& cache) noexcept {
+  Turn turn{cache.home, gate_};
+  empty_in_turn(cache);
+}
+
+template <class Policy>
+void Heap<Policy>::empty_in_turn(Cache& cache) noexcept {
+  for (std::uint32_t word = 0; word < words_for(kClasses); ++word) {
+    for (Word rest = cache.classes[word]; rest != 0; rest &= rest - 1) {
+      const ClassIndex c = word * kWordBits + lowest_bit(rest);
+      give_home(cache, c, cache.magazines[c].count());
+    }
+  }
+}
+
+// Takes half a magazine along.
+template <class Policy>
+void* Heap<Policy>::allocate_cached(Cache& cache, ClassIndex c, bool* zero) noexcept {
+  Turn turn{cache.home, gate_};
+  grow_cache(cache, c);
+  void* const block = allocate_class(cache.home, c, zero);
+  if (block == nullptr) return nullptr;
+  Magazine& from = cache.home.magazines[c];
+  Magazine& to = cache.magazines[c];
+  const std::uint32_t wanted = (to.capacity() - to.count()) / 2;
+  const std::uint32_t count = wanted < from.count() ? wanted : from.count();
+  if (count == 0) return block;
+  std::memcpy(to.top, from.top - count, count * sizeof(void*));
+  from.top -= count;
+  to.top += count;
+  return block;
+}
+
+template <class Policy>
+void Heap<Policy>::release_cached(Cache& cache, ClassIndex c, void* address) noexcept {
+  Turn turn{cache.home, gate_};
+  grow_cache(cache, c);
+  Magazine& magazine = cache.magazines[c];
+  if (magazine.push(address)) return;
+  give_home(cache, c, (magazine.capacity() + 1) / 2);
+  if (!magazine.push(address)) release(cache.home, address);
+}
+
+// Gives the `count` oldest blocks to the domain.
+template <class Policy>
+void Heap<Policy>::give_home(Cache& cache, ClassIndex c, std::uint32_t count) noexcept {
+  if (count == 0) return;
+  Magazine& magazine = cache.magazines[c];
+  for (std::uint32_t i = 0; i < count; ++i) {
+    void* const block = magazine.bottom[i];
+    if (!cache.home.magazines[c].push(block)) release_own(cache.home, c, block);
+  }
+  magazine.drop_oldest(count);
+}
+
+// Doubles a magazine while there is room for its blocks: the more threads, the less.
+template <class Policy>
+void Heap<Policy>::grow_cache(Cache& cache, ClassIndex c) noexcept {
+  if (cache.misses != ~0U) ++cache.misses;
+  const std::size_t part = kAllCachesBytes / (cache_count_.load(std::memory_order_relaxed) + 1);
+  const std::size_t goal = part > kMostCacheBytes    ? kMostCacheBytes
+                           : part < kLeastCacheBytes ? kLeastCacheBytes
+                                                     : part;
+  const std::size_t earned = kFirstCacheBytes + kMoreCacheBytes * cache.misses;
+  const std::size_t room = earned < goal ? earned : goal;
+  const std::size_t size = Sizes::size_of(c);
+  const std::size_t fit = goal / kCacheShare / size;
+  const std::uint32_t limit = max_capacity(c);
+  const std::uint32_t most = fit < limit ? static_cast<std::uint32_t>(fit) : limit;
+  const std::uint32_t capacity = cache.magazines[c].capacity();
+  if (capacity >= most) return;
+  constexpr std::uint32_t kFirst = 3;
+  const std::uint32_t doubled = capacity == 0 ? kFirst : 2 * capacity + 1;
+  const std::uint32_t next = doubled < most ? doubled : most;
+  const std::size_t more = (next - capacity) * size;
+  if (more > room || cache.bytes > room - more) return;
+  grow_magazine(cache.magazines[c], next);
+  cache.bytes += (cache.magazines[c].capacity() - capacity) * size;
+  cache.classes[c / kWordBits] |= bit(c % kWordBits);
+}
+
+// In the child of a fork. Where a magazine's top is cannot be trusted: the blocks of
+// the others stay in use.
+template <class Policy>
+void Heap<Policy>::forget_caches(Domain& domain, const Cache* own) noexcept {
+  domain.free_caches = nullptr;
+  for_each_cache(domain, [&](Cache& cache) noexcept {
+    if (&cache == own) return;
+    if (cache.is_used) cache_count_.fetch_sub(1, std::memory_order_relaxed);
+    for (Magazine& magazine : cache.magazines) magazine.top = magazine.bottom;
+    cache.is_used = false;
+    cache.next_free = domain.free_caches;
+    domain.free_caches = &cache;
+  });
+}
+
+}  // namespace allod::heap

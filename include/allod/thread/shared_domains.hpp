@@ -1,0 +1,78 @@
+// The domains of threads that have none of their own.
+#pragma once
+
+#include "allod/heap/heap.hpp"
+
+namespace allod::thread {
+
+// About one for each processor, made when it is first needed. Static and
+// constant-initialised like the heap; thread-safe.
+template <class Heap>
+class SharedDomains {
+ public:
+  using Domain = typename Heap::Domain;
+  using Turn = typename Heap::Turn;
+
+  constexpr SharedDomains() noexcept = default;
+
+  void start(Heap& heap) noexcept {
+    const std::uint32_t processors = heap.space().platform().processors();
+    count_ = processors < 2 ? 2 : processors < kMost ? processors : kMost;
+  }
+
+  // Calls `use(domain)` in a turn on a domain that is likely to be free, and returns
+  // what it returns; without any call null, when there is no memory for a domain, or
+  // when the calling thread has been interrupted in its turns on all of them.
+  template <class Use>
+  auto with_any(Heap& heap, Use&& use) noexcept -> decltype(use(*static_cast<Domain*>(nullptr))) {
+    const std::uint32_t first = here();
+    for (std::uint32_t i = 0; i < count_; ++i) {
+      Domain* const domain = at(heap, (first + i) % count_);
+      if (domain == nullptr) continue;
+      Turn turn{*domain, heap.gate(), Turn::Wait::no};
+      if (turn) return use(*domain);
+    }
+    for (std::uint32_t i = 0; i < count_; ++i) {
+      Domain* const domain = at(heap, (first + i) % count_);
+      if (domain == nullptr || Turn::is_callers(*domain)) continue;
+      Turn turn{*domain, heap.gate()};
+      return use(*domain);
+    }
+    return {};
+  }
+
+  // The one for the processor that the calling thread is on, or null.
+  [[nodiscard]] Domain* near(Heap& heap) noexcept { return at(heap, here()); }
+
+  // Calls `visit` for each one that exists.
+  template <class Visit>
+  void for_each(Visit&& visit) noexcept {
+    for (std::uint32_t i = 0; i < count_; ++i) {
+      if (Domain* const domain = domains_[i].load(std::memory_order_acquire)) visit(*domain);
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kMost = 64;
+
+  [[nodiscard]] std::uint32_t here() const noexcept {
+    return Heap::Platform::processor() % count_;
+  }
+  [[nodiscard]] Domain* at(Heap& heap, std::uint32_t index) noexcept {
+    Domain* const domain = domains_[index].load(std::memory_order_acquire);
+    return __builtin_expect(domain != nullptr, 1) ? domain : make(heap, index);
+  }
+  [[nodiscard]] ALLOD_COLD Domain* make(Heap& heap, std::uint32_t index) noexcept {
+    Domain* const made = heap.attach_shared();
+    if (made == nullptr) return nullptr;
+    Domain* there = nullptr;
+    if (domains_[index].compare_exchange_strong(there, made)) return made;
+    heap.detach(*made);
+    return there;
+  }
+
+  std::uint32_t count_ = 1;
+  std::atomic<Domain*> domains_[kMost] = {};
+};
+
+}  // namespace allod::thread
