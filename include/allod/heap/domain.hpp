@@ -140,7 +140,7 @@ struct Domain : Front<Sizes>, slab::Owner {
 
   // True while its thread is inside a slow path; see heap/slow_path.hpp.
   std::atomic<bool> in_slow_path{false};
-  DomainState state = DomainState::active;
+  std::atomic<DomainState> state{DomainState::active};
 
   Bin bins[kClasses] = {};
   RemoteBatch remote[kRemoteBatches] = {};

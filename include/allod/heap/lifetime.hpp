@@ -64,12 +64,11 @@ void Heap<Policy>::detach(Domain& domain) noexcept {
   }
   // The next one may use it at once.
   LockGuard guard{registry_lock_};
-  domain.state = DomainState::pooled;
   domain.thread = 0;
   pool_.push_front(&domain);
 }
 
-// Leaves the domain without slabs.
+// Leaves the domain without slabs, and not shared any more.
 template <class Policy>
 void Heap<Policy>::surrender(Domain& domain) noexcept {
   const void* doubled = nullptr;
@@ -96,6 +95,7 @@ void Heap<Policy>::surrender_locked(Domain& domain, const void** doubled) noexce
     }
     bin = Bin{};
   }
+  domain.state = DomainState::pooled;
 }
 
 // Under the registry's lock. The slab is in no list and has no owner.

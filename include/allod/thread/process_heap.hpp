@@ -67,21 +67,23 @@ class ProcessHeap {
     if (Domain* const own = own_domain()) return heap_.resize_in_place(own, block, size);
     if (void* const same = heap_.resize_in_place(nullptr, block, size)) return same;
     // Only large blocks are slabs of their own, which their owner can change.
-    Domain* const owner = shared_owner(block);
-    if (owner == nullptr || size < heap::kLargeBlock || Turn::is_callers(*owner)) return nullptr;
-    Turn turn{*owner, heap_.gate()};
-    return heap_.resize_in_place(owner, block, size);
+    Domain* const owner = size < heap::kLargeBlock ? nullptr : shared_owner(block);
+    if (owner == nullptr) return nullptr;
+    const Inside inside;
+    Turn turn{*owner, heap_.gate(), inside.may_wait()};
+    return turn && is_shared(*owner) ? heap_.resize_in_place(owner, block, size) : nullptr;
   }
   // What the calling thread has at hand, and what all threads share.
   static std::size_t trim() noexcept {
     ensure_started();
     std::size_t bytes = 0;
-    if (Cache* const cache = own_cache()) heap_.empty_cache(*cache);
+    const Inside inside;
+    Cache* const cache = own_cache();
+    if (cache != nullptr && inside.is_first()) heap_.empty_cache(*cache);
     if (Domain* const own = own_domain()) bytes += heap_.trim(*own);
     shared_.for_each([&](Domain& domain) noexcept {
-      if (Turn::is_callers(domain)) return;
-      Turn turn{domain, heap_.gate()};
-      bytes += heap_.trim(domain);
+      Turn turn{domain, heap_.gate(), inside.may_wait()};
+      if (turn) bytes += heap_.trim(domain);
     });
     return bytes + heap_.space().purge(0, 0, ~std::size_t{0});
   }
@@ -100,6 +102,30 @@ class ProcessHeap {
   }
 
  private:
+  // Marks a thread that may hold the lock of a shared domain. A signal handler that
+  // interrupts it there must not wait for it, and leaves its cache alone.
+  class Inside {
+   public:
+    Inside() noexcept : is_first_{!inside_} {
+      inside_ = true;
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+    ~Inside() {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      if (is_first_) inside_ = false;
+    }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+    [[nodiscard]] bool is_first() const noexcept { return is_first_; }
+    [[nodiscard]] typename Turn::Wait may_wait() const noexcept {
+      return is_first_ ? Turn::Wait::yes : Turn::Wait::no;
+    }
+
+   private:
+    bool is_first_;
+  };
+
   // These are called last and with the arguments of the fast path, which then
   // needs no stack frame.
   template <class Failure>
@@ -125,10 +151,11 @@ class ProcessHeap {
   }
   // When the magazine is empty.
   [[nodiscard]] static void* allocate_class(ClassIndex c, bool* zero) noexcept {
-    if (own_domain() == nullptr) advance();
-    if (Domain* const own = own_domain()) return heap_.allocate_class(*own, c, zero);
-    if (Cache* const cache = cache_in_use()) return heap_.allocate_cached(*cache, c, zero);
-    return shared_.with_any(heap_, [&](Domain& domain) noexcept {
+    if (Domain* const own = domain_now()) return heap_.allocate_class(*own, c, zero);
+    const Inside inside;
+    Cache* const cache = own_cache();
+    if (cache != nullptr && inside.is_first()) return heap_.allocate_cached(*cache, c, zero);
+    return in_turn(inside, [&](Domain& domain) noexcept {
       return heap_.allocate_class(domain, c, zero);
     });
   }
@@ -136,34 +163,45 @@ class ProcessHeap {
   // is none.
   template <class Use>
   [[nodiscard]] static void* with_domain(Use&& use) noexcept {
-    if (own_domain() == nullptr) advance();
-    if (Domain* const own = own_domain()) return use(*own);
-    return shared_.with_any(heap_, use);
+    if (Domain* const own = domain_now()) return use(*own);
+    return in_turn(Inside{}, use);
+  }
+  template <class Use>
+  [[nodiscard]] static void* in_turn(const Inside& inside, Use&& use) noexcept {
+    const bool may_wait = inside.is_first();
+    if (void* const result = shared_.with_any(heap_, may_wait, use)) return result;
+    if (may_wait) return nullptr;
+    Domain* const guest = heap_.attach();
+    if (guest == nullptr) return nullptr;
+    void* const result = use(*guest);
+    heap_.detach(*guest);
+    return result;
   }
 
   static ALLOD_NOINLINE void release_slow(void* block) noexcept {
     if (block == nullptr) return;
-    if (own_domain() == nullptr) advance();
-    if (Domain* const own = own_domain()) return heap_.release(*own, block);
+    if (Domain* const own = domain_now()) return heap_.release(*own, block);
     release_shared(block);
   }
   static void release_shared(void* block) noexcept {
     const space::Tag tag = heap_.space().map().tag_of(address_of(block));
+    const Inside inside;
     if (Cache* const cache = own_cache(); cache != nullptr && cache->owns(tag)) {
+      // The fast path has tried this, unless the page map is a window.
       if (cache->push(tag, block)) return;
-      if (cache_in_use() == cache) return heap_.release_cached(*cache, space::class_of(tag), block);
+      if (inside.is_first()) return heap_.release_cached(*cache, space::class_of(tag), block);
     }
     if (!space::is_slab(tag)) return heap_.release_detached(block);
-    const auto release = [&](Domain& domain) noexcept {
-      heap_.release(domain, block);
-      return true;
-    };
     if (Domain* const owner = shared_owner(block)) {
       // To its owner at once, if that need not be waited for.
       Turn turn{*owner, heap_.gate(), Turn::Wait::no};
-      if (turn) return static_cast<void>(release(*owner));
+      if (turn && is_shared(*owner)) return heap_.release(*owner, block);
     }
-    if (!shared_.with_any(heap_, release)) heap_.release_detached(block);
+    const auto release = [&](Domain& domain) noexcept {
+      heap_.release(domain, block);
+      return block;
+    };
+    if (in_turn(inside, release) == nullptr) heap_.release_detached(block);
   }
 
   [[nodiscard]] static ALLOD_INLINE Domain* own_domain() noexcept {
@@ -174,10 +212,10 @@ class ProcessHeap {
     Front* const front = current_;
     return front->kind == heap::FrontKind::cache ? static_cast<Cache*>(front) : nullptr;
   }
-  // A signal handler that has interrupted its thread's turn does without the cache.
-  [[nodiscard]] static Cache* cache_in_use() noexcept {
-    Cache* const cache = own_cache();
-    return cache != nullptr && !Turn::is_callers(cache->home) ? cache : nullptr;
+  // The thread's own domain, or null; it may have come to one just now.
+  [[nodiscard]] static Domain* domain_now() noexcept {
+    if (__builtin_expect(own_domain() == nullptr, 0)) advance();
+    return own_domain();
   }
   // The shared domain that owns the block, if one does just now.
   [[nodiscard]] static Domain* shared_owner(void* block) noexcept {
@@ -185,7 +223,11 @@ class ProcessHeap {
     if (!space::is_slab(map.tag_of(address_of(block)))) return nullptr;
     slab::Owner* const owner = slab::as_slab(map.span_of(address_of(block)))->owner();
     auto* const domain = static_cast<Domain*>(owner);
-    return domain != nullptr && domain->state == heap::DomainState::shared ? domain : nullptr;
+    return domain != nullptr && is_shared(*domain) ? domain : nullptr;
+  }
+  // Stays so during a turn.
+  [[nodiscard]] static bool is_shared(const Domain& domain) noexcept {
+    return domain.state.load(std::memory_order_relaxed) == heap::DomainState::shared;
   }
 
   // --- how a thread comes to more of its own -----------------------------------------
@@ -198,15 +240,16 @@ class ProcessHeap {
   }
   static ALLOD_NOINLINE void advance_to(std::uint32_t done) noexcept {
     ensure_started();
-    if (current_ == &gone_ || done < kBeforeCache) return;
+    const Inside inside;
+    if (current_ == &gone_ || done < kBeforeCache || !inside.is_first()) return;
     if (done % kBeforeDomain == 0 && take_place()) {
       if (become_owner()) return;
       places_taken_.fetch_sub(1, std::memory_order_relaxed);
     }
     if (current_ != &nobody_ || !has_key_) return;
-    if (Domain* const home = shared_.near(heap_); home != nullptr && !Turn::is_callers(*home)) {
-      if (Cache* const cache = heap_.attach_cache(*home)) bind(cache);
-    }
+    Domain* const home = shared_.near(heap_);
+    if (home == nullptr) return;
+    if (Cache* const cache = heap_.attach_cache(*home)) bind(cache);
   }
   [[nodiscard]] static bool take_place() noexcept {
     std::uint32_t taken = places_taken_.load(std::memory_order_relaxed);
@@ -217,7 +260,6 @@ class ProcessHeap {
   }
   [[nodiscard]] static bool become_owner() noexcept {
     Cache* const cache = own_cache();
-    if (cache != nullptr && Turn::is_callers(cache->home)) return false;
     Domain* const domain = heap_.attach();
     if (domain == nullptr) return false;
     if (cache != nullptr) heap_.detach_cache(*cache);
@@ -230,6 +272,7 @@ class ProcessHeap {
     if (has_key_) pthread_setspecific(key_, front);
   }
   static void unbind(void*) noexcept {
+    const Inside inside;
     if (Cache* const cache = own_cache()) {
       current_ = &gone_;
       heap_.detach_cache(*cache);
@@ -290,6 +333,7 @@ class ProcessHeap {
   // Slow operations while the thread had no domain.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint32_t
       operations_ = 0;
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool inside_ = false;
   static inline constinit std::uint32_t places_ = 1;
   static inline constinit std::atomic<std::uint32_t> places_taken_{0};
   static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};

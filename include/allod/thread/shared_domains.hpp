@@ -22,9 +22,9 @@ class SharedDomains {
 
   // Calls `use(domain)` in a turn on a domain that is likely to be free, and returns
   // what it returns; without any call null, when there is no memory for a domain, or
-  // when the calling thread has been interrupted in its turns on all of them.
+  // when none is free and the caller may not wait.
   template <class Use>
-  auto with_any(Heap& heap, Use&& use) noexcept -> decltype(use(*static_cast<Domain*>(nullptr))) {
+  void* with_any(Heap& heap, bool may_wait, Use&& use) noexcept {
     const std::uint32_t first = here();
     for (std::uint32_t i = 0; i < count_; ++i) {
       Domain* const domain = at(heap, (first + i) % count_);
@@ -32,13 +32,10 @@ class SharedDomains {
       Turn turn{*domain, heap.gate(), Turn::Wait::no};
       if (turn) return use(*domain);
     }
-    for (std::uint32_t i = 0; i < count_; ++i) {
-      Domain* const domain = at(heap, (first + i) % count_);
-      if (domain == nullptr || Turn::is_callers(*domain)) continue;
-      Turn turn{*domain, heap.gate()};
-      return use(*domain);
-    }
-    return {};
+    Domain* const domain = domains_[first].load(std::memory_order_acquire);
+    if (!may_wait || domain == nullptr) return nullptr;
+    Turn turn{*domain, heap.gate()};
+    return use(*domain);
   }
 
   // The one for the processor that the calling thread is on, or null.
