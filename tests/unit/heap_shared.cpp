@@ -11,6 +11,7 @@ class HeapShared : public HeapWorld {
   using Heap = FakeProgram::Heap;
   using Locked = heap::LockedDomain<Heap>;
   using Turn = Heap::Turn;
+  using Magazine = heap::Magazine;
 
   Domain& attach_shared() {
     Domain* const domain = heap.attach_shared();
@@ -154,6 +155,160 @@ TEST_F(HeapShared, is_waited_for_by_a_fork) {
   EXPECT_EQ(yields, 3);
   system.set_observer({});
   heap.after_fork_in_parent();
+}
+
+TEST_F(HeapShared, sends_frees_of_other_domains_home_at_once) {
+  Domain& shared = attach_shared();
+  Domain& owner = attach();
+  const std::vector<void*> blocks = allocate_many(owner, 10, 64);
+  Locked{heap, shared}.release(blocks[3]);
+  EXPECT_EQ(program.slab_of(blocks[3]).remote_count(), 1U);
+  release(owner, blocks[0]);
+}
+
+// --- caches -----------------------------------------------------------------------------------
+
+class HeapCache : public HeapShared {
+ protected:
+  using Cache = Heap::Cache;
+
+  Cache& attach_cache() {
+    Cache* const cache = heap.attach_cache(home());
+    always_check(cache != nullptr, "no cache");
+    return *cache;
+  }
+  void* allocate(Cache& cache, std::size_t size) {
+    const ClassIndex c = Sizes::of(size);
+    void* const block = cache.pop(c);
+    return block != nullptr ? block : heap.allocate_cached(cache, c, nullptr);
+  }
+  void release(Cache& cache, void* block) {
+    const space::Tag tag = heap.space().map().tag_of(address_of(block));
+    ASSERT_TRUE(cache.owns(tag));
+    if (!cache.push(tag, block)) heap.release_cached(cache, space::class_of(tag), block);
+  }
+  // Room that the cache's magazines have, in bytes.
+  static std::size_t room(const Cache& cache) {
+    std::size_t bytes = 0;
+    for (ClassIndex c = 0; c < Sizes::kCount; ++c) {
+      bytes += cache.magazines[c].capacity() * Sizes::size_of(c);
+    }
+    return bytes;
+  }
+
+  void SetUp() override {
+    HeapShared::SetUp();
+    shared_ = &attach_shared();
+  }
+  Domain& home() { return *shared_; }
+
+ private:
+  Domain* shared_ = nullptr;
+};
+
+TEST_F(HeapCache, passes_blocks_between_threads_in_both_directions) {
+  Cache& one = attach_cache();
+  Cache& other = attach_cache();
+  std::vector<void*> blocks;
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 200; ++i) blocks.push_back(allocate(one, 64));
+    for (void* const block : blocks) release(other, block);
+    blocks.clear();
+  }
+  EXPECT_EQ(home().counters.slabs_created.value(), 1U) << "what one frees the other gets";
+  heap.check_invariants();
+  heap.detach_cache(one);
+  heap.detach_cache(other);
+  Locked{heap, home()}.trim();
+  EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(HeapCache, has_different_blocks_in_all_magazines) {
+  Random random{3};
+  Cache* caches[3] = {&attach_cache(), &attach_cache(), &attach_cache()};
+  std::vector<void*> live;
+  for (int step = 0; step < 30'000; ++step) {
+    Cache& cache = *caches[random.below(3)];
+    if (live.size() < 400 && random.one_in(2)) {
+      live.push_back(allocate(cache, random.any_magnitude(3000)));
+    } else if (!live.empty()) {
+      std::swap(live[random.below(live.size())], live.back());
+      release(cache, live.back());
+      live.pop_back();
+    }
+    if (step % 1000 == 0) heap.check_invariants();
+  }
+  std::sort(live.begin(), live.end());
+  EXPECT_EQ(std::adjacent_find(live.begin(), live.end()), live.end());
+  for (void* const block : live) release(*caches[0], block);
+  for (Cache* const cache : caches) heap.detach_cache(*cache);
+  Locked{heap, home()}.trim();
+  EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(HeapCache, has_little_room_at_first_and_more_for_who_does_more) {
+  Cache& cache = attach_cache();
+  Random random{1};
+  const auto work = [&](int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      std::vector<void*> blocks;
+      for (int n = 0; n < 30; ++n) blocks.push_back(allocate(cache, 1 + random.below(2000)));
+      for (void* const block : blocks) release(cache, block);
+    }
+  };
+  work(4);
+  EXPECT_LE(room(cache), 16 * kKiB);
+  work(2000);
+  EXPECT_GT(room(cache), 32 * kKiB);
+  EXPECT_LE(room(cache), heap::kMostCacheBytes);
+}
+
+TEST_F(HeapCache, has_the_less_room_the_more_there_are) {
+  for (int i = 0; i < 200; ++i) attach_cache();
+  Cache& cache = attach_cache();
+  Random random{1};
+  std::vector<void*> blocks;
+  for (int i = 0; i < 20'000; ++i) blocks.push_back(allocate(cache, 1 + random.below(2000)));
+  for (void* const block : blocks) release(cache, block);
+  EXPECT_LE(room(cache), heap::kLeastCacheBytes);
+}
+
+TEST_F(HeapCache, goes_to_the_next_thread_empty) {
+  Cache& cache = attach_cache();
+  release(cache, allocate(cache, 64));
+  heap.detach_cache(cache);
+  EXPECT_EQ(cache.magazines[Sizes::of(64)].count(), 0U);
+  EXPECT_EQ(&attach_cache(), &cache);
+  EXPECT_NE(&attach_cache(), &cache);
+}
+
+TEST_F(HeapCache, is_not_had_without_memory) {
+  attach_cache();
+  system.fail_from_call(1);
+  Cache* cache;
+  int had = 0;
+  while ((cache = heap.attach_cache(home())) != nullptr) ++had;
+  EXPECT_GT(had, 0) << "there was no metadata at all";
+  system.fail_from_call(0);
+  EXPECT_NE(heap.attach_cache(home()), nullptr);
+}
+
+TEST_F(HeapCache, of_others_is_not_trusted_in_the_child_of_a_fork) {
+  Cache& own = attach_cache();
+  Cache& other = attach_cache();
+  void* const mine = allocate(own, 64);
+  release(own, mine);
+  release(other, allocate(other, 64));
+  Magazine& magazine = other.magazines[Sizes::of(64)];
+  ASSERT_GT(magazine.count(), 0U);
+  magazine.bottom[0] = reinterpret_cast<void*>(0xdead0);
+  heap.before_fork(nullptr);
+  heap.after_fork_in_child(nullptr, &own);
+  heap.check_invariants();
+  EXPECT_EQ(allocate(own, 64), mine);
+  EXPECT_FALSE(other.is_used);
+  EXPECT_EQ(&attach_cache(), &other);
+  EXPECT_NE(allocate(other, 64), reinterpret_cast<void*>(0xdead0));
 }
 
 }  // namespace

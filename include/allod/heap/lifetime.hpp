@@ -238,8 +238,6 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
   space_.metadata().lock().reset_in_child();
   space_.lock().reset_in_child();
   registry_lock_.reset_in_child();
-  gate_.open();
-  fork_lock_.reset_in_child();
   space_.platform().after_fork_in_child();
   helper_running_.store(false, std::memory_order_relaxed);
   {
@@ -254,6 +252,9 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
     for (Magazine& magazine : d->magazines) magazine = {};
     detach(*d);
   }
+  // As long as the gate is closed, this thread needs no turns.
+  gate_.open();
+  fork_lock_.reset_in_child();
 }
 
 }  // namespace allod::heap
