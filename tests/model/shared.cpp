@@ -153,11 +153,11 @@ TEST_F(ThreadsThatShare, lose_nothing_when_they_end) {
 }
 
 TEST_F(ThreadsThatShare, own_few_domains) {
-  const std::size_t owners = std::max<std::size_t>(4, 2 * std::thread::hardware_concurrency());
+  const std::size_t owners = std::max<std::size_t>(8, 4 * std::thread::hardware_concurrency());
   std::atomic<std::size_t> most{0};
   run_threads(kThreads, [&](std::uint64_t seed) {
     Random random{seed};
-    for (int step = 0; step < kSteps / 4; ++step) {
+    for (int step = 0; step < kSteps / 2; ++step) {
       swap(random, 60'000);
       if (step % 1000 == 0) most = std::max(most.load(), domains_in(heap::DomainState::active));
     }

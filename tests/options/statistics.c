@@ -74,7 +74,7 @@ CASE(another_thread_frees_1000_blocks) {
 
 // So much that the thread gets a domain of its own, if there is a place.
 static void do_much(void) {
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 5000; ++i) {
     free(obtain(40000));
   }
 }

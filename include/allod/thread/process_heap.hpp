@@ -154,7 +154,10 @@ class ProcessHeap {
     if (Domain* const own = domain_now()) return heap_.allocate_class(*own, c, zero);
     const Inside inside;
     Cache* const cache = own_cache();
-    if (cache != nullptr && inside.is_first()) return heap_.allocate_cached(*cache, c, zero);
+    if (cache != nullptr && inside.is_first()) {
+      count_cached(*cache, c);
+      return heap_.allocate_cached(*cache, c, zero);
+    }
     return in_turn(inside, [&](Domain& domain) noexcept {
       return heap_.allocate_class(domain, c, zero);
     });
@@ -189,7 +192,10 @@ class ProcessHeap {
     if (Cache* const cache = own_cache(); cache != nullptr && cache->owns(tag)) {
       // The fast path has tried this, unless the page map is a window.
       if (cache->push(tag, block)) return;
-      if (inside.is_first()) return heap_.release_cached(*cache, space::class_of(tag), block);
+      if (inside.is_first()) {
+        count_cached(*cache, space::class_of(tag));
+        return heap_.release_cached(*cache, space::class_of(tag), block);
+      }
     }
     if (!space::is_slab(tag)) return heap_.release_detached(block);
     if (Domain* const owner = shared_owner(block)) {
@@ -232,17 +238,21 @@ class ProcessHeap {
 
   // --- how a thread comes to more of its own -----------------------------------------
 
-  // Counts a slow operation of a thread without a domain. Who makes many of them gets
-  // a cache, and then a domain as long as there is a place.
+  // Counts an operation of a thread without a domain. Who makes many of them gets a
+  // cache, and then a domain as long as there is a place.
   static void advance() noexcept {
     const std::uint32_t done = ++operations_;
     if (__builtin_expect(done == 1 || done >= kBeforeCache, 0)) advance_to(done);
+  }
+  // A miss stands for the operations that the magazine has served.
+  static void count_cached(const Cache& cache, ClassIndex c) noexcept {
+    operations_ += cache.magazines[c].capacity() / 2;
   }
   static ALLOD_NOINLINE void advance_to(std::uint32_t done) noexcept {
     ensure_started();
     const Inside inside;
     if (current_ == &gone_ || done < kBeforeCache || !inside.is_first()) return;
-    if (done % kBeforeDomain == 0 && take_place()) {
+    if (done >= kBeforeDomain && take_place()) {
       if (become_owner()) return;
       places_taken_.fetch_sub(1, std::memory_order_relaxed);
     }
@@ -290,7 +300,7 @@ class ProcessHeap {
       has_key_ = pthread_key_create(&key_, &unbind) == 0;
       shared_.start(heap_);
       const std::uint32_t processors = heap_.space().platform().processors();
-      places_ = 2 * processors < kLeastPlaces ? kLeastPlaces : 2 * processors;
+      places_ = 4 * processors < kLeastPlaces ? kLeastPlaces : 4 * processors;
       phase_.store(kStarted, std::memory_order_release);
       Policy::Platform::futex_wake(&phase_, kEverybody);
       // Programs with one thread have a domain from the start.
@@ -312,11 +322,11 @@ class ProcessHeap {
     places_taken_.store(own != nullptr ? 1 : 0, std::memory_order_relaxed);
   }
 
-  // Slow operations after which a thread gets a cache, and a domain.
+  // Operations after which a thread gets a cache, and a domain.
   static constexpr std::uint32_t kBeforeCache = 128;
-  static constexpr std::uint32_t kBeforeDomain = 1024;
-  // Threads that own a domain at a time: twice the processors, and at least these.
-  static constexpr std::uint32_t kLeastPlaces = 4;
+  static constexpr std::uint32_t kBeforeDomain = 2560;
+  // Threads that own a domain at a time: four for each processor, and at least these.
+  static constexpr std::uint32_t kLeastPlaces = 8;
   static constexpr std::uint32_t kAsleep = 0;
   static constexpr std::uint32_t kStarting = 1;
   static constexpr std::uint32_t kStarted = 2;
@@ -330,7 +340,7 @@ class ProcessHeap {
   static inline constinit Front gone_{space::kForeignTag, heap::FrontKind::none};
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* current_ =
       &nobody_;
-  // Slow operations while the thread had no domain.
+  // Operations while the thread had no domain.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint32_t
       operations_ = 0;
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool inside_ = false;
