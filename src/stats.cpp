@@ -120,9 +120,7 @@ DomainSums sum_domains() noexcept {
 
 struct Contention {
   std::uint64_t domains, registry, space, metadata;
-  [[nodiscard]] std::uint64_t sum() const noexcept {
-    return domains + registry + space + metadata;
-  }
+  [[nodiscard]] std::uint64_t sum() const noexcept { return domains + registry + space + metadata; }
 };
 Contention contention() noexcept {
   Heap& heap = Process::heap();
@@ -220,17 +218,17 @@ void write_stats_text(Text& out) noexcept {
   out << "regions    " << count.space.regions << " of " << Human{all.reserved}
       << " of addresses; metadata " << Human{count.metadata_used} << " of " << Human{all.metadata}
       << "\n";
-  out << "domains    " << count.active_domains << " active, " << count.shared_domains
-      << " shared, " << count.domains << " ever at once; " << count.caches << " caches; "
-      << count.orphan_slabs << " orphaned slabs\n";
+  out << "domains    " << count.active_domains << " active, " << count.shared_domains << " shared, "
+      << count.domains << " ever at once; " << count.caches << " caches; " << count.orphan_slabs
+      << " orphaned slabs\n";
   out << "slow paths " << sums.refills << " refills, " << sums.flushes << " flushes, "
       << sums.shrinks << " shrinks; slabs: " << sums.slabs_created << " created, "
       << sums.slabs_retired << " retired, " << sums.slabs_adopted << " adopted\n";
   out << "remote     " << sums.remote_frees << " frees in " << sums.remote_batches << " batches, "
       << sums.collected << " collected\n";
   out << "purges     " << all.purges << " of " << Human{all.purged} << "\n";
-  out << "contention " << locks.domains << " domains, " << locks.registry << " registry, " << locks.space << " space, "
-      << locks.metadata << " metadata\n";
+  out << "contention " << locks.domains << " domains, " << locks.registry << " registry, "
+      << locks.space << " space, " << locks.metadata << " metadata\n";
   out << "faults     " << faults.minor << " minor, " << faults.major << " major\n";
   out << "     size    slabs     live     free   cached\n";
   for (ClassIndex c = 0; c < kClasses; ++c) {
@@ -290,7 +288,9 @@ void write_stats_json(Text& out) noexcept {
     {
       json.key("contention");
       JsonObject lock{out};
-      lock.field("domains", locks.domains).field("registry", locks.registry).field("space", locks.space);
+      lock.field("domains", locks.domains)
+          .field("registry", locks.registry)
+          .field("space", locks.space);
       lock.field("metadata", locks.metadata);
     }
     {

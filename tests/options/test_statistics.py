@@ -238,9 +238,7 @@ def test_refusal_is_counted(library: Path, programs: Path, tmp_path: Path) -> No
     assert after["reserved"] == before["reserved"]
 
 
-def test_domains_of_idle_threads(
-    library: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_domains_of_idle_threads(library: Path, programs: Path, tmp_path: Path) -> None:
     """Threads that do little share domains; the first thread has its own, which names it."""
     case = "six_threads_do_little"
     result = run_well(programs / "statistics", case, library, tmp_path)
@@ -256,9 +254,7 @@ def test_domains_of_idle_threads(
         assert stats["caches"] == 0
 
 
-def test_domains_of_busy_threads(
-    library: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_domains_of_busy_threads(library: Path, programs: Path, tmp_path: Path) -> None:
     """Threads that do much get domains of their own, as long as there are places, and caches."""
     case = "six_threads_do_much"
     result = run_well(programs / "statistics", case, library, tmp_path)

@@ -158,7 +158,7 @@ struct Domain : Front<Sizes>, slab::Owner {
   std::atomic<void*> holder{nullptr};
   std::atomic<ThreadCache<Sizes, Lock>*> caches{nullptr};  // all that it ever had
   ThreadCache<Sizes, Lock>* free_caches = nullptr;
-  std::uint32_t thread = 0;      // system's id of the thread, 0: none
+  std::uint32_t thread = 0;  // system's id of the thread, 0: none
 };
 
 // Magazines of one thread over a shared domain: full of its blocks, filled from and
@@ -173,8 +173,8 @@ struct ThreadCache : Front<Sizes> {
   ThreadCache* next = nullptr;  // of the same domain; never changes
   ThreadCache* next_free = nullptr;
   bool is_used = false;
-  std::uint32_t misses = 0;     // refills and flushes of its thread
-  std::size_t bytes = 0;        // of the blocks that there is room for
+  std::uint32_t misses = 0;                     // refills and flushes of its thread
+  std::size_t bytes = 0;                        // of the blocks that there is room for
   Word classes[words_for(Sizes::kCount)] = {};  // those that have cells
 };
 

@@ -26,8 +26,7 @@ class ForkGate {
   [[nodiscard]] static void* self() noexcept { return P::self(); }
   // Is the caller the thread that forks? It has everything to itself.
   [[nodiscard]] ALLOD_INLINE bool lets_pass() const noexcept {
-    return __builtin_expect(is_closed(), 0) &&
-           forker_.load(std::memory_order_relaxed) == P::self();
+    return __builtin_expect(is_closed(), 0) && forker_.load(std::memory_order_relaxed) == P::self();
   }
   ALLOD_INLINE void order() const noexcept {
     if (__builtin_expect(fence_needed_, 0)) std::atomic_thread_fence(std::memory_order_seq_cst);

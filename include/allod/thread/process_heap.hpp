@@ -146,8 +146,7 @@ class ProcessHeap {
   }
   [[nodiscard]] static void* allocate_anyhow(std::size_t size, bool* zero) noexcept {
     if (__builtin_expect(size <= Sizes::kMaxSize, 1)) return allocate_class(Sizes::of(size), zero);
-    return with_domain(
-        [&](Domain& domain) noexcept { return heap_.allocate(domain, size, zero); });
+    return with_domain([&](Domain& domain) noexcept { return heap_.allocate(domain, size, zero); });
   }
   // When the magazine is empty.
   [[nodiscard]] static void* allocate_class(ClassIndex c, bool* zero) noexcept {
@@ -158,9 +157,8 @@ class ProcessHeap {
       count_cached(*cache, c);
       return heap_.allocate_cached(*cache, c, zero);
     }
-    return in_turn(inside, [&](Domain& domain) noexcept {
-      return heap_.allocate_class(domain, c, zero);
-    });
+    return in_turn(inside,
+                   [&](Domain& domain) noexcept { return heap_.allocate_class(domain, c, zero); });
   }
   // Calls `use` for the thread's own domain, or a shared one in turn; null when there
   // is none.
@@ -341,8 +339,8 @@ class ProcessHeap {
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* current_ =
       &nobody_;
   // Operations while the thread had no domain.
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint32_t
-      operations_ = 0;
+  [[gnu::tls_model(
+      "initial-exec")]] static inline constinit thread_local std::uint32_t operations_ = 0;
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool inside_ = false;
   static inline constinit std::uint32_t places_ = 1;
   static inline constinit std::atomic<std::uint32_t> places_taken_{0};

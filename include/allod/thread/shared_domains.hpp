@@ -52,9 +52,7 @@ class SharedDomains {
  private:
   static constexpr std::uint32_t kMost = 64;
 
-  [[nodiscard]] std::uint32_t here() const noexcept {
-    return Heap::Platform::processor() % count_;
-  }
+  [[nodiscard]] std::uint32_t here() const noexcept { return Heap::Platform::processor() % count_; }
   [[nodiscard]] Domain* at(Heap& heap, std::uint32_t index) noexcept {
     Domain* const domain = domains_[index].load(std::memory_order_acquire);
     return __builtin_expect(domain != nullptr, 1) ? domain : make(heap, index);
