@@ -153,11 +153,7 @@ void Heap<Policy>::widen_magazine(Domain& domain, ClassIndex c, std::uint32_t mo
   if (domain.burst_bytes + burst_bytes(c, next) - burst_bytes(c, capacity) > options_.burst_bytes) {
     return;
   }
-  constexpr std::uint32_t kFirst = 7;
-  const std::uint32_t most = max_capacity(c);
-  const std::uint32_t capacity = domain.magazines[c].capacity();
-  const std::uint32_t next = capacity == 0 ? kFirst : 2 * capacity + 1;
-  if (capacity < most) grow_magazine(domain.magazines[c], next < most ? next : most);
+  resize_magazine(domain, c, next);
 }
 
 // Lets the large class `c` keep one block, and the classes that began before it
@@ -174,15 +170,23 @@ void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
     --domain.large_count;
     __builtin_memmove(domain.large, domain.large + 1, domain.large_count);
   }
-  grow_magazine(domain.magazines[c], 1);
+  resize_magazine(domain, c, 1);
   if (domain.magazines[c].capacity() == 0) return;
   domain.large[domain.large_count++] = static_cast<std::uint8_t>(c);
   domain.large_bytes += bytes;
 }
 
+template <class Policy>
+void Heap<Policy>::resize_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept {
+  Magazine& magazine = domain.magazines[c];
+  const std::size_t before = burst_bytes(c, magazine.capacity());
+  replace_cells(magazine, capacity);
+  domain.burst_bytes += burst_bytes(c, magazine.capacity()) - before;
+}
+
 // Without metadata the magazine stays as it is.
 template <class Policy>
-void Heap<Policy>::grow_magazine(Magazine& magazine, std::uint32_t capacity) noexcept {
+void Heap<Policy>::replace_cells(Magazine& magazine, std::uint32_t capacity) noexcept {
   auto* const cells =
       static_cast<void**>(space_.metadata().allocate(space_.platform(), capacity * sizeof(void*)));
   if (cells == nullptr) return;

@@ -131,11 +131,14 @@ class Heap {
 
   // Has realloc nothing to do, because `address` is an own block of the class of `size`, or a huge
   // one of as many slices? May say no when the answer is yes.
-  [[nodiscard]] bool fits(const Domain& domain, const void* address,
+  [[nodiscard]] bool fits(const Front<Sizes>& front, const void* address,
                           std::size_t size) const noexcept;
   // Changes a block's size where it stands, or by moving its pages. Null, and
   // nothing changed, when that cannot be done. `own`: the caller's domain, or null.
   [[nodiscard]] void* resize_in_place(Domain* own, void* address, std::size_t size) noexcept;
+  // A new place for a block that grows to `size` and has no room where it stands. Null when the
+  // size deserves no such care, or the system refuses: allocate it like any other.
+  [[nodiscard]] void* allocate_growing(std::size_t size) noexcept;
 
   // --- memory back to the system; see heap/purge.hpp ------------------------------
 
@@ -190,7 +193,17 @@ class Heap {
   [[nodiscard]] Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
   void widen_magazine(Domain& domain, ClassIndex c, std::uint32_t most) noexcept;
   void activate_large(Domain& domain, ClassIndex c) noexcept;
-  void grow_magazine(Magazine& magazine, std::uint32_t capacity) noexcept;
+  void resize_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept;
+  void replace_cells(Magazine& magazine, std::uint32_t capacity) noexcept;
+  static constexpr std::size_t kUsualBytes = std::size_t{32} << 10;
+  static constexpr std::size_t kUsualBlocks = 256;
+  static constexpr std::size_t kMostBlocks = 4096;
+  [[nodiscard]] static constexpr std::uint32_t capacity_for(ClassIndex c, std::size_t bytes,
+                                                            std::size_t blocks) noexcept {
+    const std::size_t fit = bytes / Sizes::size_of(c);
+    return static_cast<std::uint32_t>(fit < 1 ? 1 : fit > blocks ? blocks : fit);
+  }
+  [[nodiscard]] std::uint32_t usual_capacity(ClassIndex c) const noexcept;
   [[nodiscard]] std::uint32_t max_capacity(ClassIndex c) const noexcept;
   // What a magazine of that capacity holds beyond the usual one, whatever the options say.
   [[nodiscard]] static std::size_t burst_bytes(ClassIndex c, std::uint32_t capacity) noexcept {
@@ -231,7 +244,6 @@ class Heap {
   void surrender(Domain& domain) noexcept;
   void surrender_locked(Domain& domain, const void** doubled) noexcept;
   void set_slab_tags(const Slab& slab, space::Tag tag) noexcept;
-  void count_domains(std::uint32_t now) noexcept;
   void reap_orphans(std::uint32_t looks) noexcept;
   void reap_orphans_locked(ClassIndex c, std::uint32_t* looks, const void** doubled) noexcept;
   [[nodiscard]] bool is_quiet_but_for(const Domain* own) noexcept;
@@ -262,7 +274,6 @@ class Heap {
   DomainList domains_;
   DomainPool pool_;
   std::uint32_t next_id_ = 1;
-  std::uint32_t active_domains_ = 0;
   std::atomic<std::uint32_t> cache_count_{0};
   SpanList orphans_[kClasses] = {};
   std::atomic<std::uint32_t> orphan_count_[kClasses] = {};

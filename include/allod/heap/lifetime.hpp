@@ -36,17 +36,6 @@ auto Heap<Policy>::new_domain(DomainState state) noexcept -> Domain* {
   return domain;
 }
 
-// Each domain has a slab of each class it uses, most of which stay nearly empty. A
-// huge page would fill them: the more domains, the later there are any.
-template <class Policy>
-void Heap<Policy>::count_domains(std::uint32_t now) noexcept {
-  active_domains_ = now;
-  std::size_t bytes;
-  const bool overflows =
-      __builtin_mul_overflow(options_.huge_pages_from, std::size_t{now > 0 ? now : 1}, &bytes);
-  space_.set_huge_from(overflows ? ~std::size_t{0} : bytes);
-}
-
 // First every slab loses its owner, then the inbox closes: a thread that finds
 // the inbox closed is sure to find the new owner when it looks again.
 template <class Policy>

@@ -6,6 +6,20 @@
 namespace allod::heap {
 
 template <class Policy>
+bool Heap<Policy>::fits(const Front<Sizes>& front, const void* address,
+                        std::size_t size) const noexcept {
+  const Address at = address_of(address);
+  const space::Tag tag = space_.map().tag_of(at);
+  if (tag == space::kHugeTag && size >= kGrowable) {
+    const space::Span& span = *space_.map().span_of(at);
+    return span.base == at && Slices::covering(size) == span.size;
+  }
+  if (!front.owns(tag) || size > Sizes::kMaxSize) return false;
+  if (space::class_of(tag) != Sizes::of(size)) return false;
+  return slab::as_slab(space_.map().span_of(at))->index_of(at) != Slab::kNoBlock;
+}
+
+template <class Policy>
 void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size) noexcept {
   space::PageMap& map = space_.map();
   const Address at = address_of(address);

@@ -116,7 +116,7 @@ void Heap<Policy>::grow_cache(Cache& cache, ClassIndex c) noexcept {
   const std::size_t room = earned < goal ? earned : goal;
   const std::size_t size = Sizes::size_of(c);
   const std::size_t fit = goal / kCacheShare / size;
-  const std::uint32_t limit = max_capacity(c);
+  const std::uint32_t limit = usual_capacity(c);
   const std::uint32_t most = fit < limit ? static_cast<std::uint32_t>(fit) : limit;
   const std::uint32_t capacity = cache.magazines[c].capacity();
   if (capacity >= most) return;
@@ -125,7 +125,7 @@ void Heap<Policy>::grow_cache(Cache& cache, ClassIndex c) noexcept {
   const std::uint32_t next = doubled < most ? doubled : most;
   const std::size_t more = (next - capacity) * size;
   if (more > room || cache.bytes > room - more) return;
-  grow_magazine(cache.magazines[c], next);
+  replace_cells(cache.magazines[c], next);
   cache.bytes += (cache.magazines[c].capacity() - capacity) * size;
   cache.classes[c / kWordBits] |= bit(c % kWordBits);
 }

@@ -89,6 +89,9 @@ class ProcessHeap {
   }
 
   [[nodiscard]] static Heap& heap() noexcept { return heap_; }
+  // What the calling thread has of its own: for a thread with nothing, a front that owns no tag.
+  [[nodiscard]] static Front& current() noexcept { return *current_; }
+
   // Options are read and the heap can be asked questions.
   static void ensure_started() noexcept {
     if (__builtin_expect(phase_.load(std::memory_order_acquire) != kStarted, 0)) start_once();
