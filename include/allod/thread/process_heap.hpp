@@ -325,7 +325,7 @@ class ProcessHeap {
 
   // Operations after which a thread gets a cache, and a domain.
   static constexpr std::uint32_t kBeforeCache = 128;
-  static constexpr std::uint32_t kBeforeDomain = 2560;
+  static constexpr std::uint32_t kBeforeDomain = 256;
   // Threads that own a domain at a time: four for each processor, and at least these.
   static constexpr std::uint32_t kLeastPlaces = 8;
   static constexpr std::uint32_t kAsleep = 0;
