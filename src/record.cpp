@@ -17,8 +17,6 @@ using allod::record::kByOperator;
 using allod::record::Kind;
 using allod::record::Recorder;
 using allod::record::Thread;
-using allod::record::ticks_after;
-using allod::record::ticks_before;
 using std::align_val_t;
 using std::nothrow_t;
 
@@ -154,7 +152,7 @@ template <Kind kKind, class Allocate>
   if (thread == nullptr) [[unlikely]]
     return allocate();
   void* const block = allocate();
-  thread->add(kKind, ticks_after(), block, size);
+  thread->add(kKind, thread->time_after(), block, size);
   Recorder::leave(thread);
   return block;
 }
@@ -166,7 +164,8 @@ template <class Allocate>
   if (thread == nullptr) return allocate();
   void* const block = allocate();
   const int power = alignment == 0 ? 0 : 63 - __builtin_clzll(alignment);
-  thread->add_aligned(ticks_after(), block, size, static_cast<std::uint8_t>(power | origin));
+  thread->add_aligned(thread->time_after(), block, size,
+                      static_cast<std::uint8_t>(power | origin));
   Recorder::leave(thread);
   return block;
 }
@@ -177,7 +176,7 @@ ALLOD_INLINE void release(void* block) noexcept {
   Thread* const thread = Recorder::enter();
   if (thread == nullptr) [[unlikely]]
     return next.free(block);
-  thread->add(kKind, ticks_before(), block);
+  thread->add(kKind, thread->time_before(), block);
   next.free(block);
   Recorder::leave(thread);
 }
@@ -190,9 +189,9 @@ void* reallocate(void* block, std::size_t size) noexcept {
   }
   Thread* const thread = Recorder::enter();
   if (thread == nullptr) return next.realloc(block, size);
-  const std::uint64_t before = ticks_before();
+  const std::uint64_t before = thread->time_before();
   void* const moved = next.realloc(block, size);
-  thread->add_realloc(before, ticks_after(), block, moved, size);
+  thread->add_realloc(before, thread->time_after(), block, moved, size);
   Recorder::leave(thread);
   return moved;
 }

@@ -12,6 +12,9 @@ namespace allod::record {
 
 inline constexpr unsigned kTickShift = 4;
 
+// About a microsecond.
+inline constexpr std::uint64_t kBriefTicks = 128;
+
 // Not later than any store that follows: stores are seen in order, and after the read.
 ALLOD_INLINE std::uint64_t ticks_before() noexcept { return __builtin_ia32_rdtsc() >> kTickShift; }
 
@@ -22,6 +25,9 @@ ALLOD_INLINE std::uint64_t ticks_after() noexcept {
 }
 
 #elif defined(__aarch64__)
+
+// A few microseconds where the counter has the usual 24 to 62 MHz, less where it has 1 GHz.
+inline constexpr std::uint64_t kBriefTicks = 128;
 
 ALLOD_INLINE std::uint64_t ticks_after() noexcept {
   std::uint64_t value;

@@ -10,7 +10,9 @@ namespace allod::record {
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
 inline constexpr char kMagic[8] = {'A', 'L', 'L', 'O', 'D', 'T', 'R', 'C'};
-inline constexpr std::uint32_t kVersion = 1;
+// In version 1 a time took 1, 2, 4 or 8 bytes; nothing else is different.
+inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kOldestVersion = 1;
 inline constexpr std::uint32_t kChunkMagic = 0x4B4E4843;  // "CHNK"
 
 // Of the file: the process began as a fork, so that its heap is older than the trace.
@@ -69,7 +71,19 @@ inline constexpr std::uint8_t kByOperator = 64;
 // Addresses are multiples of it, and are counted in it.
 inline constexpr unsigned kAddressShift = 3;
 
-// No event takes more: its first byte, a time of 8, an address of 7, and three numbers of 8.
+// Of the first byte: above its kind, the code of the time's size, and the size of the address.
+inline constexpr unsigned kTimeShift = 3;
+inline constexpr unsigned kAddressBytesShift = 5;
+
+// A time takes 0, 1, 3 or 7 bytes. None says: the time of the event before.
+inline constexpr std::uint64_t kMostTime = (std::uint64_t{1} << 56U) - 1;
+[[nodiscard]] constexpr unsigned time_code(std::uint64_t ticks) noexcept {
+  return unsigned{ticks > 0} + unsigned{ticks > 0xFFU} + unsigned{ticks > 0xFF'FFFFU};
+}
+[[nodiscard]] constexpr unsigned time_bytes(unsigned code) noexcept { return (1U << code) - 1; }
+
+// No event takes more: its first byte, a time of 8 in version 1, an address of 7, and three numbers
+// of 8.
 inline constexpr std::size_t kMostEventBytes = 40;
 
 // Signed to unsigned with small results for small values of either sign.
@@ -102,6 +116,13 @@ inline void put_number(std::uint8_t*& at, std::uint64_t value) noexcept {
   const unsigned code = number_code(value);
   store64(at, value << 2U | code);
   at += 1U << code;
+}
+// The same for numbers below kMostBrief.
+inline constexpr std::uint64_t kMostBrief = 1U << 14U;
+inline void put_brief(std::uint8_t*& at, std::uint64_t value) noexcept {
+  const unsigned code = value >= (1U << 6U) ? 1 : 0;
+  store64(at, value << 2U | code);
+  at += 1 + code;
 }
 [[nodiscard]] inline std::uint64_t take_number(const std::uint8_t*& at) noexcept {
   const std::uint64_t word = load64(at);

@@ -118,6 +118,7 @@ class Writer {
 };
 
 constinit Thread Recorder::none_;
+constinit std::atomic<const Thread*> Thread::sole_ = nullptr;
 thread_local constinit Thread* Recorder::current_ = &Recorder::none_;
 
 void Writer::start() noexcept {
@@ -217,12 +218,14 @@ void Writer::reset(Thread& thread) noexcept {
 }
 
 void Writer::flush(Thread& thread) noexcept {
+  thread.begin_sharing();
   write_chunk(thread, 0);
   reset(thread);
   if (ended_) Recorder::current_ = &Recorder::none_;
 }
 
 void Writer::name(Thread& thread) noexcept {
+  thread.begin_sharing();
   thread.number_ = ++count_;
   thread.kernel_id_ = static_cast<std::uint32_t>(syscall(SYS_gettid));
   thread.ticks_ = ticks_before();

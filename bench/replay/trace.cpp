@@ -58,9 +58,10 @@ void Trace::map(const char* path) {
 void Trace::read_header(const char* path) {
   std::memcpy(&header_, data_, sizeof header_);
   if (std::memcmp(header_.magic, kMagic, sizeof kMagic) != 0) fail(path, "is not a trace");
-  if (header_.version != kVersion) {
-    fail(path, "is a trace of version " + std::to_string(header_.version) + ", and only version " +
-                   std::to_string(kVersion) + " is known");
+  if (header_.version < kOldestVersion || header_.version > kVersion) {
+    fail(path, "is a trace of version " + std::to_string(header_.version) + ", and only versions " +
+                   std::to_string(kOldestVersion) + " to " + std::to_string(kVersion) +
+                   " are known");
   }
   const std::uint64_t strings =
       std::uint64_t{header_.command_bytes} + header_.allocator_bytes + sizeof(FileHeader);
@@ -85,9 +86,9 @@ bool Trace::add_chunk(std::size_t offset) {
   if (bytes_ - offset < sizeof chunk.header) return false;
   std::memcpy(&chunk.header, data_ + offset, sizeof chunk.header);
   const ChunkHeader& header = chunk.header;
-  // The shortest event has a time and nothing else.
+  // The shortest event is a byte.
   if (header.magic != kChunkMagic || header.bytes > bytes_ - offset - sizeof header ||
-      header.events > header.bytes / 2 || header.thread >= kMostThreads) {
+      header.events > header.bytes || header.thread >= kMostThreads) {
     return false;
   }
   if (header.thread >= threads_.size()) threads_.resize(header.thread + 1);
@@ -140,22 +141,22 @@ bool Cursor::open_chunk() {
   return true;
 }
 
+std::uint64_t Cursor::take(unsigned bytes) {
+  const std::uint64_t word = load64(at_);
+  at_ += bytes;
+  return bytes == 8 ? word : word & ((std::uint64_t{1} << 8 * bytes) - 1);
+}
+
 bool Cursor::next(Event& event) {
   if (left_ == 0 && !open_chunk()) return false;
   --left_;
   const std::uint8_t first = *at_++;
   event = {};
   event.kind = static_cast<Kind>(first & 7U);
-  const unsigned time_bytes = 1U << (first >> 3U & 3U);
-  ticks_ += load64(at_) & (~std::uint64_t{0} >> (64 - 8 * time_bytes));
-  at_ += time_bytes;
+  const unsigned code = first >> kTimeShift & 3U;
+  ticks_ += trace_->header().version == 1 ? take(1U << code) : take(time_bytes(code));
   event.ticks = event.returned = ticks_;
-  const unsigned address_bytes = first >> 5U;
-  const std::uint64_t moved =
-      load64(at_) &
-      ~(address_bytes == 0 ? ~std::uint64_t{0} : ~std::uint64_t{0} << 8 * address_bytes);
-  at_ += address_bytes;
-  const std::uint64_t unit = unit_ + unzigzag(moved);
+  const std::uint64_t unit = unit_ + unzigzag(take(first >> kAddressBytesShift));
   event.address = unit << kAddressShift;
   if (unit != 0) unit_ = unit;
   switch (event.kind) {

@@ -100,6 +100,7 @@ class Cursor {
 
  private:
   bool open_chunk();
+  std::uint64_t take(unsigned bytes);
 
   const Trace* trace_;
   std::uint32_t thread_;

@@ -14,6 +14,9 @@ CHUNK_MAGIC = int.from_bytes(b"CHNK", "little")
 KINDS = ("free", "malloc", "calloc", "aligned", "realloc", "new", "delete")
 FREES = ("free", "delete")
 THREAD_ENDED, PROCESS_ENDED, EXEC = 1, 2, 4
+VERSION = 2
+# How many bytes a time takes, for each code.
+TIME_BYTES = {1: (1, 2, 4, 8), 2: (0, 1, 3, 7)}
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,15 @@ class Trace:
     def complete(self) -> bool:
         return bool(self.chunks and self.chunks[-1].flags & (PROCESS_ENDED | EXEC))
 
+    def of_thread(self, number: int) -> list[Event]:
+        """What one thread did, in order."""
+        return [
+            event
+            for chunk in self.chunks
+            if chunk.thread == number
+            for event in chunk.events
+        ]
+
     def sized(self, size: int) -> list[Event]:
         """The events that ask for just so much."""
         return [event for event in self.events if event.size == size]
@@ -86,13 +98,15 @@ def _unsigned(value: int) -> int:
     return ~(value << 1) if value < 0 else value << 1
 
 
-def decode_events(data: bytes, base_ticks: int) -> Iterator[Event]:
+def decode_events(
+    data: bytes, base_ticks: int, version: int = VERSION
+) -> Iterator[Event]:
     """The events of a chunk."""
     reader, ticks, unit = _Reader(data), base_ticks, 0
     while reader.at < len(data):
         first = reader.fixed(1)
         kind = KINDS[first & 7]
-        ticks += reader.fixed(1 << (first >> 3 & 3))
+        ticks += reader.fixed(TIME_BYTES[version][first >> 3 & 3])
         own = unit + _signed(reader.fixed(first >> 5))
         unit = own or unit
         event = Event(kind, ticks, own * 8)
@@ -115,7 +129,7 @@ def decode_events(data: bytes, base_ticks: int) -> Iterator[Event]:
 def decode(data: bytes) -> Trace:
     """A whole file, which must be in order."""
     header = FILE.unpack_from(data)
-    assert header[0] == MAGIC and header[1] == 1
+    assert header[0] == MAGIC
     names = data[FILE.size :]
     command = names[: header[8]].split(b"\0")[:-1]
     allocator = names[header[8] : header[8] + header[9]]
@@ -126,7 +140,7 @@ def decode(data: bytes) -> Trace:
         )
         assert magic == CHUNK_MAGIC
         at += CHUNK.size
-        events = list(decode_events(data[at : at + size], base))
+        events = list(decode_events(data[at : at + size], base, header[1]))
         assert len(events) == count
         chunks.append(Chunk(thread, kernel, flags, base, events))
         at += size
@@ -149,16 +163,21 @@ def _number(value: int) -> bytes:
     return (value << 2 | code).to_bytes(1 << code, "little")
 
 
-def encode_events(events: Sequence[Event], base_ticks: int) -> bytes:
+def encode_events(
+    events: Sequence[Event], base_ticks: int, version: int = VERSION
+) -> bytes:
     """A chunk's events; the opposite of decode_events()."""
     data, ticks, unit = b"", base_ticks, 0
     for event in events:
         passed, own = event.ticks - ticks, event.address // 8
-        code = sum(passed >= 1 << bits for bits in (8, 16, 32))
+        widths = TIME_BYTES[version]
+        code = next(i for i in range(4) if passed < 1 << 8 * widths[i])
         moved = _unsigned(own - unit)
         width = (moved.bit_length() + 7) // 8
         data += bytes([KINDS.index(event.kind) | code << 3 | width << 5])
-        data += passed.to_bytes(1 << code, "little") + moved.to_bytes(width, "little")
+        data += passed.to_bytes(widths[code], "little") + moved.to_bytes(
+            width, "little"
+        )
         ticks, unit = event.ticks, own or unit
         if event.kind not in FREES:
             data += _number(event.size)
@@ -172,18 +191,18 @@ def encode_events(events: Sequence[Event], base_ticks: int) -> bytes:
     return data
 
 
-def encode(threads: Sequence[Sequence[Event]], nanoseconds_per_tick: int = 1) -> bytes:
-    """A trace with one chunk for each thread."""
+def encode(threads: Sequence[Sequence[Event]], version: int = VERSION) -> bytes:
+    """A trace with one chunk for each thread, and 1 ns to a tick."""
     end = 1 + max(
         (event.ticks + event.took for events in threads for event in events), default=0
     )
-    data = FILE.pack(MAGIC, 1, FILE.size + 8, 77, 0, 0, 0, 0, 5, 3) + b"made\0lib"
+    data = FILE.pack(MAGIC, version, FILE.size + 8, 77, 0, 0, 0, 0, 5, 3) + b"made\0lib"
     for number, events in enumerate(threads, 1):
-        body = encode_events(events, 0)
+        body = encode_events(events, 0, version)
         flags = PROCESS_ENDED if number == len(threads) else THREAD_ENDED
         data += CHUNK.pack(
             CHUNK_MAGIC, len(body), len(events), number, 1000 + number, flags, 0,
-            end, end * nanoseconds_per_tick,
+            end, end,
         )  # fmt: skip
         data += body
     return data

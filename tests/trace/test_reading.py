@@ -17,9 +17,9 @@ from .decoder import Event
 DOCUMENT = ROOT / "docs" / "trace-format.md"
 
 
-def write(path: Path, *threads: list[Event]) -> Path:
+def write(path: Path, *threads: list[Event], version: int = decoder.VERSION) -> Path:
     """A trace of these events, with 1 ns to a tick."""
-    path.write_bytes(decoder.encode(threads))
+    path.write_bytes(decoder.encode(threads, version))
     return path
 
 
@@ -174,10 +174,15 @@ def random_threads(seed: int) -> list[list[Event]]:
     return threads
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_all_that_is_written_is_read(tools: Tools, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("version", "seed"),
+    [*((2, seed) for seed in range(20)), *((1, seed) for seed in range(3))],
+)
+def test_all_that_is_written_is_read(
+    tools: Tools, tmp_path: Path, version: int, seed: int
+) -> None:
     threads = random_threads(seed)
-    trace = write(tmp_path / "trace", *threads)
+    trace = write(tmp_path / "trace", *threads, version=version)
     assert [chunk.events for chunk in decoder.read(trace).chunks] == threads
     found: dict[int, list[str]] = defaultdict(list)
     for line in tools.run("dump", trace).stdout.splitlines():
@@ -246,7 +251,8 @@ def test_a_damaged_chunk_is_left_out(tools: Tools, long_trace: Path) -> None:
         (b"", "is not a trace: it is too short"),
         (b"#!/bin/sh\n" + b"x" * 100, "is not a trace"),
         (decoder.encode([[]])[:60], "ends within its header"),
-        (b"ALLODTRC\2" + bytes(100), "version 2"),
+        (b"ALLODTRC\0" + bytes(100), "version 0"),
+        (b"ALLODTRC\3" + bytes(100), "version 3"),
     ],
 )
 def test_what_is_not_a_trace_is_refused(

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,45 @@ def test_addresses_are_those_that_the_program_has(
         elif event.address:
             assert event.address not in live
             live.add(event.address)
+
+
+def test_events_of_a_thread_that_is_alone_share_their_times(
+    record: Record, programs: Path
+) -> None:
+    trace = decoder.read(record(programs / "handovers", "1", "50000").trace)
+    assert len(trace.events) > 100_000
+    # One for 32 events, and one for each where the buffer is the first or the machine is slow.
+    assert len({event.ticks for event in trace.events}) < len(trace.events) / 2
+
+
+# Within the first buffer, and with several of them between two handovers.
+@pytest.mark.parametrize(("rounds", "burst"), [(3000, 3), (300, 40), (12, 25_000)])
+def test_times_order_what_threads_hand_over(
+    record: Record, programs: Path, tools: Tools, rounds: int, burst: int
+) -> None:
+    done = record(programs / "handovers", str(rounds), str(burst))
+    trace = decoder.read(done.trace)
+    main, other = (iter(trace.of_thread(number)) for number in (1, 2))
+
+    def made(events: Iterator[decoder.Event], size: int) -> decoder.Event:
+        return next(event for event in events if event.size == size)
+
+    def freed(events: Iterator[decoder.Event], block: decoder.Event) -> decoder.Event:
+        return next(
+            event
+            for event in events
+            if event.kind == "free" and event.address == block.address
+        )
+
+    for i in range(rounds):
+        there = made(main, 100_000 + i)
+        there_freed = freed(other, there)
+        back = made(other, 200_000 + i)
+        back_freed = freed(main, back)
+        times = [event.ticks for event in (there, there_freed, back, back_freed)]
+        assert times == sorted(times)
+    info = tools.info(done.trace)
+    assert info["unknown_releases"] == info["missing_releases"] == 0
 
 
 @pytest.mark.parametrize("way", ["exit", "_exit", "quick_exit", "exec"])
