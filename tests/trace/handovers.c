@@ -1,6 +1,7 @@
 // Two threads hand blocks to each other, and one of them is alone for a while in between: handovers
-// ROUNDS BURST. In each round the main thread makes BURST blocks that it frees at once, and one that
-// the other thread frees; the other makes one that the main thread frees. Sizes say which round.
+// ROUNDS BURST. In each round the main thread makes BURST blocks that it frees at once, and one
+// that the other thread frees; the other makes one that the main thread frees. Sizes say which
+// round.
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
