@@ -31,17 +31,12 @@ from bench.compare.processes import LeftOut, RunError
 from bench.compare.rounds import Budget, CaseResult, Plan
 from bench.compare.run import Run
 from bench.samples import a_run
+from bench.tiny import TINY, compile_library
 
 GLIBC = Peer("glibc", None, "any")
 
-TINY: dict[str, dict[str, int]] = {
-    "immediate": {"ops": 20_000},
-    "replace": {"ops": 5_000, "live": 2_000},
-    "tree": {"depth": 10, "rounds": 2},
-    "prodcons": {"batches": 50, "batch": 32, "ring": 4},
-    "sweep": {"pairs": 2, "batches": 1},
-    "bulk": {"count": 300, "rounds": 3},
-}
+# Of each kind of program one.
+PROGRAMS = ("bulk", "immediate", "prodcons", "replace", "sweep", "tree")
 
 
 def tiny(case: Case, **params: int) -> Case:
@@ -71,7 +66,7 @@ def run_tiny(programs: Path, case: Case, peer: Peer) -> Run:
 
 @pytest.mark.parametrize(
     "case",
-    [case for case in CASES if case.program in TINY and not case.script],
+    [case for case in CASES if case.program in PROGRAMS and not case.script],
     ids=lambda case: case.name,
 )
 def test_a_workload_does_the_same_work_under_every_allocator(
@@ -105,49 +100,11 @@ def test_the_sweep_has_eight_sizes_to_a_doubling(programs: Path) -> None:
     assert sum(1 << 20 <= size < 2 << 20 for size in sizes) == 8
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--ops", "many"], "--ops must be a whole number from 1 to"),
-        (["--ops", "-1"], "--ops must be a whole number from 1 to"),
-        (["--max", "65536"], "--max must be a whole number from 1 to 65535"),
-        (["--speed", "1"], "unrecognized option '--speed'"),
-        (["fast"], "unexpected argument 'fast'"),
-    ],
-)
-def test_a_workload_refuses_bad_arguments(
-    programs: Path, arguments: list[str], message: str
-) -> None:
-    command = [str(programs / "immediate"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stdout == ""
-
-
-@pytest.mark.parametrize("name", sorted(TINY))
-def test_a_workload_needs_the_c_library_only(programs: Path, name: str) -> None:
-    listing = subprocess.run(
-        ["readelf", "--dynamic", str(programs / name)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    needed = [line for line in listing.stdout.splitlines() if "(NEEDED)" in line]
-    assert len(needed) == 1
-    assert "libc.so.6" in needed[0]
-
-
 # One run: whose malloc it was, and what can go wrong.
 
 
 def compile_allocator(folder: Path, body: str) -> Peer:
-    source = folder / "allocator.c"
-    library = folder / "allocator.so"
-    source.write_text(f"#include <stddef.h>\n{body}\n")
-    command = ["cc", "-shared", "-fPIC", "-o", str(library), str(source)]
-    subprocess.run(command, check=True)
-    return peers.from_file("broken", library)
+    return peers.from_file("broken", compile_library(folder, body))
 
 
 def test_an_allocator_that_hands_out_live_memory_is_caught(

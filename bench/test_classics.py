@@ -1,79 +1,20 @@
 """The classic workloads do the same work each time and under every allocator."""
 
-import json
-import os
-import subprocess
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bench.compare.cases import GROUPS, Case, classics
+from bench.compare.cases import Case, classics
 from bench.compare.peers import ROOT
+from bench.tiny import TINY, Params, compile_library, run, start
 
 ALLOD = ROOT / "build" / "release" / "liballod.so"
-
-Params = Mapping[str, int | str]
-
-# Parameters with which a program ends at once.
-TINY: dict[str, dict[str, int]] = {
-    "cfrac": {"digits": 8, "primes": 40, "rounds": 2},
-    "larson": {"objects": 200, "lives": 6, "ops": 2_000},
-    "logic": {"inputs": 8, "cubes": 12, "literals": 4, "rounds": 3},
-    "mixed_order": {"blocks": 120, "rounds": 30},
-    "nbody": {"bodies": 200, "steps": 3},
-    "scratch": {"blocks": 300, "writes": 20},
-    "simple": {"rounds": 2},
-    "ttest": {"lives": 3, "rounds": 20},
-    "xmalloc": {"batches": 40, "batch": 50, "waiting": 4},
-}
-
-
-def start(
-    programs: Path, program: str, params: Params, library: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Ends within seconds: parameters that are not given are tiny ones."""
-    arguments = [
-        part
-        for name, value in {**TINY[program], **params}.items()
-        for part in (f"--{name}", str(value))
-    ]
-    environment = {"PATH": os.defpath}
-    if library is not None:
-        environment["LD_PRELOAD"] = str(library)
-    return subprocess.run(
-        [str(programs / program), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def run(
-    programs: Path, program: str, params: Params, library: Path | None = None
-) -> dict[str, Any]:
-    done = start(programs, program, params, library)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert isinstance(report, dict)
-    return report
+PROGRAMS = sorted({case.program for case in classics.CASES})
 
 
 def kind(case: Case) -> Params:
     """What makes the case another one than its program's other cases."""
     return {**case.params, **TINY[case.program]}
-
-
-def compile_library(folder: Path, text: str) -> Path:
-    source = folder / "library.c"
-    library = folder / "library.so"
-    source.write_text(f"#include <stdlib.h>\n#include <string.h>\n{text}\n")
-    options = ["-shared", "-fPIC", "-fno-builtin"]
-    subprocess.run(["cc", *options, "-o", str(library), str(source)], check=True)
-    return library
 
 
 # The work.
@@ -98,7 +39,7 @@ def test_a_classic_does_the_same_work_under_allod(programs: Path, case: Case) ->
         assert preloaded[same] == plain[same]
 
 
-@pytest.mark.parametrize("program", sorted(TINY))
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_the_checksum_of_a_classic_depends_on_its_seed(
     programs: Path, program: str
 ) -> None:
@@ -210,67 +151,3 @@ def test_a_realloc_that_forgets_is_caught(programs: Path, tmp_path: Path) -> Non
     done = start(programs, "ttest", {}, library)
     assert done.returncode == 1
     assert "a block was overwritten" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["cfrac", "--digits", "19"], "--digits must be a whole number from 6 to 18"),
-        (["larson", "--sized", "2"], "--sized must be a whole number from 0 to 1"),
-        (["larson", "--max", "7"], "--max must be a whole number from 8 to"),
-        (["logic", "--inputs", "25"], "--inputs must be a whole number from 4 to 24"),
-        (["mixed_order", "--blocks", "11"], "--blocks must be a whole number from 12"),
-        (["nbody", "--bodies", "1"], "--bodies must be a whole number from 2 to"),
-        (["scratch", "--handed", "yes"], "--handed must be a whole number from 0 to 1"),
-        (["simple", "--threads", "0"], "--threads must be a whole number from 1 to"),
-        (["ttest", "--lives"], "option '--lives' requires an argument"),
-        (["xmalloc", "--speed", "1"], "unrecognized option '--speed'"),
-        (["xmalloc", "fast"], "unexpected argument 'fast'"),
-    ],
-)
-def test_a_classic_refuses_bad_parameters(
-    programs: Path, command: list[str], message: str
-) -> None:
-    done = subprocess.run(
-        [str(programs / command[0]), *command[1:]],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stdout == ""
-
-
-@pytest.mark.parametrize("program", sorted(TINY))
-def test_a_classic_needs_the_c_library_only(programs: Path, program: str) -> None:
-    listing = subprocess.run(
-        ["readelf", "--dynamic", str(programs / program)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    needed = [line for line in listing.stdout.splitlines() if "(NEEDED)" in line]
-    assert len(needed) == 1
-    assert "libc.so.6" in needed[0]
-
-
-# The cases.
-
-
-def test_every_classic_has_a_case_and_tiny_parameters() -> None:
-    assert {case.program for case in classics.CASES} == set(TINY)
-
-
-@pytest.mark.parametrize("case", classics.CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("quick", [False, True])
-def test_the_parameters_of_a_classic_case_are_known(
-    programs: Path, case: Case, quick: bool
-) -> None:
-    assert case.group in GROUPS
-    assert case.source
-    # --help is looked at last, after every parameter was checked.
-    command = [str(programs / case.program), *case.arguments(quick), "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -1,68 +1,23 @@
 """Each pattern does the same work under every allocator, and its results are well-formed."""
 
-import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.compare.cases import GROUPS, Case, patterns
+from bench.compare.cases import patterns
+from bench.tiny import compile_library, run, start
 
 ALLOD = Path(__file__).resolve().parents[1] / "build" / "release" / "liballod.so"
 
-# Parameters with which a program ends at once.
-TINY: dict[str, dict[str, int]] = {
-    "aligned": {"ops": 2_000},
-    "bulk": {"count": 300, "rounds": 3},
-    "calloc": {"mebibytes": 4, "rounds": 1},
-    "churn": {"threads": 40, "blocks": 50},
-    "fragmentation": {"mebibytes": 1, "epochs": 7},
-    "generations": {"generations": 3, "objects": 4_000, "threads": 3},
-    "idle": {"mebibytes": 2, "together": 500, "idle": 100},
-    "immediate": {"ops": 20_000},
-    "large": {"ops": 5, "live": 2},
-    "latency": {"ops": 5_000, "live": 500},
-    "locality": {"elements": 1_000, "walks": 2},
-    "many_threads": {"threads": 30, "ops": 30_000, "once": 100},
-    "pareto": {"ops": 20_000, "slots": 2_000},
-    "phases": {"megabytes": 2},
-    "prodcons": {"batches": 50, "batch": 32, "ring": 4},
-    "realloc": {"rounds": 1},
-    "replace": {"ops": 5_000, "live": 2_000},
-    "rptest": {"rounds": 40, "blocks": 300},
-    "survivors": {"mebibytes": 2},
-    "sweep": {"pairs": 2, "batches": 1},
-    "tree": {"depth": 10, "rounds": 2},
-}
-SEEDED = sorted(set(TINY) - {"bulk", "calloc", "realloc", "sweep", "tree"})
+PROGRAMS = sorted({case.program for case in patterns.CASES})
+SEEDED = sorted(set(PROGRAMS) - {"bulk", "calloc", "realloc", "sweep", "tree"})
 PERCENTILES = ["50", "90", "99", "99.9", "99.99", "99.999", "100"]
 
 
-def run(program: Path, params: dict[str, int], library: Path | None) -> dict[str, Any]:
-    arguments = [
-        part for name, value in params.items() for part in (f"--{name}", str(value))
-    ]
-    environment = {"PATH": os.defpath}
-    if library is not None:
-        environment["LD_PRELOAD"] = str(library)
-    done = subprocess.run(
-        [program, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert isinstance(report, dict)
-    return report
-
-
 def run_tiny(programs: Path, program: str, **params: int) -> dict[str, Any]:
-    return run(programs / program, {**TINY[program], **params}, None)
+    return run(programs, program, params)
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +30,7 @@ def allod() -> Path:
 # The work.
 
 
-@pytest.mark.parametrize("program", sorted(TINY))
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_pattern_has_the_same_checksum_each_time(
     programs: Path, program: str
 ) -> None:
@@ -85,12 +40,12 @@ def test_a_pattern_has_the_same_checksum_each_time(
     assert first["checksum"] == second["checksum"]
 
 
-@pytest.mark.parametrize("program", sorted(TINY))
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_pattern_does_the_same_work_under_allod(
     programs: Path, allod: Path, program: str
 ) -> None:
     plain = run_tiny(programs, program)
-    preloaded = run(programs / program, TINY[program], allod)
+    preloaded = run(programs, program, {}, allod)
     assert Path(preloaded["malloc_from"]).samefile(allod)
     for same in ("ops", "checksum", "params"):
         assert plain[same] == preloaded[same]
@@ -159,7 +114,7 @@ def test_the_sweep_reaches_64_mebibytes(
 # What is reported beside the time.
 
 
-@pytest.mark.parametrize("program", sorted(TINY))
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_results_beside_the_time_are_well_formed(programs: Path, program: str) -> None:
     report = run_tiny(programs, program)
     for point in report.get("points", []):
@@ -292,86 +247,14 @@ def test_the_histogram_agrees_with_sorting(tmp_path: Path) -> None:
 # Mistakes.
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["pareto", "--max", "7"], "--max must be a whole number from 8 to"),
-        (["generations", "--threads", "0"], "--threads must be a whole number from 1"),
-        (["rptest", "--falloff", "3"], "--falloff must be a whole number from 0 to 2"),
-        (["large", "--min", "9", "--max", "8"], "--min is above --max"),
-        (["churn", "--blocks", "5", "--left", "6"], "--left is above --blocks"),
-        (["phases", "--phases", "1"], "--phases must be a whole number from 2 to 10"),
-        (["idle", "--idle", "soon"], "--idle must be a whole number from 1 to"),
-        (["fragmentation", "--epochs", "-1"], "--epochs must be a whole number"),
-        (["survivors", "--every", "1"], "--every must be a whole number from 2 to"),
-        (["locality", "--elements"], "option '--elements' requires an argument"),
-        (["latency", "--busy", "65"], "--busy must be a whole number from 0 to 64"),
-        (["many_threads", "--threads", "1025"], "from 2 to 1024"),
-        (["many_threads", "--ops", "9"], "--ops is below --threads"),
-        (["realloc", "fast"], "unexpected argument 'fast'"),
-        (["calloc", "--seed", "1"], "unrecognized option '--seed'"),
-        (["aligned", "--ops", "1"], "--ops must be a whole number from 64 to"),
-        (["aligned", "--min", "65", "--max", "66"], "no alignment between --min and"),
-        (["sweep", "--markers", "1", "--threads", "2"], "--markers needs one thread"),
-    ],
-)
-def test_a_pattern_refuses_bad_parameters(
-    programs: Path, command: list[str], message: str
-) -> None:
-    program, *arguments = command
-    done = subprocess.run(
-        [programs / program, *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stdout == ""
-
-
 def test_an_allocator_that_does_not_clear_is_caught(
     programs: Path, tmp_path: Path
 ) -> None:
-    source = tmp_path / "soiled.c"
-    source.write_text(
-        "#include <stdlib.h>\n#include <string.h>\n"
+    library = compile_library(
+        tmp_path,
         "void *calloc(size_t n, size_t m) {\n"
-        "  char *p = malloc(n * m); if (p) memset(p, n * m >= 64, n * m); return p; }\n"
+        "  char *p = malloc(n * m); if (p) memset(p, n * m >= 64, n * m); return p; }\n",
     )
-    library = tmp_path / "soiled.so"
-    command = [
-        "cc",
-        "-shared",
-        "-fPIC",
-        "-fno-builtin",
-        "-o",
-        str(library),
-        str(source),
-    ]
-    subprocess.run(command, check=True)
-    done = subprocess.run(
-        [programs / "calloc", "--mebibytes", "4"],
-        env={"LD_PRELOAD": str(library)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = start(programs, "calloc", {}, library)
     assert done.returncode == 1
     assert "a block was not cleared" in done.stderr
-
-
-# The cases.
-
-
-def test_every_program_has_a_case_and_tiny_parameters() -> None:
-    assert {case.program for case in patterns.CASES} == set(TINY)
-
-
-@pytest.mark.parametrize("case", patterns.CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("quick", [False, True])
-def test_the_parameters_of_a_case_are_known(
-    programs: Path, case: Case, quick: bool
-) -> None:
-    assert case.group in GROUPS
-    # --help is looked at last, after every parameter was checked.
-    command = [str(programs / case.program), *case.arguments(quick), "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -164,8 +164,7 @@ template <class Allocate>
   if (thread == nullptr) return allocate();
   void* const block = allocate();
   const int power = alignment == 0 ? 0 : 63 - __builtin_clzll(alignment);
-  thread->add_aligned(thread->time_after(), block, size,
-                      static_cast<std::uint8_t>(power | origin));
+  thread->add_aligned(thread->time_after(), block, size, static_cast<std::uint8_t>(power | origin));
   Recorder::leave(thread);
   return block;
 }

@@ -24,7 +24,8 @@ class Thread {
   // Reading the clock takes longer than all else that is done for an event. So events of a thread
   // share a reading while no other thread has any. That keeps the order of events between threads:
   // the first event of another thread takes the right to share away before its time is read, and
-  // whatever our thread does after that event finds it gone. Sharing makes times older, never newer.
+  // whatever our thread does after that event finds it gone. Sharing makes times older, never
+  // newer.
   [[nodiscard]] ALLOD_INLINE std::uint64_t time_after() noexcept { return time<ticks_after>(); }
   [[nodiscard]] ALLOD_INLINE std::uint64_t time_before() noexcept { return time<ticks_before>(); }
 
@@ -32,7 +33,8 @@ class Thread {
     const Place place = begin(kind, ticks, address);
     finish(place, place.at);
   }
-  ALLOD_INLINE void add(Kind kind, std::uint64_t ticks, const void* address, std::size_t size) noexcept {
+  ALLOD_INLINE void add(Kind kind, std::uint64_t ticks, const void* address,
+                        std::size_t size) noexcept {
     const Place place = begin(kind, ticks, address);
     std::uint8_t* at = place.at;
     put_size(at, size);
@@ -117,8 +119,8 @@ class Thread {
     // The bits of the number, which has less than 63, and so its bytes.
     const auto bits = 63U - static_cast<unsigned>(__builtin_clzll(moved << 1U | 1U));
     const unsigned address_bytes = (bits + 7) / 8;
-    const std::uint64_t first =
-        static_cast<unsigned>(kind) | std::uint64_t{address_bytes} << kAddressBytesShift;
+    const std::uint64_t first = static_cast<unsigned>(kind) | std::uint64_t{address_bytes}
+                                                                  << kAddressBytesShift;
     // The cores' counters agree, but nobody promises how well.
     if (ticks <= ticks_) {
       store64(start, first | moved << 8U);

@@ -32,6 +32,13 @@ def liballod_debug(build_dir: Path) -> Path:
     return _present(build_dir / "liballod-debug.so")
 
 
+@pytest.fixture(params=["liballod", "liballod_debug"])
+def library(request: pytest.FixtureRequest) -> Path:
+    """Each of the preloadable libraries, on which every case has to hold."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
 @pytest.fixture(scope="session")
 def preload_env(build_dir: Path) -> PreloadEnvironment:
     """Makes the environment of a preloaded program.

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from surface.black_box import (
     CASE_SECONDS,
-    LIBRARIES,
     cases_in,
     environment,
     listed_cases,
@@ -22,13 +21,6 @@ from death.reports import FREE, GONE, MALLOC, Scene, run
 FOLDER = Path(__file__).parent
 CASES = cases_in(FOLDER)
 HUGE = 10 << 20
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request: pytest.FixtureRequest) -> Path:
-    """Each of the preloadable libraries."""
-    path: Path = request.getfixturevalue(request.param)
-    return path
 
 
 @pytest.fixture

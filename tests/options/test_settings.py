@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from surface.black_box import LIBRARIES, describe, listed_cases
+from surface.black_box import describe, listed_cases
 
 from options.runs import run_well
 
@@ -104,13 +104,6 @@ OPTIONS = {
 
 ACCEPTED = [(name, value) for name in OPTIONS for value in OPTIONS[name].accepted]
 MALFORMED = [(name, value) for name in OPTIONS for value in OPTIONS[name].malformed]
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request: pytest.FixtureRequest) -> Path:
-    """Each of the preloadable libraries."""
-    path: Path = request.getfixturevalue(request.param)
-    return path
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from surface.black_box import LIBRARIES, describe
+from surface.black_box import describe
 
 from options.runs import Json, objects, run_well
 
@@ -69,13 +69,6 @@ faults     \d+ minor, \d+ major
      size    slabs     live     free   cached
 (?P<classes>(?:[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}\n)*)"""
 )
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request: pytest.FixtureRequest) -> Path:
-    """Each of the preloadable libraries."""
-    path: Path = request.getfixturevalue(request.param)
-    return path
 
 
 @pytest.fixture

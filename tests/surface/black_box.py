@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pytest
 
-LIBRARIES = ("liballod", "liballod_debug")
-"""The fixtures that name the libraries on which every case has to hold."""
-
 CASE_SECONDS = 120.0
 """How long a case may run before it counts as hung."""
 

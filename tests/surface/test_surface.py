@@ -7,17 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from surface.black_box import LIBRARIES, Case, cases_in, listed_cases, run_case
+from surface.black_box import Case, cases_in, listed_cases, run_case
 
 FOLDER = Path(__file__).parent
 CASES = cases_in(FOLDER)
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request: pytest.FixtureRequest) -> Path:
-    """Each of the preloadable libraries."""
-    path: Path = request.getfixturevalue(request.param)
-    return path
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from surface.black_box import (
-    LIBRARIES,
     Case,
     cases_in,
     describe,
@@ -46,13 +45,6 @@ PRELOADED_CASES = [
 def programs(build_dir: Path) -> Path:
     """The folder of the programs."""
     return build_dir / "tests" / "traps"
-
-
-@pytest.fixture(params=LIBRARIES)
-def library(request: pytest.FixtureRequest) -> Path:
-    """Each of the preloadable libraries."""
-    path: Path = request.getfixturevalue(request.param)
-    return path
 
 
 @pytest.mark.parametrize("case", PRELOADED_CASES, ids=str)
