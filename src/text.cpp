@@ -1,18 +1,62 @@
 #include "text.hpp"
 
 #include <errno.h>
+#include <signal.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "allod/base/base.hpp"
 
 namespace allod {
 
+namespace {
+
+// While it exists, the calling thread can write into a pipe that nobody reads: the signal that the
+// system then sends is taken back, unless the program has one waiting already.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() noexcept {
+    change_mask(SIG_BLOCK, &kPipe, &before_);
+    if ((before_ & kPipe) != 0) {
+      Mask pending = 0;
+      raw_syscall(SYS_rt_sigpending, to_long(&pending), sizeof pending);
+      is_own_ = (pending & kPipe) == 0;
+    }
+  }
+  ~NoPipeSignal() { change_mask(SIG_SETMASK, &before_, nullptr); }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+  void take_back() const noexcept {
+    constexpr timespec kAtOnce{};
+    if (is_own_) {
+      raw_syscall(SYS_rt_sigtimedwait, to_long(&kPipe), 0, to_long(&kAtOnce), sizeof(Mask));
+    }
+  }
+
+ private:
+  using Mask = std::uint64_t;  // the kernel's
+  static constexpr Mask kPipe = Mask{1} << (SIGPIPE - 1);
+
+  static long to_long(const void* pointer) noexcept { return reinterpret_cast<long>(pointer); }
+  static void change_mask(int how, const Mask* mask, Mask* before) noexcept {
+    raw_syscall(SYS_rt_sigprocmask, how, to_long(mask), to_long(before), sizeof(Mask));
+  }
+
+  Mask before_ = 0;
+  bool is_own_ = true;
+};
+
+}  // namespace
+
 void write_to_descriptor(const char* text, std::size_t length, void* context) noexcept {
   const int descriptor = *static_cast<int*>(context);
+  const NoPipeSignal no_signal;
   while (length > 0) {
     const long written =
         raw_syscall(SYS_write, descriptor, reinterpret_cast<long>(text), static_cast<long>(length));
     if (written == -EINTR) continue;
+    if (written == -EPIPE) no_signal.take_back();
     if (written <= 0) return;
     text += written;
     length -= static_cast<std::size_t>(written);

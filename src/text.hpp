@@ -10,8 +10,8 @@ namespace allod {
 // Takes pieces of output. Must not allocate when it is used for reports.
 using Sink = void (*)(const char* text, std::size_t length, void* context);
 
-// Writes to the file descriptor that `context` points to, as far as it takes it.
-// Leaves errno alone.
+// Writes to the file descriptor that `context` points to, as far as it takes it. Leaves errno
+// alone, and sends no SIGPIPE.
 void write_to_descriptor(const char* text, std::size_t length, void* context) noexcept;
 
 struct Hex {

@@ -69,14 +69,16 @@ class PageMap {
   [[nodiscard]] ALLOD_INLINE Tag tag_of(Address address) const noexcept {
     const std::size_t slice = (address - base_) >> kSliceShift;
     if (__builtin_expect(slice >= slices_, 0)) return kForeignTag;
-    return tags_[slice].load(std::memory_order_relaxed);
+    return tags()[slice].load(std::memory_order_relaxed);
   }
   // The same for a fast path, without an addition: false for addresses outside of
-  // the map, and for all addresses when the map is only a window.
+  // the map, and for all addresses when the map is only a window. Another thread
+  // may be starting the map: then it is false, or the map is there. (On arm64, where
+  // that is not so, it is enough that libc allocates when it makes a thread.)
   [[nodiscard]] ALLOD_INLINE bool fast_tag_of(Address address, Tag* tag) const noexcept {
     const std::size_t slice = address >> kSliceShift;
-    if (__builtin_expect(slice >= fast_slices_, 0)) return false;
-    *tag = tags_[slice].load(std::memory_order_relaxed);
+    if (__builtin_expect(!is_below(slice, fast_slices_), 0)) return false;
+    *tag = tags()[slice].load(std::memory_order_relaxed);
     return true;
   }
   // The span that covers `address`; null when that is foreign. For a free span,
@@ -90,7 +92,7 @@ class PageMap {
   void set_tags(Address first, Slices count, Tag tag) noexcept {
     const std::size_t slice = (first - base_) >> kSliceShift;
     for (std::size_t i = 0; i < count.count; ++i) {
-      tags_[slice + i].store(tag, std::memory_order_relaxed);
+      tags()[slice + i].store(tag, std::memory_order_relaxed);
     }
   }
   void set_spans(Address first, Slices count, Span* span) noexcept {
@@ -108,11 +110,13 @@ class PageMap {
 
   template <os::Platform P>
   [[nodiscard]] bool reserve(P& platform, Address base, std::size_t slices) noexcept;
+  [[nodiscard]] ALLOD_INLINE TagCell* tags() const noexcept { return load_relaxed(tags_); }
 
-  std::size_t fast_slices_ = 0;
+  // The fast path reads these two before it knows that the map was started.
+  std::atomic<std::size_t> fast_slices_ = 0;
+  std::atomic<TagCell*> tags_ = nullptr;
   Address base_ = 0;
   std::size_t slices_ = 0;
-  TagCell* tags_ = nullptr;
   SpanCell* spans_ = nullptr;
 };
 
@@ -145,10 +149,10 @@ bool PageMap::reserve(P& platform, Address base, std::size_t slices) noexcept {
   if (memory == nullptr) return false;
   platform.name(memory, bytes, "allod: page map");
   spans_ = static_cast<SpanCell*>(memory);
-  tags_ = reinterpret_cast<TagCell*>(spans_ + slices);
+  tags_.store(reinterpret_cast<TagCell*>(spans_ + slices), std::memory_order_relaxed);
   base_ = base;
   slices_ = slices;
-  fast_slices_ = base == 0 ? slices : 0;
+  fast_slices_.store(base == 0 ? slices : 0, std::memory_order_release);
   return true;
 }
 
@@ -162,7 +166,7 @@ bool PageMap::cover(P& platform, Address first, std::size_t bytes) noexcept {
     const Address to = align_up(address_of(cells + slice + count), platform.page_size());
     return platform.commit(reinterpret_cast<void*>(from), to - from);
   };
-  return writable(tags_) && writable(spans_);
+  return writable(tags()) && writable(spans_);
 }
 
 }  // namespace allod::space
