@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <unwind.h>
 
+#include <string_view>
+
 namespace allod {
 
 namespace {
@@ -37,6 +39,14 @@ std::uint32_t own_frames(const Stack& stack) noexcept {
   return count;
 }
 
+// Of a function of this library that has several names, the one that programs use: the loader
+// answers with any of them.
+std::string_view usual_name(std::string_view name) noexcept {
+  constexpr std::string_view kInternal = "__libc_";
+  if (name.starts_with(kInternal)) name.remove_prefix(kInternal.size());
+  return name == "cfree" ? "free" : name;
+}
+
 }  // namespace
 
 void write_stack(Text& out, const Stack& stack) noexcept {
@@ -50,7 +60,7 @@ void write_stack(Text& out, const Stack& stack) noexcept {
     // A return address may already belong to the next function.
     if (dladdr(reinterpret_cast<void*>(frame - 1), &info) == 0) continue;
     if (info.dli_sname != nullptr) {
-      out << " " << info.dli_sname << "+"
+      out << " " << (i < own ? usual_name(info.dli_sname) : info.dli_sname) << "+"
           << Hex{frame - reinterpret_cast<std::uintptr_t>(info.dli_saddr)};
     }
     if (info.dli_fname != nullptr) {

@@ -14,11 +14,10 @@ from surface.black_box import describe, environment, run_program
 HEX = r"0x[0-9a-f]+"
 LARGEST_CLASS = 4 << 20
 
-# Several names of the C library can stand for one function, and the loader's answer is any of them.
-FREE = ("free", "cfree", "__libc_free", "__libc_cfree")
-MALLOC = ("malloc", "__libc_malloc")
-REALLOC = ("realloc", "__libc_realloc")
-ALIGNED_ALLOC = ("aligned_alloc",)
+FREE = "free"
+MALLOC = "malloc"
+REALLOC = "realloc"
+ALIGNED_ALLOC = "aligned_alloc"
 
 GONE = "allod:   no block is there now\n"
 NOT_OURS = "allod:   no memory of Allod is there\n"
@@ -54,7 +53,7 @@ class Scene:
     def event(
         self,
         what: str,
-        entry: tuple[str, ...],
+        entry: str,
         *callers: str,
         thread: str = "",
         root: str = "main",
@@ -63,7 +62,7 @@ class Scene:
 
         Whatever called those follows. On the main thread, the root is among it.
         """
-        first = self._frame(0, "|".join(entry), self.library)
+        first = self._frame(0, entry, self.library)
         ours = "".join(
             self._frame(number, name, self.program)
             for number, name in enumerate(callers, start=1)
@@ -76,9 +75,9 @@ class Scene:
         identity = self.facts[thread or "main_thread"]
         return f"allod:   {what} by thread {identity}:\n{first}{ours}{rest}"
 
-    def _frame(self, number: int, names: str, module: Path) -> str:
+    def _frame(self, number: int, name: str, module: Path) -> str:
         where = rf"\({re.escape(str(module))}\+{HEX}\)"
-        return rf"allod:     #{number} {HEX} (?:{names})\+{HEX} {where}\n"
+        return rf"allod:     #{number} {HEX} {name}\+{HEX} {where}\n"
 
 
 @dataclass(frozen=True)

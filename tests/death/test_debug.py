@@ -27,8 +27,8 @@ SIZES = {100: 112, 1000: 1024, 40_000: 40_960, 600_000: 655_360, 10 * MIB: 10 * 
 """From what is asked for to what the block offers: from each kind of block one."""
 
 # The compiler makes one function of the plain and the array form.
-ARRAY_NEW = ("_Znam", "_Znwm")
-SIZED_ARRAY_DELETE = ("_ZdaPvm", "_ZdlPvm")
+ARRAY_NEW = "(?:_Znam|_Znwm)"
+SIZED_ARRAY_DELETE = "(?:_ZdaPvm|_ZdlPvm)"
 
 ALLOCATED = (MALLOC, "allocating_function")
 FREED = (FREE, "freeing_function")
@@ -37,9 +37,9 @@ FREED = (FREE, "freeing_function")
 def double_free(
     size: int,
     *,
-    allocated: tuple[tuple[str, ...], str] = ALLOCATED,
-    freed: tuple[tuple[str, ...], str] = FREED,
-    misused: tuple[tuple[str, ...], str] = (FREE, "misusing_function"),
+    allocated: tuple[str, str] = ALLOCATED,
+    freed: tuple[str, str] = FREED,
+    misused: tuple[str, str] = (FREE, "misusing_function"),
     thread: str = "",
     may_be_gone: bool = False,
 ) -> Callable[[Scene], str]:
@@ -66,7 +66,7 @@ def double_free(
 def interior_free(
     size: int,
     offset: int,
-    misused: tuple[tuple[str, ...], str] = (FREE, "misusing_function"),
+    misused: tuple[str, str] = (FREE, "misusing_function"),
 ) -> Callable[[Scene], str]:
     """A free of an address inside of a block that is in use."""
 
@@ -91,7 +91,7 @@ def end_of_slab(scene: Scene) -> str:
     )
 
 
-def foreign_free(entry: tuple[str, ...], function: str) -> Callable[[Scene], str]:
+def foreign_free(entry: str, function: str) -> Callable[[Scene], str]:
     """A free of memory that is not Allod's."""
 
     def text(scene: Scene) -> str:
@@ -107,8 +107,8 @@ def foreign_free(entry: tuple[str, ...], function: str) -> Callable[[Scene], str
 def wrong_size(
     size_class: int,
     claimed: int,
-    allocated: tuple[tuple[str, ...], *tuple[str, ...]],
-    misused: tuple[tuple[str, ...], str],
+    allocated: tuple[str, ...],
+    misused: tuple[str, str],
 ) -> Callable[[Scene], str]:
     """A sized free of a block of 100 bytes, with a size that was not asked for."""
 
@@ -192,7 +192,7 @@ def wrong_sizes() -> Iterator[Misuse]:
                     112,
                     claimed,
                     ALLOCATED,
-                    (("free_sized",), "misusing_free_sized"),
+                    ("free_sized", "misusing_free_sized"),
                 ),
             ),
             (
@@ -202,7 +202,7 @@ def wrong_sizes() -> Iterator[Misuse]:
                     128,
                     claimed,
                     (ALIGNED_ALLOC,),
-                    (("free_aligned_sized",), "misusing_free_aligned_sized"),
+                    ("free_aligned_sized", "misusing_free_aligned_sized"),
                 ),
             ),
             (
@@ -211,8 +211,8 @@ def wrong_sizes() -> Iterator[Misuse]:
                 wrong_size(
                     112,
                     claimed,
-                    (("_Znwm",), "function_with_new"),
-                    (("_ZdlPvm",), "function_with_sized_delete"),
+                    ("_Znwm", "function_with_new"),
+                    ("_ZdlPvm", "function_with_sized_delete"),
                 ),
             ),
             (
@@ -231,8 +231,8 @@ def wrong_sizes() -> Iterator[Misuse]:
                 wrong_size(
                     128,
                     claimed,
-                    (("_ZnwmSt11align_val_t",), "function_with_aligned_new"),
-                    (("_ZdlPvmSt11align_val_t",), "function_with_sized_aligned_delete"),
+                    ("_ZnwmSt11align_val_t", "function_with_aligned_new"),
+                    ("_ZdlPvmSt11align_val_t", "function_with_sized_aligned_delete"),
                 ),
             ),
         ):
@@ -243,7 +243,7 @@ def deep_stack(scene: Scene) -> str:
     """Frames of a recursion, as many as a report shows: main is too far away."""
     some = ["recursing_function"] * 15
 
-    def event(what: str, entry: tuple[str, ...], function: str) -> str:
+    def event(what: str, entry: str, function: str) -> str:
         return scene.event(what, entry, function, *some, thread="main_thread")
 
     return (
@@ -268,9 +268,9 @@ MISUSES = [
         "double_delete",
         double_free(
             100,
-            allocated=(("_Znwm",), "function_with_new"),
-            freed=(("_ZdlPv",), "function_with_delete"),
-            misused=(("_ZdlPv",), "function_with_delete"),
+            allocated=("_Znwm", "function_with_new"),
+            freed=("_ZdlPv", "function_with_delete"),
+            misused=("_ZdlPv", "function_with_delete"),
         ),
         {"SIZE": 100},
     ),
