@@ -20,6 +20,9 @@ _LOGARITHMIC_FROM = 16.0
 
 Json = dict[str, Any]
 
+# Each mark with all its digits: 20, 50, 100 instead of small figures between powers of ten.
+_LOGARITHMIC: Json = {"type": "log", "dtick": "D2", "minorloglabels": "complete"}
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -128,7 +131,7 @@ def span(values: Sequence[float], title: str) -> Json:
     """An axis around the values, on which small differences stay small."""
     least, most = min(values), max(values)
     if least > 0 and most / least >= _LOGARITHMIC_FROM:
-        return {"type": "log", "title": {"text": title}}
+        return {**_LOGARITHMIC, "title": {"text": title}}
     margin = max(0.08 * (most - least), 0.25 * most - 0.5 * (most - least))
     return {"title": {"text": title}, "range": [max(0, least - margin), most + margin]}
 
@@ -157,7 +160,7 @@ def axis(values: Sequence[float], title: str = "") -> Json:
     """Logarithmic where the values span much."""
     least, most = min(values, default=0), max(values, default=0)
     wide = least > 0 and most / least >= _LOGARITHMIC_FROM
-    kind: Json = {"type": "log"} if wide else {"type": "linear", "rangemode": "tozero"}
+    kind = _LOGARITHMIC if wide else {"type": "linear", "rangemode": "tozero"}
     return {**kind, "title": {"text": title}}
 
 

@@ -21,6 +21,9 @@ _PERCENTILE_TICKS = {
     "100": 1e6,
 }
 
+# So many points are all named on their axis.
+_FEW = 8
+
 
 def overview(found: Overview) -> list[Chart]:
     """Both means as bars, and one against the other."""
@@ -97,6 +100,8 @@ def _points(result: CaseResult, names: Sequence[str]) -> list[Chart]:
     )
     if result.case.program == "sweep":
         x_axis |= charts.size_ticks(places)
+    elif numeric and len(places) <= _FEW:
+        x_axis |= {"tickvals": places, "ticktext": keys}
     flat = [value for each in points.values() for value in each.values()]
     return [charts.curves(title, data, x_axis, charts.time_axis(flat))]
 
@@ -153,7 +158,7 @@ def _series(result: CaseResult, names: Sequence[str]) -> list[Chart]:
         ]
         title = f"{result.case.name}: {what} over {axes.x}"
         x_axis = {"title": {"text": axes.x}}
-        y_axis = {"title": {"text": unit}, "rangemode": "tozero"}
+        y_axis = {"title": {"text": unit or what}, "rangemode": "tozero"}
         drawn.append(charts.curves(title, data, x_axis, y_axis))
     return drawn
 

@@ -32,10 +32,10 @@ _KNOWN = {
     "tbb": Look("#8a6d00", "#e6cf4a", "pentagon", "dashdot"),
 }
 _OTHERS = (
-    Look("#334155", "#e2e8f0", "square-open", "longdash"),
-    Look("#9f1239", "#fda4af", "triangle-left", "longdash"),
-    Look("#166534", "#bbf7d0", "triangle-right", "longdash"),
-    Look("#6b21a8", "#e9d5ff", "star-open", "longdash"),
+    Look("#0d9488", "#2dd4bf", "square-open", "longdash"),
+    Look("#be123c", "#f472a6", "triangle-left", "longdash"),
+    Look("#3f8f2e", "#86c98f", "triangle-right", "longdash"),
+    Look("#8b3fc4", "#c084fc", "star-open", "longdash"),
 )
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from bench.compare import palette
+from bench.compare import charts, palette
 from bench.compare.palette import Look
 from bench.compare.peers import SUBJECT
 from bench.compare.results import Results, overviews
@@ -138,7 +138,10 @@ def _sweep(result: CaseResult, looks: dict[str, Look]) -> Iterator[Panel]:
             _line(axes, name, sizes, list(points.values()), looks[name])
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        _label(axes, result.case.name, "bytes", "ns")
+        most = max(int(size) for name in result.runs for size in result.points(name))
+        ticks = charts.size_ticks([most])
+        axes.set_xticks(ticks["tickvals"], ticks["ticktext"])
+        _label(axes, result.case.name, "size", "ns")
 
     if result.case.program == "sweep":
         yield panel
@@ -153,13 +156,14 @@ def _series(result: CaseResult, looks: dict[str, Look]) -> Iterator[Panel]:
 
         def panel(axes: Axes, x: str = x, y: str = y) -> None:
             scale, unit = (1024, "MiB") if y == "KiB" else (1, y)
+            what = next(each.name for found in first.values() for each in found)
             for name, found in first.items():
                 for each in found:
                     across = [point[0] for point in each.points]
                     up = [point[1] / scale for point in each.points]
                     _line(axes, name, across, up, looks[name])
             axes.set_ylim(bottom=0)
-            _label(axes, result.case.name, x, unit)
+            _label(axes, result.case.name, x, unit or what)
 
         yield panel
 
@@ -171,8 +175,9 @@ def _latency(result: CaseResult, looks: dict[str, Look]) -> Iterator[Panel]:
         def panel(axes: Axes, what: str = what) -> None:
             for name, found in distributions.items():
                 # The places of percentiles: one over the part that is above.
+                # No more than the clock itself costs is nothing on a logarithmic axis.
                 points = sorted(
-                    (100 / (100 - float(percentile)), value)
+                    (100 / (100 - float(percentile)), max(value, 1.0))
                     for percentile, value in found.get(what, {}).items()
                     if float(percentile) < 100
                 )
@@ -183,6 +188,7 @@ def _latency(result: CaseResult, looks: dict[str, Look]) -> Iterator[Panel]:
             places = [2, 10, 100, 1e3, 1e4, 1e5]
             labels = ["50", "90", "99", "99.9", "99.99", "99.999"]
             axes.set_xticks(places, labels)
+            axes.set_xticks([], minor=True)
             _label(axes, f"{result.case.name}: {what}", "percentile", "ns")
 
         yield panel
