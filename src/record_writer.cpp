@@ -118,7 +118,7 @@ class Writer {
 };
 
 constinit Thread Recorder::none_;
-constinit std::atomic<const Thread*> Thread::sole_ = nullptr;
+alignas(64) constinit std::atomic<const Thread*> Thread::sole_ = nullptr;
 thread_local constinit Thread* Recorder::current_ = &Recorder::none_;
 
 void Writer::start() noexcept {
