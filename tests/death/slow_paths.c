@@ -5,7 +5,7 @@
 
 #include "functions.h"
 
-enum { kBlockBytes = 100, kBlocks = 4000 };
+enum { kBlockBytes = 100, kBlocks = 12000 };
 static unsigned char* blocks[kBlocks];
 
 static void allocate_blocks(void* unused) {
@@ -35,7 +35,7 @@ CASE(interior_free_seen_when_the_magazine_is_flushed) {
   allocate_blocks(NULL);
   misusing_function((unsigned char*)tell_block(blocks[10]) + 16);
   // The heap does not know that the block is meant, so it is still there.
-  free_blocks(1000, 3000);
+  free_blocks(1000, 9000);
   freeing_function(blocks[10]);
   survive();
 }
@@ -44,7 +44,7 @@ CASE(double_free_seen_when_the_magazine_is_flushed) {
   allocate_blocks(NULL);
   freeing_function(tell_block(blocks[10]));
   misusing_function(blocks[10]);
-  free_blocks(1000, 3000);
+  free_blocks(1000, 9000);
   survive();
 }
 
@@ -117,7 +117,7 @@ CASE(double_free_by_the_owner_and_another_thread) {
   tell_block(blocks[10]);
   freeing_function(blocks[10]);
   // The block is in its slab again, and nothing takes it out.
-  free_blocks(1000, 3000);
+  free_blocks(1000, 9000);
   on_another_thread(misusing_function, blocks[10]);
   use_other_classes();
   survive();
@@ -129,13 +129,26 @@ CASE(interior_free_in_the_block_of_another_thread) {
   survive();
 }
 
+// The first blocks of a thread lie in a domain that threads share, the others in its own.
 CASE(double_free_of_a_block_whose_thread_has_ended) {
+  on_another_thread(allocate_blocks, NULL);
+  free_two_times(tell_block(blocks[kBlocks / 2]));
+  survive();
+}
+
+CASE(interior_free_in_a_block_whose_thread_has_ended) {
+  on_another_thread(allocate_blocks, NULL);
+  misusing_function((unsigned char*)tell_block(blocks[kBlocks / 2]) + 16);
+  survive();
+}
+
+CASE(double_free_of_a_block_that_is_shared) {
   on_another_thread(allocate_blocks, NULL);
   free_two_times(tell_block(blocks[10]));
   survive();
 }
 
-CASE(interior_free_in_a_block_whose_thread_has_ended) {
+CASE(interior_free_in_a_block_that_is_shared) {
   on_another_thread(allocate_blocks, NULL);
   misusing_function((unsigned char*)tell_block(blocks[10]) + 16);
   survive();

@@ -74,6 +74,8 @@ SLOW_PATHS = {
     "interior_free_in_the_block_of_another_thread": interior_free(),
     "double_free_of_a_block_whose_thread_has_ended": double_free(owner="nobody"),
     "interior_free_in_a_block_whose_thread_has_ended": interior_free(owner="nobody"),
+    "double_free_of_a_block_that_is_shared": double_free(owner="2"),
+    "interior_free_in_a_block_that_is_shared": interior_free(owner="2"),
     "double_free_of_a_block_in_a_free_span": double_free_of_what_is_gone,
     "interior_free_by_a_thread_that_has_nearly_ended": interior_free(),
 }

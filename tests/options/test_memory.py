@@ -134,10 +134,11 @@ EFFECTS = [
     regions("1M", MIB),
     regions("3M", 3 * MIB),
     regions("32768K", 32 * MIB),
-    cached("", 32 << 10, 28 << 10),
+    cached("", 256 << 10, 28 << 10),
     cached("0", 4 << 10, 8 << 10),
     cached("20K", 20 << 10, 32 << 10),
-    cached("16M", 1 << 20, 2 << 20),
+    # It doubles from 8 blocks: 17, 35, 71, 143; the next would be more than 1 MiB beyond the 8.
+    cached("16M", 143 * (4 << 10), 2 << 20),
 ]
 
 SETTINGS: tuple[dict[str, str], ...] = (

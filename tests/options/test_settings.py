@@ -82,7 +82,7 @@ OPTIONS = {
     "PURGE_THREAD": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
     "HUGE_PAGES": Option(
         "bytes, or never",
-        "64M",
+        "32M",
         ("never", "0", "4096", "64M", "2MiB", "1G"),
         (*NOT_A_SIZE, "Never", "always"),
         at_start_only=True,
@@ -96,8 +96,8 @@ OPTIONS = {
     ),
     "MAGAZINE_BYTES": Option(
         "bytes, 0 to 16M",
-        "32K",
-        ("0", "1", "32KiB", "16M"),
+        "256K",
+        ("0", "1", "256KiB", "16M"),
         (*NOT_A_SIZE, "16777217", "17M"),
     ),
 }
@@ -235,7 +235,7 @@ def test_each_warning_once(library: Path, settings: Path, tmp_path: Path) -> Non
     [
         (
             {},
-            "regions of 64.0 MiB, magazines up to 32.0 KiB,"
+            "regions of 64.0 MiB, magazines up to 256.0 KiB,"
             " purge after 500 ms or above 64.0 MiB, by a thread when idle",
         ),
         (
@@ -269,7 +269,7 @@ def test_each_warning_once(library: Path, settings: Path, tmp_path: Path) -> Non
                 "PURGE_BUDGET": "much",
                 "PURGE_THREAD": "perhaps",
             },
-            "regions of 64.0 MiB, magazines up to 32.0 KiB,"
+            "regions of 64.0 MiB, magazines up to 256.0 KiB,"
             " purge after 500 ms or above 64.0 MiB, by a thread when idle",
         ),
     ],
