@@ -126,6 +126,117 @@ ALLOD_API int allod_option_set(const char* name, const char* value) ALLOD_NOTHRO
 ALLOD_API void allod_options_text(allod_write_t write, void* context) ALLOD_NOTHROW;
 ALLOD_API void allod_options_markdown(allod_write_t write, void* context) ALLOD_NOTHROW;
 
+/* --- first-class heaps -------------------------------------------------------- */
+
+/* A heap of its own: its blocks lie apart from all others, can be counted and
+ * limited, and can be given back together. Every thread may allocate in every heap.
+ * A block may be freed by any thread, with allod_heap_free or with allod_free (and
+ * free, where the library replaces it).
+ *
+ * While a heap is deleted or destroyed, and afterwards, no thread may use it. */
+typedef struct allod_heap allod_heap_t;
+
+/* Called when a request for `size` bytes does not fit the heap's limit, by the thread
+ * that asks. It may free blocks, or raise the limit; with a result other than 0, the
+ * request is tried again. */
+typedef int (*allod_heap_limit_t)(allod_heap_t* heap, size_t size, void* context);
+
+/* Set everything to zero first, then `struct_size` to sizeof(allod_heap_options_t). */
+typedef struct allod_heap_options {
+  size_t struct_size;
+  /* Shown in statistics, UTF-8; the first 47 bytes are copied. NULL: none. */
+  const char* name;
+  /* Most bytes in blocks at the same time, as rounded to their size classes; 0: no limit.
+   * Memory is held in slabs of 64 KiB and more, so that a heap holds more than that. */
+  size_t byte_limit;
+  allod_heap_limit_t on_limit;
+  void* on_limit_context;
+} allod_heap_options_t;
+
+/* An empty heap, without limit. */
+ALLOD_API allod_heap_t* allod_heap_new(void) ALLOD_NOTHROW;
+/* NULL as options: like allod_heap_new. EINVAL when struct_size is none that was ever
+ * right. */
+ALLOD_API allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) ALLOD_NOTHROW;
+/* Gives the heap up. Its blocks stay valid, belong to the process from then on, and can
+ * be freed with allod_free. NULL is allowed. */
+ALLOD_API void allod_heap_delete(allod_heap_t* heap) ALLOD_NOTHROW;
+/* Gives up the heap and all of its blocks, in time proportional to the slabs and huge
+ * blocks it holds. NULL is allowed. */
+ALLOD_API void allod_heap_destroy(allod_heap_t* heap) ALLOD_NOTHROW;
+
+/* Like their twins without _heap_, in this heap. They fail when the heap is at its
+ * limit, too. */
+ALLOD_API void* allod_heap_malloc(allod_heap_t* heap, size_t size) ALLOD_NOTHROW
+    ALLOD_RETURNS_BLOCK(2);
+ALLOD_API void* allod_heap_calloc(allod_heap_t* heap, size_t count, size_t size) ALLOD_NOTHROW
+    ALLOD_RETURNS_BLOCK(2, 3);
+/* The result is in this heap, even when the block was in another. (allod_realloc and
+ * realloc leave a block in its heap.) A block that has to move needs room for both under
+ * the limit. */
+ALLOD_API void* allod_heap_realloc(allod_heap_t* heap, void* block, size_t size) ALLOD_NOTHROW;
+ALLOD_API void* allod_heap_reallocarray(allod_heap_t* heap, void* block, size_t count,
+                                        size_t size) ALLOD_NOTHROW;
+ALLOD_API void* allod_heap_aligned_alloc(allod_heap_t* heap, size_t alignment,
+                                         size_t size) ALLOD_NOTHROW;
+/* A copy of a text, or of at most `most` bytes of it and a zero. */
+ALLOD_API char* allod_heap_strdup(allod_heap_t* heap, const char* text) ALLOD_NOTHROW;
+ALLOD_API char* allod_heap_strndup(allod_heap_t* heap, const char* text, size_t most) ALLOD_NOTHROW;
+/* A block of this heap, or NULL. A block that is not this heap's is reported. It waits
+ * while another thread uses the heap; allod_free does not. */
+ALLOD_API void allod_heap_free(allod_heap_t* heap, void* block) ALLOD_NOTHROW;
+ALLOD_API void allod_heap_free_sized(allod_heap_t* heap, void* block, size_t size) ALLOD_NOTHROW;
+
+/* Is `block` the start of a block in use of this heap? Any address is allowed. */
+ALLOD_API int allod_heap_contains(allod_heap_t* heap, const void* block) ALLOD_NOTHROW;
+/* Calls `visit` with every block in use and the bytes it offers, in no order, until it
+ * returns something else than 0. It may use the heap, and may free the block. A block
+ * that comes or goes meanwhile may be missed, or be told although it is gone.
+ * Returns what `visit` returned last, or -1 when there is no memory. */
+typedef int (*allod_heap_visit_t)(void* block, size_t bytes, void* context);
+ALLOD_API int allod_heap_walk(allod_heap_t* heap, allod_heap_visit_t visit,
+                              void* context) ALLOD_NOTHROW;
+/* Gives up slabs of the heap that hold no block; returns their bytes. */
+ALLOD_API size_t allod_heap_collect(allod_heap_t* heap) ALLOD_NOTHROW;
+/* Changes the limit; 0: none. Blocks beyond it stay. */
+ALLOD_API void allod_heap_set_limit(allod_heap_t* heap, size_t bytes) ALLOD_NOTHROW;
+/* The name, perhaps cut; valid as long as the heap is. */
+ALLOD_API const char* allod_heap_name(const allod_heap_t* heap) ALLOD_NOTHROW;
+
+/* Figures of one heap, in bytes and counts. */
+typedef struct allod_heap_stats {
+  size_t live;        /* in blocks in use, as rounded */
+  size_t live_blocks; /* how many */
+  size_t peak_live;
+  size_t held; /* in slabs and huge blocks */
+  size_t slabs;
+  size_t huge_blocks;
+  size_t limit;     /* 0: none */
+  uint64_t refused; /* requests that failed, or were tried again after on_limit */
+} allod_heap_stats_t;
+
+/* `size` is sizeof(allod_heap_stats_t) of the caller. Returns 0, or EINVAL. */
+ALLOD_API int allod_heap_stats_get(allod_heap_t* heap, allod_heap_stats_t* stats,
+                                   size_t size) ALLOD_NOTHROW;
+/* The same and the name, as one JSON object. */
+ALLOD_API void allod_heap_stats_json(allod_heap_t* heap, allod_write_t write,
+                                     void* context) ALLOD_NOTHROW;
+
+/* --- for language runtimes ------------------------------------------------------ */
+
+/* Called from slow paths of allocation, on the thread that allocates, so that a runtime
+ * can free a bounded number of objects at a time that it has put off. `heartbeat` grows
+ * by one with every call on a thread. `force` is not 0 within allod_collect(1): free
+ * everything that can be. The function may allocate and free; it is not called again
+ * from within itself. */
+typedef void (*allod_deferred_free_t)(int force, uint64_t heartbeat, void* context);
+/* One for the process; NULL ends it. A call of the old one may still be under way. */
+ALLOD_API void allod_register_deferred_free(allod_deferred_free_t function,
+                                            void* context) ALLOD_NOTHROW;
+/* Puts what the calling thread has at hand, and what others have freed for it, where
+ * every thread can use it. With `force`, also gives all free memory back to the system. */
+ALLOD_API void allod_collect(int force) ALLOD_NOTHROW;
+
 /* The version as "major.minor.patch". */
 ALLOD_API const char* allod_version(void) ALLOD_NOTHROW;
 /* Walks everything and ends the process with a report if it is inconsistent. Only

@@ -1,5 +1,6 @@
 #include "entry.hpp"
 
+#include "heaps.hpp"
 #include "options.hpp"
 
 namespace allod::entry {
@@ -17,11 +18,17 @@ namespace {
 }
 
 void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
-  void* moved = size > old_size ? Process::heap().allocate_growing(size) : nullptr;
-  if (moved == nullptr) moved = Process::allocate<SetErrno>(size);
+  // A block of a first-class heap stays there, or it would escape its limit and its end.
+  bool owned = false;
+  void* moved = heaps::allocate_beside(block, size, &owned);
+  if (owned && moved == nullptr) return nullptr;
+  if constexpr (!Policy::kTracked) {
+    if (!owned && size > old_size) moved = Process::heap().allocate_growing(size);
+  }
+  if (moved == nullptr) moved = allocate<SetErrno>(size);
   if (moved == nullptr) return nullptr;
   memcpy(moved, block, old_size < size ? old_size : size);
-  Process::release(block);
+  release(block);
   return moved;
 }
 
@@ -46,15 +53,10 @@ void* reallocate(void* block, std::size_t size) noexcept {
   }
   const std::size_t old_size = Process::heap().usable_size(block);
   if (__builtin_expect(old_size == 0, 0)) return reallocate_what_is_no_block(block);
-  if constexpr (Policy::kTracked) {
-    // The debug library moves every block, so that old pointers are found out.
-    void* const moved = allocate<SetErrno>(size);
-    if (moved == nullptr) return nullptr;
-    memcpy(moved, block, old_size < size ? old_size : size);
-    release(block);
-    return moved;
+  // The debug library moves every block, so that old pointers are found out.
+  if constexpr (!Policy::kTracked) {
+    if (void* const same = Process::resize_in_place(block, size)) return same;
   }
-  if (void* const same = Process::resize_in_place(block, size)) return same;
   return move_block(block, old_size, size);
 }
 

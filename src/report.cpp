@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "heaps.hpp"
 #include "options.hpp"
 #include "tracker.hpp"
 
@@ -19,8 +20,21 @@ std::string_view name_of(heap::MisuseKind kind) noexcept {
       return "free of foreign address ";
     case heap::MisuseKind::size_mismatch:
       return "free with the wrong size of ";
+    case heap::MisuseKind::wrong_heap:
+      return "free to the wrong heap of ";
   }
   return "misuse of ";
+}
+
+void write_owner(Text& out, std::uint32_t id) noexcept {
+  char name[heaps::kNameBytes];
+  if (!heaps::copy_name(id, name)) {
+    out << "domain " << id;
+  } else if (name[0] == '\0') {
+    out << "heap " << id;
+  } else {
+    out << "heap \"" << name << "\"";
+  }
 }
 
 void write_block(Text& out, const heap::Misuse& misuse) noexcept {
@@ -42,7 +56,8 @@ void write_block(Text& out, const heap::Misuse& misuse) noexcept {
   if (misuse.owner == space::kOrphanOwner) {
     out << ", whose thread has ended";
   } else if (misuse.owner != 0) {
-    out << ", owned by domain " << misuse.owner;
+    out << ", owned by ";
+    write_owner(out, misuse.owner);
   }
 }
 
@@ -55,6 +70,10 @@ void ReportToUser::report(const heap::Misuse& misuse) noexcept {
     write_block(message, misuse);
     if (misuse.kind == heap::MisuseKind::size_mismatch) {
       message << "\nallod:   the caller says " << std::uint64_t{misuse.claimed_bytes} << " bytes";
+    }
+    if (misuse.kind == heap::MisuseKind::wrong_heap) {
+      message << "\nallod:   the caller names ";
+      write_owner(message, misuse.claimed_owner);
     }
     if constexpr (Policy::kTracked)
       write_history(message, misuse.block != nullptr ? misuse.block : misuse.address);

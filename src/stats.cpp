@@ -178,6 +178,22 @@ class JsonObject {
     key(name) << value;
     return *this;
   }
+  JsonObject& field(std::string_view name, const char* text) noexcept {
+    key(name) << "\"";
+    for (; *text != '\0'; ++text) {
+      const char c = *text;
+      if (static_cast<unsigned char>(c) < 0x20) {
+        constexpr char kDigits[] = "0123456789abcdef";
+        const char code[] = {'\\', 'u', '0', '0', kDigits[c >> 4], kDigits[c & 15]};
+        out_ << std::string_view{code, sizeof code};
+        continue;
+      }
+      if (c == '"' || c == '\\') out_ << "\\";
+      out_ << std::string_view{text, 1};
+    }
+    out_ << "\"";
+    return *this;
+  }
   Text& key(std::string_view name) noexcept {
     if (!first_) out_ << ", ";
     first_ = false;
@@ -230,6 +246,16 @@ void write_stats_text(Text& out) noexcept {
   out << "contention " << locks.domains << " domains, " << locks.registry << " registry, "
       << locks.space << " space, " << locks.metadata << " metadata\n";
   out << "faults     " << faults.minor << " minor, " << faults.major << " major\n";
+  heaps::HeapDomain* cursor = nullptr;
+  for (heaps::Row row; heaps::next_row(&cursor, &row);) {
+    out << "heap " << row.id;
+    if (row.name[0] != '\0') out << " \"" << row.name << "\"";
+    out << ": " << Human{row.figures.live} << " in " << std::uint64_t{row.figures.live_blocks}
+        << " blocks, " << Human{row.figures.peak_live} << " at most; holds "
+        << Human{row.figures.held};
+    if (row.figures.limit != SIZE_MAX) out << ", limit " << Human{row.figures.limit};
+    out << "\n";
+  }
   out << "     size    slabs     live     free   cached\n";
   for (ClassIndex c = 0; c < kClasses; ++c) {
     const ClassCount& it = count.classes[c];
@@ -333,9 +359,28 @@ void write_stats_json(Text& out) noexcept {
       row.field("refills", own.refills).field("flushes", own.flushes);
       row.field("remote_frees", own.remote_frees).field("collected", own.collected);
     }
+    out << "], \"heaps\": [";
+    first = true;
+    heaps::HeapDomain* cursor = nullptr;
+    for (heaps::Row row; heaps::next_row(&cursor, &row);) {
+      if (!first) out << ", ";
+      first = false;
+      write_heap_json(out, row);
+    }
     out << "]";
   }
   out << "\n";
+}
+
+void write_heap_json(Text& out, const heaps::Row& heap) noexcept {
+  const heap::HeapFigures& figures = heap.figures;
+  JsonObject row{out};
+  row.field("name", heap.name).field("id", heap.id);
+  row.field("live", figures.live).field("live_blocks", figures.live_blocks);
+  row.field("peak_live", figures.peak_live).field("held", figures.held);
+  row.field("slabs", figures.slabs).field("huge_blocks", figures.huge_blocks);
+  row.field("limit", figures.limit == SIZE_MAX ? 0 : figures.limit);
+  row.field("refused", figures.refused);
 }
 
 void write_stats_xml(Text& out) noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allod.h"
+#include "heaps.hpp"
 #include "text.hpp"
 
 namespace allod {
@@ -10,6 +11,8 @@ namespace allod {
 
 void write_stats_text(Text& out) noexcept;
 void write_stats_json(Text& out) noexcept;
+// One first-class heap, as a JSON object.
+void write_heap_json(Text& out, const heaps::Row& heap) noexcept;
 // In the form of glibc's malloc_info.
 void write_stats_xml(Text& out) noexcept;
 

@@ -152,6 +152,18 @@ bool track_release(void* address, std::size_t claimed_bytes) noexcept {
   return false;
 }
 
+void track_end(void* block) noexcept {
+  Stack stack;
+  capture_stack(stack);
+  LockGuard guard{records_lock};
+  Record* const record = find_record(address_of(block));
+  // Another thread may have been about to note it when it forked this process.
+  if (record == nullptr || !record->live) return;
+  record->live = false;
+  record->freeing_thread = this_thread();
+  record->freed_at = remember(stack);
+}
+
 bool track_resize(void* address) noexcept {
   heap::MisuseKind kind;
   {

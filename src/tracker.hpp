@@ -17,6 +17,9 @@ inline constexpr std::size_t kAnySize = ~std::size_t{0};
 // reported. Thread-safe.
 [[nodiscard]] bool track_release(void* address, std::size_t claimed_bytes) noexcept;
 
+// Notes that `block` goes with its heap, if it is known at all. Thread-safe.
+void track_end(void* block) noexcept;
+
 // Is `address` a block in use, that may be resized? False when it is not: that has been reported.
 // Thread-safe.
 [[nodiscard]] bool track_resize(void* address) noexcept;

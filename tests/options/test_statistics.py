@@ -49,6 +49,7 @@ FIELDS = {
     "caches": None,
     "classes": None,
     "domains": None,
+    "heaps": None,
 }
 CLASS_FIELDS = {"size", "slabs", "live", "free", "cached"}
 DOMAIN_FIELDS = {"id", "thread", "refills", "flushes", "remote_frees", "collected"}

@@ -158,16 +158,22 @@ TEST_P(PageMapOf, what_is_set_is_found_from_every_byte_and_from_none_besides) {
 
 TEST(Tags, keep_owner_and_class_apart) {
   for (const std::uint32_t owner : {1U, 2U, 77U, space::kMaxOwner, space::kOrphanOwner}) {
-    for (std::uint32_t c = 0; c < space::kMaxClasses; ++c) {
+    for (std::uint32_t c = 0; c < space::kHugeClass; ++c) {
       const Tag tag = space::make_tag(owner, c);
       ASSERT_EQ(space::owner_of(tag), owner);
       ASSERT_EQ(space::class_of(tag), c);
       ASSERT_TRUE(space::is_slab(tag));
+      ASSERT_EQ(space::is_heaps(tag), owner == space::kMaxOwner);
     }
   }
+  const Tag huge = space::make_tag(space::kFirstHeapOwner, space::kHugeClass);
+  EXPECT_FALSE(space::is_slab(huge));
+  EXPECT_TRUE(space::is_heaps(huge));
+  EXPECT_FALSE(space::is_heaps(space::make_tag(space::kFirstHeapOwner - 1, 3)));
   for (const Tag tag :
        {space::kForeignTag, space::kFreeTag, space::kInteriorTag, space::kHugeTag}) {
     EXPECT_FALSE(space::is_slab(tag));
+    EXPECT_FALSE(space::is_heaps(tag));
   }
 }
 

@@ -46,13 +46,13 @@ class RankedLock {
     lock_slow();
     HeldRanks<kCheckRanks>::acquire(rank_);
   }
-  [[nodiscard]] bool try_lock() noexcept {
+  [[nodiscard]] ALLOD_INLINE bool try_lock() noexcept {
     std::uint32_t expected = kFree;
     if (!state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) return false;
     HeldRanks<kCheckRanks>::acquire(rank_);
     return true;
   }
-  void unlock() noexcept {
+  ALLOD_INLINE void unlock() noexcept {
     if (passes()) return;
     HeldRanks<kCheckRanks>::release(rank_);
     if (state_.exchange(kFree, std::memory_order_release) == kContended) {

@@ -40,15 +40,15 @@ void* Heap<Policy>::allocate_huge(Domain& domain, std::size_t size, Slices align
   }
   if (span == nullptr) return nullptr;
   if (zero != nullptr) *zero = span->zero;
-  void* const block = make_huge(span);
+  void* const block = make_huge(span, space::kHugeTag);
   maybe_purge();
   return block;
 }
 
 template <class Policy>
-void* Heap<Policy>::make_huge(space::Span* span) noexcept {
+void* Heap<Policy>::make_huge(space::Span* span, space::Tag tag) noexcept {
   space_.map().set_tags(span->base, span->size, space::kInteriorTag);
-  space_.map().set_tags(span->base, {1}, space::kHugeTag);
+  space_.map().set_tags(span->base, {1}, tag);
   return reinterpret_cast<void*>(span->base);
 }
 
@@ -107,21 +107,26 @@ Slab* Heap<Policy>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept 
 
 template <class Policy>
 Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
+  Slab* const slab = fresh_slab(domain.bins[c], c, &domain, domain.id());
+  if (slab != nullptr) domain.counters.slabs_created.add(1);
+  return slab;
+}
+
+template <class Policy>
+Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
+                               std::uint32_t id) noexcept {
   const auto& shape = Sizes::shape_of(c);
   // The slabs that the class has are full. When they are many, so will be this one.
   constexpr std::uint32_t kMany = 2;
-  const auto filling =
-      domain.bins[c].slab_count >= kMany ? space::Filling::dense : space::Filling::sparse;
+  const auto filling = bin.slab_count >= kMany ? space::Filling::dense : space::Filling::sparse;
   space::Span* const span =
       space_.allocate_described({shape.slices}, filling, Slab::descriptor_bytes(shape));
   if (span == nullptr) return nullptr;
   Slab* const slab = slab::as_slab(span);
-  slab->start(shape, c, &domain);
-  set_slab_tags(*slab, space::make_tag(domain.id(), c));
-  Bin& bin = domain.bins[c];
+  slab->start(shape, c, owner);
+  set_slab_tags(*slab, space::make_tag(id, c));
   bin.partial.push_front(slab);
   ++bin.slab_count;
-  domain.counters.slabs_created.add(1);
   return slab;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "allod/heap/domain.hpp"
+#include "allod/heap/heap_domain.hpp"
 #include "allod/heap/locked_domain.hpp"
 #include "allod/heap/misuse.hpp"
 #include "allod/heap/slow_path.hpp"
@@ -51,6 +52,8 @@ class Heap {
   using Domain = heap::Domain<Sizes, Lock>;
   using Cache = heap::ThreadCache<Sizes, Lock>;
   using Turn = heap::Turn<Domain, ForkGate<Platform>>;
+  using HeapDomain = heap::HeapDomain<Sizes, Lock>;
+  using HeapTurn = heap::Turn<HeapDomain, ForkGate<Platform>>;
   static constexpr ClassIndex kClasses = Sizes::kCount;
 
   constexpr Heap() noexcept = default;
@@ -145,6 +148,54 @@ class Heap {
   // Empties the domain's magazines into slabs, retires empty ones, and purges
   // every free span. Returns the bytes given back.
   std::size_t trim(Domain& domain) noexcept;
+  // The same without the purge.
+  void collect(Domain& domain) noexcept;
+
+  // --- first-class heaps; see heap/first_class.hpp and heap/first_class_blocks.hpp ---
+
+  // `own` is the calling thread's own domain, or null. A heap must not be given back
+  // while another thread uses it; freeing its blocks by release() is no such use.
+
+  // An empty heap without limit, or null. The name is copied, as far as it fits.
+  [[nodiscard]] HeapDomain* create_heap(const char* name) noexcept;
+  // Blocks in use stay valid and belong to nobody, like those of a thread that ended.
+  void delete_heap(HeapDomain& heap) noexcept;
+  // All blocks are gone. Looks at slabs and huge blocks, not at other blocks.
+  void destroy_heap(HeapDomain& heap) noexcept;
+
+  // Null when the heap's limit or the system refuses.
+  [[nodiscard]] void* allocate_in(Domain* own, HeapDomain& heap, HeapRequest& request) noexcept;
+  // The same when that takes few steps; null otherwise.
+  [[nodiscard]] void* allocate_at_once(HeapDomain& heap, std::size_t size) noexcept;
+  // The same in the heap that owns `block`, a block in use; `*owned` is set to
+  // whether there is one.
+  [[nodiscard]] void* allocate_beside(Domain* own, const void* block, HeapRequest& request,
+                                      bool* owned) noexcept;
+  // The heap that owns `block`, a block in use, unless it is deleted meanwhile; or null.
+  [[nodiscard]] HeapDomain* heap_of(const void* block) const noexcept;
+  // Without a turn on a domain: a block of a first-class heap.
+  void release_to_heap(Domain* own, void* address) noexcept;
+  // Any address; what is no block of this heap is reported.
+  void release_in(Domain* own, HeapDomain& heap, void* address) noexcept;
+  // Does the heap own the block that begins at `address`, and is it in use?
+  [[nodiscard]] bool contains(HeapDomain& heap, const void* address) noexcept;
+  // Brings home what others freed and gives up empty slabs. Returns their bytes.
+  std::size_t collect_heap(HeapDomain& heap) noexcept;
+  [[nodiscard]] HeapFigures figures_of(HeapDomain& heap) noexcept;
+  // A limit below what is live refuses every request until enough has been freed.
+  void limit_heap(HeapDomain& heap, std::size_t bytes) noexcept;
+
+  // Calls `visit(block, bytes)` for the blocks in use, in no order, until it returns
+  // false. It may do anything, with this heap too: a block that comes or goes meanwhile
+  // may be missed, or be told although it is gone. False when there is no memory.
+  template <class Visit>
+  [[nodiscard]] bool walk_heap(HeapDomain& heap, Visit&& visit) noexcept;
+
+  // With the registry's lock held: the heap made after this one, or the first for null.
+  // Some are not in use. Objects stay, so that the lock may be let go between two calls.
+  [[nodiscard]] HeapDomain* next_heap(HeapDomain* heap) noexcept {
+    return heap == nullptr ? heaps_.first() : HeapList::next(heap);
+  }
 
   // --- fork; see heap/lifetime.hpp -------------------------------------------------
 
@@ -186,11 +237,15 @@ class Heap {
  private:
   using DomainList = List<Domain, &Domain::links>;
   using DomainPool = List<Domain, &Domain::pool_links>;
+  using HeapList = List<HeapDomain, &HeapDomain::links>;
+  using HeapPool = List<HeapDomain, &HeapDomain::pool_links>;
 
   // allocate.hpp
   [[nodiscard]] void* refill(Domain& domain, ClassIndex c, bool* zero) noexcept;
   [[nodiscard]] Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
+  [[nodiscard]] Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
+                                 std::uint32_t id) noexcept;
   void widen_magazine(Domain& domain, ClassIndex c, std::uint32_t most) noexcept;
   void activate_large(Domain& domain, ClassIndex c) noexcept;
   void resize_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept;
@@ -212,7 +267,7 @@ class Heap {
   }
   [[nodiscard]] void* allocate_huge(Domain& domain, std::size_t size, Slices alignment,
                                     bool* zero) noexcept;
-  void* make_huge(space::Span* span) noexcept;
+  void* make_huge(space::Span* span, space::Tag tag) noexcept;
 
   // release.hpp
   void release_own(Domain& domain, ClassIndex c, void* address) noexcept;
@@ -233,7 +288,7 @@ class Heap {
   void collect(Domain& domain, Slab& slab) noexcept;
 
   // resize.hpp
-  [[nodiscard]] void* resize_huge(void* address, std::size_t size) noexcept;
+  [[nodiscard]] void* resize_huge(void* address, std::size_t size, space::Tag tag) noexcept;
 
   // lifetime.hpp
   [[nodiscard]] Domain* new_domain(DomainState state) noexcept;
@@ -254,6 +309,36 @@ class Heap {
   void empty_in_turn(Cache& cache) noexcept;
   void forget_caches(Domain& domain, const Cache* own) noexcept;
 
+  // first_class.hpp
+  void check_in_use(const HeapDomain& heap) const noexcept;
+  void disown_slabs(HeapDomain& heap) noexcept;
+  void close_heap(HeapDomain& heap) noexcept;
+  void pool_heap(HeapDomain& heap) noexcept;
+  static void snapshot(HeapDomain& heap, Address* bases) noexcept;
+  template <class Visit>
+  [[nodiscard]] bool walk_span(HeapDomain& heap, Address base, Visit&& visit) noexcept;
+
+  // first_class_blocks.hpp
+  [[nodiscard]] void* serve(Domain* own, HeapDomain& heap, const void* beside,
+                            HeapRequest& request) noexcept;
+  [[nodiscard]] void* take_from(HeapDomain& heap, HeapRequest& request) noexcept;
+  [[nodiscard]] Bin* at_hand(HeapDomain& heap, ClassIndex c) noexcept;
+  [[nodiscard]] static void* take_at_hand(HeapDomain& heap, Bin& bin,
+                                          HeapRequest& request) noexcept;
+  [[nodiscard]] void* take_with_look(HeapDomain& heap, ClassIndex c, HeapRequest& request) noexcept;
+  [[nodiscard]] Bin* stock_bin(HeapDomain& heap, ClassIndex c) noexcept;
+  [[nodiscard]] void* take_huge(HeapDomain& heap, HeapRequest& request) noexcept;
+  [[nodiscard]] bool is_owned_by(const HeapDomain& heap, const void* address) const noexcept;
+  void release_in_turn(HeapDomain& heap, void* address, HeapRelease& outcome) noexcept;
+  void tell(const HeapRelease& outcome, const void* address) noexcept;
+  void mark_for_heap(Domain* own, Slab& slab, void* address) noexcept;
+  void free_huge_of_heap(space::Span* span) noexcept;
+  [[nodiscard]] void* resize_in_heap(void* address, std::size_t size) noexcept;
+  void settle_in_heap(HeapDomain& heap, Slab& slab, std::uint32_t free_before) noexcept;
+  void retire_from_heap(HeapDomain& heap, Bin& bin, Slab& slab) noexcept;
+  void collect_in_heap(HeapDomain& heap, const void** doubled) noexcept;
+  void give_up_empty(HeapDomain& heap) noexcept;
+
   // purge.hpp
   void look_around(Domain& domain) noexcept;
   void shrink_idle_magazines(Domain& domain) noexcept;
@@ -273,6 +358,9 @@ class Heap {
   Lock registry_lock_{LockRank::registry};
   DomainList domains_;
   DomainPool pool_;
+  HeapList heaps_;
+  HeapPool heap_pool_;
+  std::uint32_t next_heap_id_ = space::kMaxOwner;
   std::uint32_t next_id_ = 1;
   std::atomic<std::uint32_t> cache_count_{0};
   SpanList orphans_[kClasses] = {};
@@ -285,6 +373,8 @@ class Heap {
 }  // namespace allod::heap
 
 #include "allod/heap/allocate.hpp"
+#include "allod/heap/first_class.hpp"
+#include "allod/heap/first_class_blocks.hpp"
 #include "allod/heap/inspect.hpp"
 #include "allod/heap/lifetime.hpp"
 #include "allod/heap/purge.hpp"

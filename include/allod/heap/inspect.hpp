@@ -23,6 +23,8 @@ Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexce
   if (span->home == nullptr) {
     misuse.block = reinterpret_cast<void*>(span->base);
     misuse.block_bytes = span->size.bytes();
+    const space::Tag first = map.tag_of(span->base);
+    if (space::is_heaps(first)) misuse.owner = space::owner_of(first);
     return misuse;
   }
   const Slab& slab = *static_cast<const Slab*>(span);
@@ -71,6 +73,38 @@ void Heap<Policy>::check_invariants() noexcept {
       for_each_cache(domain, [&](const Cache& cache) { check_magazine(cache.magazines[c]); });
     }
   });
+  for (HeapDomain* it = heaps_.first(); it != nullptr; it = HeapList::next(it)) {
+    HeapDomain& heap = *it;
+    HeapFigures seen;
+    for (ClassIndex c = 0; c < kClasses; ++c) {
+      Bin* const bin = heap.find_bin(c);
+      if (bin == nullptr) continue;
+      std::uint32_t slabs = 0;
+      for_each_slab(*bin, [&](Slab& slab) {
+        ++slabs;
+        check_slab(slab, c, space::make_tag(heap.id(), c));
+        always_check(slab.owner() == &heap, "a slab names another owner");
+        seen.live_blocks += slab.capacity() - slab.free_count();
+        seen.live += std::size_t{slab.capacity() - slab.free_count()} * slab.block_bytes();
+        seen.held += slab.size.bytes();
+      });
+      always_check(slabs == bin->slab_count, "slabs are counted wrongly");
+      seen.slabs += slabs;
+    }
+    for (space::Span* s = heap.huge.first(); s != nullptr; s = SpanList::next(s)) {
+      always_check(s->heap == &heap, "a huge block names another heap");
+      ++seen.huge_blocks;
+      ++seen.live_blocks;
+      seen.live += s->size.bytes();
+      seen.held += s->size.bytes();
+    }
+    const HeapFigures& told = heap.figures;
+    always_check(heap.active || seen.held == 0, "a heap that is gone holds memory");
+    always_check(seen.live == told.live && seen.live_blocks == told.live_blocks &&
+                     seen.held == told.held && seen.slabs == told.slabs &&
+                     seen.huge_blocks == told.huge_blocks,
+                 "a heap's blocks are counted wrongly");
+  }
   for (ClassIndex c = 0; c < kClasses; ++c) {
     std::uint32_t orphans = 0;
     for (space::Span* s = orphans_[c].first(); s != nullptr; s = SpanList::next(s)) {

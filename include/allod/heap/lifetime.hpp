@@ -27,7 +27,7 @@ auto Heap<Policy>::new_domain(DomainState state) noexcept -> Domain* {
   Domain* domain = pool_.pop_front();
   if (domain == nullptr) {
     void* const memory = space_.allocate_metadata(sizeof(Domain));
-    if (memory == nullptr || next_id_ >= space::kMaxOwner) return nullptr;
+    if (memory == nullptr || next_id_ >= space::kFirstHeapOwner) return nullptr;
     domain = new (memory) Domain{next_id_++};
     domains_.push_back(domain);
   }
@@ -207,6 +207,9 @@ bool Heap<Policy>::is_quiet_but_for(const Domain* own) noexcept {
   for_each_domain([&](const Domain& domain) {
     if (&domain != own && domain.in_slow_path.load(std::memory_order_acquire)) quiet = false;
   });
+  for (HeapDomain* heap = heaps_.first(); heap != nullptr; heap = HeapList::next(heap)) {
+    if (heap->in_slow_path.load(std::memory_order_acquire)) quiet = false;
+  }
   return quiet;
 }
 
@@ -240,6 +243,10 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
     if (d == own || d->state != DomainState::active) continue;
     for (Magazine& magazine : d->magazines) magazine = {};
     detach(*d);
+  }
+  for (HeapDomain* heap = heaps_.first(); heap != nullptr; heap = HeapList::next(heap)) {
+    heap->lock.reset_in_child();
+    heap->holder.store(nullptr, std::memory_order_relaxed);
   }
   // As long as the gate is closed, this thread needs no turns.
   gate_.open();

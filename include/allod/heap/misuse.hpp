@@ -10,6 +10,7 @@ enum class MisuseKind : std::uint8_t {
   invalid_free,   // inside one of our spans, but not the start of a block
   foreign_free,   // not our memory
   size_mismatch,  // a sized free or delete with a size of another class
+  wrong_heap,     // not a block of the first-class heap that was named
 };
 
 struct Misuse {
@@ -18,8 +19,9 @@ struct Misuse {
   // The block around the address; null when there is none.
   const void* block = nullptr;
   std::size_t block_bytes = 0;
-  std::uint32_t owner = 0;        // id of the domain that owns the slab; 0: none
-  std::size_t claimed_bytes = 0;  // size_mismatch: what the caller said
+  std::uint32_t owner = 0;          // id of the domain or heap that owns the block; 0: none
+  std::size_t claimed_bytes = 0;    // size_mismatch: what the caller said
+  std::uint32_t claimed_owner = 0;  // wrong_heap: id of the heap that the caller named
 };
 
 // Says what happens on misuse. `report` may return, and then nothing is done

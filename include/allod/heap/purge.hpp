@@ -78,6 +78,15 @@ std::size_t Heap<Policy>::trim(Domain& domain) noexcept {
   return space_.purge(0, 0, ~std::size_t{0});
 }
 
+template <class Policy>
+void Heap<Policy>::collect(Domain& domain) noexcept {
+  {
+    SlowPath slow{domain, gate_};
+    give_up_stocks(domain);
+  }
+  maybe_purge();
+}
+
 // Everything that is free and can be reached becomes free spans.
 template <class Policy>
 void Heap<Policy>::give_up_stocks(Domain& domain) noexcept {

@@ -26,6 +26,7 @@ ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcep
     case space::kFreeTag:
       return report(MisuseKind::double_free, address);
     default: {
+      if (space::is_heaps(tag)) return release_to_heap(&domain, address);
       SlowPath slow{domain, gate_};
       return release_remote(domain, *slab::as_slab(space_.map().span_of(address_of(address))),
                             address);

@@ -48,7 +48,13 @@ void Heap<Policy>::release_detached(void* address) noexcept {
     default:
       break;
   }
-  Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
+  space::Span* const span = space_.map().span_of(address_of(address));
+  if (span->home == nullptr) {
+    // Of a first-class heap.
+    if (span->base != address_of(address)) return report(MisuseKind::invalid_free, address);
+    return free_huge_of_heap(span);
+  }
+  Slab& slab = *slab::as_slab(span);
   const std::uint32_t index = slab.index_of(address_of(address));
   if (index == Slab::kNoBlock) return report(MisuseKind::invalid_free, address);
   Word doubled;

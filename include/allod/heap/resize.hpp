@@ -24,7 +24,8 @@ void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size
   space::PageMap& map = space_.map();
   const Address at = address_of(address);
   const space::Tag tag = map.tag_of(at);
-  if (tag == space::kHugeTag) return resize_huge(address, size);
+  if (tag == space::kHugeTag) return resize_huge(address, size, tag);
+  if (space::is_heaps(tag)) return resize_in_heap(address, size);
   if (!space::is_slab(tag)) return nullptr;
   const ClassIndex old_class = space::class_of(tag);
   if (size > Sizes::kMaxSize) return nullptr;
@@ -65,11 +66,11 @@ template <class Policy>
 void* Heap<Policy>::allocate_growing(std::size_t size) noexcept {
   if (size < kGrowable || size > kMaxBlock || !usable_) return nullptr;
   space::Span* const span = space_.allocate_growing(Slices::covering(size));
-  return span == nullptr ? nullptr : make_huge(span);
+  return span == nullptr ? nullptr : make_huge(span, space::kHugeTag);
 }
 
 template <class Policy>
-void* Heap<Policy>::resize_huge(void* address, std::size_t size) noexcept {
+void* Heap<Policy>::resize_huge(void* address, std::size_t size, space::Tag tag) noexcept {
   space::Span* const span = space_.map().span_of(address_of(address));
   if (size > kMaxBlock) return nullptr;
   // A small block moves to where its size belongs.
@@ -82,7 +83,7 @@ void* Heap<Policy>::resize_huge(void* address, std::size_t size) noexcept {
   } else if (!space_.grow(span, to) && !space_.remap(span, to)) {
     return nullptr;
   }
-  return make_huge(span);
+  return make_huge(span, tag);
 }
 
 }  // namespace allod::heap

@@ -62,7 +62,7 @@ class ForkGate {
 template <class D, class Gate>
 class SlowPath {
  public:
-  SlowPath(D& domain, Gate& gate) noexcept : domain_{domain} {
+  ALLOD_INLINE SlowPath(D& domain, Gate& gate) noexcept : domain_{domain} {
     inner_ = domain_.in_slow_path.load(std::memory_order_relaxed);
     if (inner_) return;
     do {

@@ -107,12 +107,31 @@ class Slab : public space::Span {
   }
   // Takes one block; free_count() must not be 0. `*virgin` is set when it has
   // certainly not been handed out before.
-  [[nodiscard]] void* take_one(bool* virgin) noexcept {
-    const Word touched = touched_;
-    void* block;
-    take(1, &block);
-    *virgin = words() == 1 && touched != touched_;
-    return block;
+  [[nodiscard]] ALLOD_INLINE void* take_one(bool* virgin) noexcept {
+    std::uint32_t word = first_word_;
+    while (free_bits()[word] == 0) ++word;
+    first_word_ = word;
+    const Word bits = free_bits()[word];
+    free_bits()[word] = bits & (bits - 1);
+    --free_count_;
+    const unsigned lowest = lowest_bit(bits);
+    const bool known = capacity_ <= kWordBits;
+    *virgin = known && (touched_ & bit(lowest)) == 0;
+    if (known) touched_ |= bit(lowest);
+    return block_at(word * kWordBits + lowest);
+  }
+  // Marks one block free; false when that is not a used block of this slab.
+  [[nodiscard]] ALLOD_INLINE bool give_one(const void* block) noexcept {
+    const std::uint32_t index = index_of(address_of(block));
+    if (__builtin_expect(index == kNoBlock, 0)) return false;
+    const std::uint32_t word = index / kWordBits;
+    const Word bits = free_bits()[word];
+    const Word mask = bit(index % kWordBits);
+    if (__builtin_expect((bits & mask) != 0, 0)) return false;
+    free_bits()[word] = bits | mask;
+    first_word_ = word < first_word_ ? word : first_word_;
+    ++free_count_;
+    return true;
   }
   // Marks blocks free, from the first of `blocks` on, up to one that is not a used
   // block of this slab. Returns how many.
@@ -198,6 +217,19 @@ class Slab : public space::Span {
   [[nodiscard]] bool is_marked_remote(std::uint32_t index) const noexcept {
     const Word bits = remote_bits()[index / kWordBits].load(std::memory_order_relaxed);
     return (bits & bit(index % kWordBits)) != 0;
+  }
+
+  // Blocks of word `word` that are in use, as far as slabs know; owner only.
+  [[nodiscard]] Word used_in_word(std::uint32_t word) const noexcept {
+    const std::uint32_t rest = capacity_ - word * kWordBits;
+    const Word all = rest < kWordBits ? low_bits(rest) : ~Word{0};
+    return all & ~free_bits()[word] & ~remote_bits()[word].load(std::memory_order_relaxed);
+  }
+  // Before a slab with blocks in use goes: its descriptor's next life begins without marks.
+  void forget_remote() noexcept {
+    for (std::uint32_t word = 0; word < words(); ++word) {
+      remote_bits()[word].store(0, std::memory_order_relaxed);
+    }
   }
 
   // Counted afresh, for checks.

@@ -33,6 +33,11 @@ inline constexpr std::uint32_t kMaxOwner = 0xffff0;
   return (tag & ((1U << kOwnerShift) - 1)) / kClassStride;
 }
 
+// Owners from here on are first-class heaps, those before it are domains of threads.
+inline constexpr std::uint32_t kFirstHeapOwner = 0x80000;
+// Not a class: marks a block of a first-class heap that is a span of its own.
+inline constexpr std::uint32_t kHugeClass = kMaxClasses - 1;
+
 // Owners that are not domains.
 inline constexpr std::uint32_t kForeignOwner = 0;
 inline constexpr std::uint32_t kOrphanOwner = 0xffffc;  // of a slab whose domain is gone
@@ -46,7 +51,13 @@ inline constexpr Tag kHugeTag = make_tag(0xffffd, 0);      // a block without cl
 // Is it the tag of a slab, with or without a domain?
 [[nodiscard]] constexpr bool is_slab(Tag tag) noexcept {
   const std::uint32_t owner = owner_of(tag);
-  return (owner != kForeignOwner && owner <= kMaxOwner) || owner == kOrphanOwner;
+  if (owner == kForeignOwner || class_of(tag) == kHugeClass) return false;
+  return owner <= kMaxOwner || owner == kOrphanOwner;
+}
+// Is it the tag of a slab or of a block that a first-class heap owns?
+[[nodiscard]] constexpr bool is_heaps(Tag tag) noexcept {
+  const std::uint32_t owner = owner_of(tag);
+  return owner >= kFirstHeapOwner && owner <= kMaxOwner;
 }
 
 class PageMap {

@@ -50,6 +50,9 @@ struct Span {
   // Nothing has to be allocated, then, in order to free it.
   Span* home = nullptr;
   std::uint32_t freed_ms = 0;
+  // Of a block that is a span of its own and belongs to a first-class heap: that heap. Holds
+  // anything else otherwise.
+  void* heap = nullptr;
 };
 
 using SpanList = List<Span, &Span::links>;

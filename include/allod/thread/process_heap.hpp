@@ -88,9 +88,45 @@ class ProcessHeap {
     return bytes + heap_.space().purge(0, 0, ~std::size_t{0});
   }
 
+  // Deferred frees, for language runtimes: `function` is called from slow paths of
+  // allocation, on the thread that allocates and without any lock, with a number that
+  // grows on each thread. It may allocate and free, and is not called again meanwhile.
+  // Null ends that; a call may then still be under way.
+  using DeferredFree = void (*)(int force, std::uint64_t heartbeat, void* context);
+  static void set_deferred_free(DeferredFree function, void* context) noexcept {
+    deferred_free_.store(nullptr);
+    deferred_context_.store(context);
+    deferred_free_.store(function);
+  }
+  [[nodiscard]] static ALLOD_INLINE bool wants_beats() noexcept {
+    return __builtin_expect(deferred_free_.load(std::memory_order_relaxed) != nullptr, 0);
+  }
+  static ALLOD_COLD void beat(bool force) noexcept {
+    const DeferredFree function = deferred_free_.load();
+    void* const context = deferred_context_.load();
+    // Unless both belong together, somebody is just changing them.
+    if (function == nullptr || function != deferred_free_.load() || in_beat_) return;
+    in_beat_ = true;
+    function(force ? 1 : 0, ++heartbeat_, context);
+    in_beat_ = false;
+  }
+
   [[nodiscard]] static Heap& heap() noexcept { return heap_; }
   // What the calling thread has of its own: for a thread with nothing, a front that owns no tag.
   [[nodiscard]] static Front& current() noexcept { return *current_; }
+
+  // The calling thread's own domain, or null.
+  [[nodiscard]] static ALLOD_INLINE Domain* own_domain() noexcept {
+    Front* const front = current_;
+    return front->kind == heap::FrontKind::domain ? static_cast<Domain*>(front) : nullptr;
+  }
+  // What the calling thread has at hand, where every thread can use it.
+  static void collect() noexcept {
+    const Inside inside;
+    Cache* const cache = own_cache();
+    if (cache != nullptr && inside.is_first()) heap_.empty_cache(*cache);
+    if (Domain* const own = own_domain()) heap_.collect(*own);
+  }
 
   // Options are read and the heap can be asked questions.
   static void ensure_started() noexcept {
@@ -148,6 +184,7 @@ class ProcessHeap {
     return Failure::out_of_memory(size);
   }
   [[nodiscard]] static void* allocate_anyhow(std::size_t size, bool* zero) noexcept {
+    if (wants_beats()) beat(false);
     if (__builtin_expect(size <= Sizes::kMaxSize, 1)) return allocate_class(Sizes::of(size), zero);
     return with_domain([&](Domain& domain) noexcept { return heap_.allocate(domain, size, zero); });
   }
@@ -198,6 +235,7 @@ class ProcessHeap {
         return heap_.release_cached(*cache, space::class_of(tag), block);
       }
     }
+    if (space::is_heaps(tag)) return heap_.release_to_heap(nullptr, block);
     if (!space::is_slab(tag)) return heap_.release_detached(block);
     if (Domain* const owner = shared_owner(block)) {
       // To its owner at once, if that need not be waited for.
@@ -211,10 +249,6 @@ class ProcessHeap {
     if (in_turn(inside, release) == nullptr) heap_.release_detached(block);
   }
 
-  [[nodiscard]] static ALLOD_INLINE Domain* own_domain() noexcept {
-    Front* const front = current_;
-    return front->kind == heap::FrontKind::domain ? static_cast<Domain*>(front) : nullptr;
-  }
   [[nodiscard]] static ALLOD_INLINE Cache* own_cache() noexcept {
     Front* const front = current_;
     return front->kind == heap::FrontKind::cache ? static_cast<Cache*>(front) : nullptr;
@@ -227,7 +261,9 @@ class ProcessHeap {
   // The shared domain that owns the block, if one does just now.
   [[nodiscard]] static Domain* shared_owner(void* block) noexcept {
     const space::PageMap& map = heap_.space().map();
-    if (!space::is_slab(map.tag_of(address_of(block)))) return nullptr;
+    const space::Tag tag = map.tag_of(address_of(block));
+    // What a first-class heap leaves is tagged as an orphan before a domain adopts it.
+    if (!space::is_slab(tag) || space::is_heaps(tag)) return nullptr;
     slab::Owner* const owner = slab::as_slab(map.span_of(address_of(block)))->owner();
     auto* const domain = static_cast<Domain*>(owner);
     return domain != nullptr && is_shared(*domain) ? domain : nullptr;
@@ -345,11 +381,16 @@ class ProcessHeap {
   [[gnu::tls_model(
       "initial-exec")]] static inline constinit thread_local std::uint32_t operations_ = 0;
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool inside_ = false;
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool in_beat_ = false;
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint64_t heartbeat_ =
+      0;
   static inline constinit std::uint32_t places_ = 1;
   static inline constinit std::atomic<std::uint32_t> places_taken_{0};
   static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
   static inline constinit pthread_key_t key_ = 0;
   static inline constinit bool has_key_ = false;
+  static inline constinit std::atomic<DeferredFree> deferred_free_{nullptr};
+  static inline constinit std::atomic<void*> deferred_context_{nullptr};
 };
 
 }  // namespace allod::thread

@@ -1,0 +1,92 @@
+// Layer 7: a first-class heap as a C++ object. Programs that use it link one of the libraries.
+#pragma once
+
+#include <allod.h>
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace allod {
+
+// Owns a heap, which is destroyed with it and takes all of its blocks along; detach()
+// keeps them. May be moved, not copied. Thread-safe but for moves and the end. Functions
+// that allocate return null when the heap refuses.
+class Heap {
+ public:
+  // Throw std::bad_alloc when there is no memory for a heap.
+  Heap() : Heap{nullptr, 0} {}
+  explicit Heap(const char* name, std::size_t byte_limit = 0)
+      : Heap{allod_heap_options_t{sizeof(allod_heap_options_t), name, byte_limit, nullptr,
+                                  nullptr}} {}
+  explicit Heap(const allod_heap_options_t& options) : handle_{allod_heap_new_ex(&options)} {
+    if (handle_ == nullptr) throw_bad_alloc();
+  }
+  Heap(Heap&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
+  Heap& operator=(Heap&& other) noexcept {
+    Heap old{std::move(other)};
+    std::swap(handle_, old.handle_);
+    return *this;
+  }
+  ~Heap() { allod_heap_destroy(handle_); }
+
+  [[nodiscard]] void* allocate(std::size_t size) noexcept {
+    return allod_heap_malloc(handle_, size);
+  }
+  // `alignment`: a power of two.
+  [[nodiscard]] void* allocate(std::size_t size, std::size_t alignment) noexcept {
+    if (alignment <= alignof(std::max_align_t) && size >= alignment) return allocate(size);
+    return allod_heap_aligned_alloc(handle_, alignment, size);
+  }
+  [[nodiscard]] void* allocate_zeroed(std::size_t count, std::size_t size) noexcept {
+    return allod_heap_calloc(handle_, count, size);
+  }
+  [[nodiscard]] void* reallocate(void* block, std::size_t size) noexcept {
+    return allod_heap_realloc(handle_, block, size);
+  }
+  // A block of this heap, or null.
+  void deallocate(void* block) noexcept { allod_heap_free(handle_, block); }
+  [[nodiscard]] bool contains(const void* block) const noexcept {
+    return allod_heap_contains(handle_, block) != 0;
+  }
+
+  // Calls visit(block, bytes) for every block in use, until it returns false; see
+  // allod_heap_walk. It must not throw. False when there is no memory.
+  template <class Visit>
+  bool walk(Visit&& visit) const noexcept {
+    const auto tell = [](void* block, std::size_t bytes, void* visitor) -> int {
+      return (*static_cast<std::remove_reference_t<Visit>*>(visitor))(block, bytes) ? 0 : 1;
+    };
+    const void* const context = std::addressof(visit);
+    return allod_heap_walk(handle_, tell, const_cast<void*>(context)) >= 0;
+  }
+  [[nodiscard]] allod_heap_stats_t stats() const noexcept {
+    allod_heap_stats_t stats{};
+    allod_heap_stats_get(handle_, &stats, sizeof stats);
+    return stats;
+  }
+  // Returns the bytes of the slabs that were given up.
+  std::size_t collect() noexcept { return allod_heap_collect(handle_); }
+  void set_limit(std::size_t bytes) noexcept { allod_heap_set_limit(handle_, bytes); }
+  [[nodiscard]] const char* name() const noexcept { return allod_heap_name(handle_); }
+
+  // Gives the heap up; its blocks stay valid, and belong to the process.
+  void detach() noexcept { allod_heap_delete(std::exchange(handle_, nullptr)); }
+  // Null after a move or detach(); nothing else may then be called.
+  [[nodiscard]] allod_heap_t* handle() const noexcept { return handle_; }
+
+ private:
+  [[noreturn]] static void throw_bad_alloc() {
+#if defined(__cpp_exceptions)
+    throw std::bad_alloc{};
+#else
+    __builtin_trap();
+#endif
+  }
+
+  allod_heap_t* handle_ = nullptr;
+};
+
+}  // namespace allod

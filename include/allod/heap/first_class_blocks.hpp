@@ -1,0 +1,370 @@
+// malloc, free and realloc in first-class heaps.
+#pragma once
+
+#include "allod/heap/heap.hpp"
+
+namespace allod::heap {
+
+// Allocations between two looks at what others have freed.
+inline constexpr std::uint32_t kHeapLookInterval = 64;
+
+// --- malloc --------------------------------------------------------------------------
+
+template <class Policy>
+void* Heap<Policy>::allocate_in(Domain* own, HeapDomain& heap, HeapRequest& request) noexcept {
+  return serve(own, heap, nullptr, request);
+}
+
+template <class Policy>
+void* Heap<Policy>::allocate_beside(Domain* own, const void* block, HeapRequest& request,
+                                    bool* owned) noexcept {
+  HeapDomain* const heap = heap_of(block);
+  *owned = heap != nullptr;
+  if (heap == nullptr) return nullptr;
+  void* const result = serve(own, *heap, block, request);
+  *owned = !request.moved;
+  return result;
+}
+
+// The common case of allocate_in, small and without a request in memory.
+template <class Policy>
+ALLOD_INLINE void* Heap<Policy>::allocate_at_once(HeapDomain& heap, std::size_t size) noexcept {
+  if (__builtin_expect(size > Sizes::kMaxSize, 0)) return nullptr;
+  const ClassIndex c = Sizes::of(size);
+  HeapTurn turn{heap, gate_, HeapTurn::Wait::no};
+  if (__builtin_expect(!turn, 0)) return nullptr;
+  Bin* const bin = at_hand(heap, c);
+  HeapRequest request;
+  return bin == nullptr ? nullptr : take_at_hand(heap, *bin, request);
+}
+
+// `beside`: null, or a block without which the heap may not be the one that was meant.
+template <class Policy>
+void* Heap<Policy>::serve(Domain* own, HeapDomain& heap, const void* beside,
+                          HeapRequest& request) noexcept {
+  const auto attempt = [&]() noexcept -> void* {
+    HeapTurn turn{heap, gate_};
+    request.moved = beside != nullptr && !is_owned_by(heap, beside);
+    return request.moved ? nullptr : take_from(heap, request);
+  };
+  void* block = attempt();
+  if (!request.slow) return block;
+  if (block == nullptr && !request.over_limit && request.size <= kMaxBlock) {
+    // The system refuses. What lies in our own stocks is all there is.
+    if (own != nullptr) {
+      SlowPath slow{*own, gate_};
+      give_up_stocks(*own);
+    }
+    collect_heap(heap);
+    block = attempt();
+  }
+  if (request.doubled != nullptr) report(MisuseKind::double_free, request.doubled);
+  maybe_purge();
+  return block;
+}
+
+// In a turn on the heap, like everything else that takes and gives.
+template <class Policy>
+ALLOD_INLINE void* Heap<Policy>::take_from(HeapDomain& heap, HeapRequest& request) noexcept {
+  ClassIndex c = kClasses;
+  if (__builtin_expect(request.alignment <= 8, 1)) {
+    if (__builtin_expect(request.size <= Sizes::kMaxSize, 1)) c = Sizes::of(request.size);
+  } else if (request.alignment <= kSliceBytes) {
+    c = Sizes::of_aligned(request.size, request.alignment);
+  }
+  if (__builtin_expect(c == kClasses, 0)) return take_huge(heap, request);
+  Bin* const bin = at_hand(heap, c);
+  return bin != nullptr ? take_at_hand(heap, *bin, request) : take_with_look(heap, c, request);
+}
+
+// The bin of class `c`; null when it has no free block, or the request needs more than
+// that, or it is time to look around.
+template <class Policy>
+ALLOD_INLINE Bin* Heap<Policy>::at_hand(HeapDomain& heap, ClassIndex c) noexcept {
+  check_in_use(heap);
+  Bin* const bin = heap.find_bin(c);
+  if (__builtin_expect(bin == nullptr || bin->partial.empty(), 0)) return nullptr;
+  if (__builtin_expect(++heap.operations >= kHeapLookInterval, 0)) return nullptr;
+  const Slab& slab = *slab::as_slab(bin->partial.first());
+  return __builtin_expect(heap.has_room_for(slab.block_bytes()), 1) ? bin : nullptr;
+}
+
+template <class Policy>
+ALLOD_INLINE void* Heap<Policy>::take_at_hand(HeapDomain& heap, Bin& bin,
+                                              HeapRequest& request) noexcept {
+  Slab& slab = *slab::as_slab(bin.partial.first());
+  bool virgin;
+  void* const block = slab.take_one(&virgin);
+  request.zero = virgin && slab.zero;
+  if (slab.is_full()) {
+    bin.partial.remove(&slab);
+    bin.full.push_front(&slab);
+  }
+  heap.count_in(slab.block_bytes());
+  return block;
+}
+
+template <class Policy>
+ALLOD_NOINLINE void* Heap<Policy>::take_with_look(HeapDomain& heap, ClassIndex c,
+                                                  HeapRequest& request) noexcept {
+  request.slow = true;
+  heap.operations = 0;
+  if (!heap.inbox.empty()) collect_in_heap(heap, &request.doubled);
+  request.over_limit = !heap.has_room_for(Sizes::shape_of(c).block_bytes);
+  Bin* const bin = request.over_limit ? nullptr : stock_bin(heap, c);
+  if (bin == nullptr) ++heap.figures.refused;
+  return bin == nullptr ? nullptr : take_at_hand(heap, *bin, request);
+}
+
+// The bin of class `c` with a free block in it. Never an orphan's: other blocks of it
+// would be destroyed with the heap, and frees of them may be waiting in batches.
+template <class Policy>
+Bin* Heap<Policy>::stock_bin(HeapDomain& heap, ClassIndex c) noexcept {
+  using Group = typename HeapDomain::BinGroup;
+  Group*& group = heap.groups[c / HeapDomain::kBinsInGroup];
+  if (group == nullptr) {
+    void* const memory = space_.allocate_metadata(sizeof(Group));
+    if (memory == nullptr) return nullptr;
+    group = new (memory) Group{};
+  }
+  Bin& bin = *heap.find_bin(c);
+  if (!bin.partial.empty()) return &bin;
+  Slab* const slab = fresh_slab(bin, c, &heap, heap.id());
+  if (slab == nullptr) return nullptr;
+  ++heap.figures.slabs;
+  heap.figures.held += slab->size.bytes();
+  return &bin;
+}
+
+template <class Policy>
+ALLOD_NOINLINE void* Heap<Policy>::take_huge(HeapDomain& heap, HeapRequest& request) noexcept {
+  check_in_use(heap);
+  request.slow = true;
+  if (request.size > kMaxBlock || request.alignment > kMaxBlock) return nullptr;
+  const Slices slices = Slices::covering(request.size > 0 ? request.size : 1);
+  const std::size_t bytes = slices.bytes();
+  if (!heap.inbox.empty()) collect_in_heap(heap, &request.doubled);
+  request.over_limit = !heap.has_room_for(bytes);
+  const Slices alignment{static_cast<std::uint32_t>(request.alignment >> kSliceShift)};
+  space::Span* const span =
+      request.over_limit ? nullptr
+                         : space_.allocate(slices, alignment.count > 1 ? alignment : Slices{1});
+  if (span == nullptr) {
+    ++heap.figures.refused;
+    return nullptr;
+  }
+  span->heap = &heap;
+  heap.huge.push_front(span);
+  space_.map().set_tags(span->base, span->size, space::kInteriorTag);
+  space_.map().set_tags(span->base, {1}, space::make_tag(heap.id(), space::kHugeClass));
+  request.zero = span->zero;
+  ++heap.figures.huge_blocks;
+  heap.figures.held += bytes;
+  heap.count_in(bytes);
+  return reinterpret_cast<void*>(span->base);
+}
+
+// --- whose block it is --------------------------------------------------------------
+
+// What it says may be out of date, which is_owned_by() tells in a turn on the heap.
+template <class Policy>
+auto Heap<Policy>::heap_of(const void* block) const noexcept -> HeapDomain* {
+  const space::PageMap& map = space_.map();
+  const Address at = address_of(block);
+  const space::Tag tag = map.tag_of(at);
+  if (!space::is_heaps(tag)) return nullptr;
+  space::Span* const span = map.span_of(at);
+  if (space::class_of(tag) == space::kHugeClass) return static_cast<HeapDomain*>(span->heap);
+  // A slab that has left its heap is tagged as an orphan before anybody adopts it. So
+  // as long as the tag names a heap, what was read before it is that heap.
+  slab::Owner* const owner = slab::as_slab(span)->owner();
+  return space::is_heaps(map.tag_of(at)) ? static_cast<HeapDomain*>(owner) : nullptr;
+}
+
+template <class Policy>
+ALLOD_INLINE bool Heap<Policy>::is_owned_by(const HeapDomain& heap,
+                                            const void* address) const noexcept {
+  return space::owner_of(space_.map().tag_of(address_of(address))) == heap.id();
+}
+
+// --- free ---------------------------------------------------------------------------
+
+template <class Policy>
+void Heap<Policy>::release_in(Domain* own, HeapDomain& heap, void* address) noexcept {
+  if (address == nullptr) return;
+  const space::Tag tag = space_.map().tag_of(address_of(address));
+  if (__builtin_expect(space::owner_of(tag) != heap.id(), 0)) {
+    Misuse misuse = describe(MisuseKind::wrong_heap, address);
+    // What is no block of anybody's is reported as that.
+    if (misuse.block != address) return release_detached(address);
+    misuse.claimed_owner = heap.id();
+    return Reporter::report(misuse);
+  }
+  if (__builtin_expect(space::class_of(tag) == space::kHugeClass, 0)) {
+    return release_to_heap(own, address);
+  }
+  HeapRelease outcome;
+  {
+    HeapTurn turn{heap, gate_};
+    check_in_use(heap);
+    release_in_turn(heap, address, outcome);
+  }
+  tell(outcome, address);
+}
+
+// By plain free, which does not wait for the heap: while another thread uses it, the
+// block is marked, and comes home when the heap looks. It is never put into a batch.
+template <class Policy>
+ALLOD_NOINLINE void Heap<Policy>::release_to_heap(Domain* own, void* address) noexcept {
+  space::Span* const span = space_.map().span_of(address_of(address));
+  if (__builtin_expect(span->home == nullptr, 0)) {
+    if (span->base != address_of(address)) return report(MisuseKind::invalid_free, address);
+    free_huge_of_heap(span);
+    return maybe_purge();
+  }
+  HeapDomain* const heap = heap_of(address);
+  // A signal handler that interrupts a slow path must not wait for a fork, which waits for it.
+  const bool interrupts = own != nullptr && own->in_slow_path.load(std::memory_order_relaxed);
+  if (heap != nullptr && !interrupts) {
+    HeapRelease outcome;
+    bool owned = false;
+    {
+      HeapTurn turn{*heap, gate_, HeapTurn::Wait::no};
+      owned = turn && is_owned_by(*heap, address);
+      if (owned) release_in_turn(*heap, address, outcome);
+    }
+    if (owned) return tell(outcome, address);
+  }
+  mark_for_heap(own, *slab::as_slab(span), address);
+}
+
+template <class Policy>
+void Heap<Policy>::mark_for_heap(Domain* own, Slab& slab, void* address) noexcept {
+  const std::uint32_t index = slab.index_of(address_of(address));
+  if (index == Slab::kNoBlock) return report(MisuseKind::invalid_free, address);
+  if (own == nullptr) return release_detached(address);
+  SlowPath slow{*own, gate_};
+  own->counters.remote_frees.add(1);
+  own->counters.remote_batches.add(1);
+  mark_remote(slab, index / kWordBits, bit(index % kWordBits));
+}
+
+// Frees an address in a slab that the heap owns.
+template <class Policy>
+ALLOD_INLINE void Heap<Policy>::release_in_turn(HeapDomain& heap, void* address,
+                                                HeapRelease& outcome) noexcept {
+  Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
+  const std::uint32_t free_before = slab.free_count();
+  outcome.given = slab.give_one(address);
+  if (__builtin_expect(!outcome.given, 0)) return;
+  heap.count_out(slab.block_bytes(), 1);
+  const std::size_t held = heap.figures.held;
+  if (must_settle(slab, free_before)) settle_in_heap(heap, slab, free_before);
+  outcome.retired = heap.figures.held != held;
+}
+
+// Without a turn.
+template <class Policy>
+ALLOD_INLINE void Heap<Policy>::tell(const HeapRelease& outcome, const void* address) noexcept {
+  if (__builtin_expect(outcome.given && !outcome.retired, 1)) return;
+  if (outcome.retired) return maybe_purge();
+  const Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
+  const bool is_block = slab.index_of(address_of(address)) != Slab::kNoBlock;
+  report(is_block ? MisuseKind::double_free : MisuseKind::invalid_free, address);
+}
+
+template <class Policy>
+void Heap<Policy>::free_huge_of_heap(space::Span* span) noexcept {
+  auto& heap = *static_cast<HeapDomain*>(span->heap);
+  HeapTurn turn{heap, gate_};
+  if (is_owned_by(heap, reinterpret_cast<void*>(span->base))) {
+    const std::size_t bytes = span->size.bytes();
+    heap.huge.remove(span);
+    --heap.figures.huge_blocks;
+    heap.figures.held -= bytes;
+    heap.count_out(bytes, 1);
+  }
+  space_.free(span);
+}
+
+// As settle() does it.
+template <class Policy>
+void Heap<Policy>::settle_in_heap(HeapDomain& heap, Slab& slab,
+                                  std::uint32_t free_before) noexcept {
+  if (slab.is_full()) return;
+  Bin& bin = *heap.find_bin(slab.size_class());
+  if (free_before == 0) {
+    bin.full.remove(&slab);
+    bin.partial.push_front(&slab);
+  }
+  if (slab.is_empty() && !slab.is_announced()) {
+    const bool only = bin.partial.first() == &slab && bin.partial.last() == &slab;
+    constexpr Slices kKept{4};
+    if (!only || slab.size > kKept) retire_from_heap(heap, bin, slab);
+  } else if (slab.free_count() > slab.capacity() / 2) {
+    bin.partial.remove(&slab);
+    bin.partial.push_back(&slab);
+  }
+}
+
+template <class Policy>
+void Heap<Policy>::retire_from_heap(HeapDomain& heap, Bin& bin, Slab& slab) noexcept {
+  bin.partial.remove(&slab);
+  --bin.slab_count;
+  --heap.figures.slabs;
+  heap.figures.held -= slab.size.bytes();
+  slab.set_owner(nullptr);
+  space_.free(&slab);
+}
+
+// `*doubled` is set to a block that was freed twice, if there is one.
+template <class Policy>
+void Heap<Policy>::collect_in_heap(HeapDomain& heap, const void** doubled) noexcept {
+  heap.inbox.take_all([&](Slab* slab) noexcept {
+    // See collect_inbox().
+    if (slab->owner() != &heap) return slab->announce();
+    const std::uint32_t free_before = slab->free_count();
+    const std::uint32_t gained =
+        slab->collect([&](std::uint32_t index) noexcept { *doubled = slab->block_at(index); });
+    heap.count_out(std::size_t{gained} * slab->block_bytes(), gained);
+    if (must_settle(*slab, free_before)) settle_in_heap(heap, *slab, free_before);
+  });
+}
+
+template <class Policy>
+void Heap<Policy>::give_up_empty(HeapDomain& heap) noexcept {
+  heap.for_each_bin([&](Bin& bin) noexcept {
+    for_each_slab(bin, [&](Slab& slab) noexcept {
+      if (slab.is_empty() && !slab.is_announced()) retire_from_heap(heap, bin, slab);
+    });
+  });
+}
+
+// --- realloc --------------------------------------------------------------------------
+
+template <class Policy>
+void* Heap<Policy>::resize_in_heap(void* address, std::size_t size) noexcept {
+  const space::Tag tag = space_.map().tag_of(address_of(address));
+  const ClassIndex c = space::class_of(tag);
+  if (c != space::kHugeClass) {
+    if (size > Sizes::kMaxSize) return nullptr;
+    // A block that would get only a little smaller stays.
+    const std::size_t old_size = Sizes::size_of(c);
+    const bool stays = size < old_size && size >= old_size - old_size / 4;
+    return stays || Sizes::of(size) == c ? address : nullptr;
+  }
+  space::Span* const span = space_.map().span_of(address_of(address));
+  auto& heap = *static_cast<HeapDomain*>(span->heap);
+  HeapTurn turn{heap, gate_};
+  if (!is_owned_by(heap, address)) return resize_huge(address, size, space::kHugeTag);
+  const std::size_t before = span->size.bytes();
+  if (size > before && !heap.has_room_for(align_up(size, kSliceBytes) - before)) return nullptr;
+  void* const same = resize_huge(address, size, tag);
+  const std::size_t more = span->size.bytes() - before;  // may wrap around
+  heap.figures.held += more;
+  heap.figures.live += more;
+  if (heap.figures.live > heap.figures.peak_live) heap.figures.peak_live = heap.figures.live;
+  return same;
+}
+
+}  // namespace allod::heap

@@ -1,0 +1,99 @@
+// A first-class heap: an owner of slabs that is bound to no thread.
+#pragma once
+
+#include "allod/heap/domain.hpp"
+
+namespace allod::heap {
+
+// Figures of one first-class heap; bytes unless said otherwise. Blocks count as
+// rounded.
+struct HeapFigures {
+  std::size_t live = 0;         // in blocks that the program holds
+  std::size_t live_blocks = 0;  // how many
+  std::size_t peak_live = 0;
+  std::size_t held = 0;  // in slabs and huge blocks
+  std::size_t slabs = 0;
+  std::size_t huge_blocks = 0;
+  std::size_t limit = ~std::size_t{0};  // of `live`
+  std::uint64_t refused = 0;            // requests that the limit, or the system, did not allow
+};
+
+// Threads use it in turn, see heap/locked_domain.hpp; the inbox is everybody's. Slabs
+// have no magazines in front, so that their bits tell exactly what is in use.
+//
+// The object outlives the heap and becomes another one later: a thread that is
+// late may still look at its lock and its inbox.
+template <class Sizes, class Lock>
+struct HeapDomain : slab::Owner {
+  static constexpr ClassIndex kClasses = Sizes::kCount;
+  static constexpr std::size_t kNameBytes = 48;
+  // Most heaps use few classes, and near ones: bins come in groups, on demand.
+  static constexpr ClassIndex kBinsInGroup = 8;
+  static constexpr ClassIndex kGroups = (kClasses + kBinsInGroup - 1) / kBinsInGroup;
+  static_assert(kClasses <= space::kHugeClass);
+  struct BinGroup {
+    Bin bins[kBinsInGroup] = {};
+  };
+
+  explicit HeapDomain(std::uint32_t id) noexcept : tag{space::make_tag(id, 0)} {}
+
+  [[nodiscard]] std::uint32_t id() const noexcept { return space::owner_of(tag); }
+  [[nodiscard]] ALLOD_INLINE Bin* find_bin(ClassIndex c) const noexcept {
+    BinGroup* const group = groups[c / kBinsInGroup];
+    return group == nullptr ? nullptr : &group->bins[c % kBinsInGroup];
+  }
+  template <class Visit>
+  void for_each_bin(Visit&& visit) noexcept {
+    for (BinGroup* group : groups) {
+      if (group == nullptr) continue;
+      for (Bin& bin : group->bins) visit(bin);
+    }
+  }
+  void count_in(std::size_t bytes) noexcept {
+    figures.live += bytes;
+    ++figures.live_blocks;
+    if (figures.live > figures.peak_live) figures.peak_live = figures.live;
+  }
+  void count_out(std::size_t bytes, std::size_t blocks) noexcept {
+    figures.live -= bytes;
+    figures.live_blocks -= blocks;
+  }
+  [[nodiscard]] bool has_room_for(std::size_t bytes) const noexcept {
+    return bytes <= figures.limit && figures.live <= figures.limit - bytes;
+  }
+
+  Lock lock{LockRank::domain};
+  std::atomic<bool> in_slow_path{false};
+  std::atomic<void*> holder{nullptr};
+  const space::Tag tag;
+  bool active = false;
+  std::uint32_t operations = 0;
+  HeapFigures figures;
+  BinGroup* groups[kGroups] = {};
+  SpanList huge;
+  char name[kNameBytes] = {};
+  // For whoever offers the heap to programs: what to ask at the limit.
+  void (*on_limit)() = nullptr;
+  void* on_limit_context = nullptr;
+  ListLinks<HeapDomain> links;       // in the registry
+  ListLinks<HeapDomain> pool_links;  // in the pool
+};
+
+// What became of a free.
+struct HeapRelease {
+  bool given = false;
+  bool retired = false;  // a slab with it
+};
+
+// A wish, and what became of it.
+struct HeapRequest {
+  std::size_t size = 0;
+  std::size_t alignment = 1;      // a power of two
+  bool zero = false;              // out: the block is known to be all zeros
+  bool slow = false;              // out: no free block was at hand
+  bool over_limit = false;        // out: refused by the heap's limit, not by the system
+  bool moved = false;             // out: the block beside belongs to the heap no longer
+  const void* doubled = nullptr;  // out: a block that was found to be freed twice
+};
+
+}  // namespace allod::heap

@@ -1,0 +1,270 @@
+// First-class heaps in C.
+#include "heaps.hpp"
+
+#include "allod.h"
+#include "entry.hpp"
+#include "stats.hpp"
+
+namespace allod::heaps {
+
+namespace {
+
+using entry::SetErrno;
+
+HeapDomain& domain_of(const allod_heap_t* heap) noexcept {
+  return *reinterpret_cast<HeapDomain*>(const_cast<allod_heap_t*>(heap));
+}
+allod_heap_t* handle_of(HeapDomain& heap) noexcept {
+  return reinterpret_cast<allod_heap_t*>(&heap);
+}
+
+Process::Heap& engine() noexcept { return Process::heap(); }
+
+// Has somebody made room?
+[[gnu::cold]] bool ask_at_limit(HeapDomain& heap, std::size_t size) noexcept {
+  const auto on_limit = reinterpret_cast<allod_heap_limit_t>(heap.on_limit);
+  return on_limit != nullptr && on_limit(handle_of(heap), size, heap.on_limit_context) != 0;
+}
+
+// Null and ENOMEM when the heap refuses.
+[[nodiscard]] ALLOD_INLINE void* allocate(HeapDomain& heap, std::size_t size,
+                                          std::size_t alignment = 1,
+                                          bool* zero = nullptr) noexcept {
+  for (;;) {
+    heap::HeapRequest request{.size = size, .alignment = alignment};
+    void* const block = engine().allocate_in(Process::own_domain(), heap, request);
+    if (__builtin_expect(request.slow, 0) && Process::wants_beats()) Process::beat(false);
+    if (zero != nullptr) *zero = request.zero;
+    if (__builtin_expect(block != nullptr, 1)) return entry::handed_out(block, size);
+    if (!request.over_limit || !ask_at_limit(heap, size)) break;
+  }
+  return SetErrno::out_of_memory(size);
+}
+
+ALLOD_NOINLINE void* allocate_slowly(HeapDomain& heap, std::size_t size) noexcept {
+  return allocate(heap, size);
+}
+
+ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) noexcept {
+  if constexpr (Policy::kTracked) {
+    if (!track_release(block, claimed)) return;
+  }
+  engine().release_in(Process::own_domain(), heap, block);
+}
+
+[[nodiscard]] void* reallocate(HeapDomain& heap, void* block, std::size_t size) noexcept {
+  if (block == nullptr) return allocate(heap, size);
+  if (size == 0) {
+    release(heap, block, kAnySize);
+    return nullptr;
+  }
+  if constexpr (Policy::kTracked) {
+    if (!track_resize(block)) return SetErrno::out_of_memory(size);
+  }
+  // Everything but the move into another heap is what plain realloc does.
+  if (engine().contains(heap, block)) return entry::reallocate(block, size);
+  const std::size_t old_size = engine().usable_size(block);
+  if (old_size == 0) return entry::reallocate(block, size);
+  void* const moved = allocate(heap, size);
+  if (moved == nullptr) return nullptr;
+  memcpy(moved, block, old_size < size ? old_size : size);
+  entry::release(block);
+  return moved;
+}
+
+[[nodiscard]] char* copy_text(HeapDomain& heap, const char* text, std::size_t length) noexcept {
+  auto* const copy = static_cast<char*>(allocate(heap, length + 1));
+  if (copy == nullptr) return nullptr;
+  memcpy(copy, text, length);
+  copy[length] = '\0';
+  return copy;
+}
+
+}  // namespace
+
+void* allocate_beside(const void* block, std::size_t size, bool* owned) noexcept {
+  *owned = false;
+  while (space::is_heaps(engine().space().map().tag_of(address_of(block)))) {
+    heap::HeapRequest request{.size = size};
+    void* const beside = engine().allocate_beside(Process::own_domain(), block, request, owned);
+    if (beside != nullptr) return entry::handed_out(beside, size);
+    if (!*owned) return nullptr;
+    if (!request.over_limit) break;
+    auto* const heap = engine().heap_of(block);
+    if (heap == nullptr || !ask_at_limit(*heap, size)) break;
+  }
+  return *owned ? SetErrno::out_of_memory(size) : nullptr;
+}
+
+bool copy_name(std::uint32_t id, char (&name)[kNameBytes]) noexcept {
+  HeapDomain* cursor = nullptr;
+  for (Row row; next_row(&cursor, &row);) {
+    if (row.id != id) continue;
+    memcpy(name, row.name, sizeof name);
+    return true;
+  }
+  return false;
+}
+
+bool next_row(HeapDomain** cursor, Row* row) noexcept {
+  for (;;) {
+    {
+      LockGuard guard{engine().registry_lock()};
+      *cursor = engine().next_heap(*cursor);
+      if (*cursor == nullptr) return false;
+    }
+    HeapDomain& heap = **cursor;
+    Process::Heap::HeapTurn turn{heap, engine().gate()};
+    if (!heap.active) continue;
+    memcpy(row->name, heap.name, sizeof row->name);
+    row->id = heap.id();
+    row->figures = heap.figures;
+    return true;
+  }
+}
+
+}  // namespace allod::heaps
+
+namespace heaps = allod::heaps;
+namespace entry = allod::entry;
+using allod::Process;
+using entry::SetErrno;
+
+extern "C" {
+
+allod_heap_t* allod_heap_new(void) noexcept { return allod_heap_new_ex(nullptr); }
+
+allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
+  allod_heap_options_t chosen{};
+  if (options != nullptr) {
+    if (options->struct_size == 0 || options->struct_size > sizeof chosen) {
+      errno = EINVAL;
+      return nullptr;
+    }
+    memcpy(&chosen, options, options->struct_size);
+  }
+  Process::ensure_started();
+  auto* const heap = Process::heap().create_heap(chosen.name);
+  if (heap == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  if (chosen.byte_limit != 0) Process::heap().limit_heap(*heap, chosen.byte_limit);
+  heap->on_limit = reinterpret_cast<void (*)()>(chosen.on_limit);
+  heap->on_limit_context = chosen.on_limit_context;
+  return heaps::handle_of(*heap);
+}
+
+void allod_heap_delete(allod_heap_t* heap) noexcept {
+  if (heap != nullptr) Process::heap().delete_heap(heaps::domain_of(heap));
+}
+
+void allod_heap_destroy(allod_heap_t* heap) noexcept {
+  if (heap == nullptr) return;
+  auto& domain = heaps::domain_of(heap);
+  if constexpr (allod::Policy::kTracked) {
+    // So that a block that is freed later is found out, and where it went.
+    const auto forget = [](void* block, std::size_t) noexcept {
+      allod::track_end(block);
+      return true;
+    };
+    static_cast<void>(Process::heap().walk_heap(domain, forget));
+  }
+  Process::heap().destroy_heap(domain);
+}
+
+void* allod_heap_malloc(allod_heap_t* heap, size_t size) noexcept {
+  auto& domain = heaps::domain_of(heap);
+  void* const block = Process::heap().allocate_at_once(domain, size);
+  if (__builtin_expect(block != nullptr, 1)) return entry::handed_out(block, size);
+  return heaps::allocate_slowly(domain, size);
+}
+void* allod_heap_calloc(allod_heap_t* heap, size_t count, size_t size) noexcept {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) return SetErrno::out_of_memory(bytes);
+  bool zero = false;
+  void* const block = heaps::allocate(heaps::domain_of(heap), bytes, 1, &zero);
+  if (block != nullptr && !zero) memset(block, 0, bytes);
+  return block;
+}
+void* allod_heap_realloc(allod_heap_t* heap, void* block, size_t size) noexcept {
+  return heaps::reallocate(heaps::domain_of(heap), block, size);
+}
+void* allod_heap_reallocarray(allod_heap_t* heap, void* block, size_t count, size_t size) noexcept {
+  size_t bytes;
+  if (__builtin_mul_overflow(count, size, &bytes)) return SetErrno::out_of_memory(bytes);
+  return heaps::reallocate(heaps::domain_of(heap), block, bytes);
+}
+void* allod_heap_aligned_alloc(allod_heap_t* heap, size_t alignment, size_t size) noexcept {
+  if (!allod::is_power_of_two(alignment)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return heaps::allocate(heaps::domain_of(heap), size, alignment);
+}
+char* allod_heap_strdup(allod_heap_t* heap, const char* text) noexcept {
+  return heaps::copy_text(heaps::domain_of(heap), text, strlen(text));
+}
+char* allod_heap_strndup(allod_heap_t* heap, const char* text, size_t most) noexcept {
+  return heaps::copy_text(heaps::domain_of(heap), text, strnlen(text, most));
+}
+void allod_heap_free(allod_heap_t* heap, void* block) noexcept {
+  heaps::release(heaps::domain_of(heap), block, allod::kAnySize);
+}
+void allod_heap_free_sized(allod_heap_t* heap, void* block, size_t size) noexcept {
+  heaps::release(heaps::domain_of(heap), block, size);
+}
+
+int allod_heap_contains(allod_heap_t* heap, const void* block) noexcept {
+  return Process::heap().contains(heaps::domain_of(heap), block) ? 1 : 0;
+}
+int allod_heap_walk(allod_heap_t* heap, allod_heap_visit_t visit, void* context) noexcept {
+  int result = 0;
+  const auto tell = [&](void* block, std::size_t bytes) noexcept {
+    result = visit(block, bytes, context);
+    return result == 0;
+  };
+  if (Process::heap().walk_heap(heaps::domain_of(heap), tell)) return result;
+  errno = ENOMEM;
+  return -1;
+}
+size_t allod_heap_collect(allod_heap_t* heap) noexcept {
+  return Process::heap().collect_heap(heaps::domain_of(heap));
+}
+void allod_heap_set_limit(allod_heap_t* heap, size_t bytes) noexcept {
+  Process::heap().limit_heap(heaps::domain_of(heap), bytes == 0 ? SIZE_MAX : bytes);
+}
+const char* allod_heap_name(const allod_heap_t* heap) noexcept {
+  return heaps::domain_of(heap).name;
+}
+int allod_heap_stats_get(allod_heap_t* heap, allod_heap_stats_t* stats, size_t size) noexcept {
+  if (stats == nullptr || size != sizeof *stats) return EINVAL;
+  const auto figures = Process::heap().figures_of(heaps::domain_of(heap));
+  *stats = {.live = figures.live,
+            .live_blocks = figures.live_blocks,
+            .peak_live = figures.peak_live,
+            .held = figures.held,
+            .slabs = figures.slabs,
+            .huge_blocks = figures.huge_blocks,
+            .limit = figures.limit == SIZE_MAX ? 0 : figures.limit,
+            .refused = figures.refused};
+  return 0;
+}
+void allod_heap_stats_json(allod_heap_t* heap, allod_write_t write, void* context) noexcept {
+  auto& domain = heaps::domain_of(heap);
+  heaps::Row row{{}, domain.id(), Process::heap().figures_of(domain)};
+  memcpy(row.name, domain.name, sizeof row.name);
+  allod::Text out{write, context};
+  allod::write_heap_json(out, row);
+  out << "\n";
+}
+
+void allod_register_deferred_free(allod_deferred_free_t function, void* context) noexcept {
+  Process::set_deferred_free(function, context);
+}
+void allod_collect(int force) noexcept {
+  if (Process::wants_beats()) Process::beat(force != 0);
+  force != 0 ? static_cast<void>(Process::trim()) : Process::collect();
+}
+
+}  // extern "C"

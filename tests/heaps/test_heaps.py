@@ -1,0 +1,87 @@
+"""First-class heaps: the C functions, the C++ objects, and both under load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from allod.build import PRESETS, ensure_built
+from allod.paths import build_dir as build_dir_of
+from surface.black_box import (
+    LIBRARIES,
+    Case,
+    cases_in,
+    describe,
+    environment,
+    run_case,
+    run_program,
+)
+
+FOLDER = Path(__file__).parent
+CASES = cases_in(FOLDER)
+IN_C = [case for case in CASES if case.program == "heaps"]
+LOADS = [(1, 1, 800_000), (2, 2, 500_000), (3, 4, 300_000), (4, 16, 50_000)]
+SANITIZED_LOADS = [(1, 2, 400_000), (2, 4, 200_000), (3, 8, 100_000)]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_heaps(
+    case: Case,
+    library: str,
+    request: pytest.FixtureRequest,
+    build_dir: Path,
+    tmp_path: Path,
+) -> None:
+    """The case holds on the library."""
+    path: Path = request.getfixturevalue(library)
+    run_case(build_dir / "tests" / "heaps" / case.program, case.name, path, tmp_path)
+
+
+@pytest.mark.parametrize("case", IN_C, ids=str)
+def test_heaps_beside_another_malloc(
+    case: Case, build_dir: Path, tmp_path: Path
+) -> None:
+    """The case holds on the library that replaces nothing."""
+    program = build_dir / "tests" / "heaps" / "heaps-prefixed"
+    result = run_program([program, case.name], {}, tmp_path)
+    assert result.returncode == 0, describe(result)
+
+
+def test_one_include_replaces_the_operators(build_dir: Path, tmp_path: Path) -> None:
+    """With allod/new.hpp, what a program makes with new is Allod's."""
+    result = run_program([build_dir / "tests" / "heaps" / "operators"], {}, tmp_path)
+    assert result.returncode == 0, describe(result)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("load", LOADS, ids=str)
+def test_load(
+    load: tuple[int, int, int],
+    library: str,
+    request: pytest.FixtureRequest,
+    build_dir: Path,
+    tmp_path: Path,
+) -> None:
+    """No block is lost or handed out twice while heaps come and go."""
+    path: Path = request.getfixturevalue(library)
+    seed, threads, operations = load
+    if library == "liballod_debug":
+        operations //= 10
+    arguments = [str(number) for number in (seed, threads, operations)]
+    program = build_dir / "tests" / "heaps" / "load"
+    result = run_program([program, *arguments], environment(path), tmp_path)
+    assert result.returncode == 0, describe(result)
+    assert "allod: " not in result.stderr, describe(result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", SANITIZED_LOADS, ids=str)
+def test_load_has_no_data_race(load: tuple[int, int, int], tmp_path: Path) -> None:
+    """ThreadSanitizer sees the program and the library's sources, compiled into one."""
+    ensure_built(PRESETS["tsan"], tests=True)
+    variables = {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
+    program = build_dir_of("tsan") / "tests" / "heaps" / "load"
+    arguments = [str(number) for number in load]
+    result = run_program([program, *arguments], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
