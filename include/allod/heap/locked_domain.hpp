@@ -16,7 +16,8 @@ class Turn {
  public:
   enum class Wait : bool { no, yes };
 
-  Turn(D& domain, Gate& gate, Wait wait = Wait::yes) noexcept : domain_{domain}, gate_{gate} {
+  ALLOD_INLINE Turn(D& domain, Gate& gate, Wait wait = Wait::yes) noexcept
+      : domain_{domain}, gate_{gate} {
     for (;;) {
       if (gate_.lets_pass()) {
         state_ = State::passing;
@@ -36,7 +37,7 @@ class Turn {
     domain_.holder.store(Gate::self(), std::memory_order_relaxed);
     state_ = State::holding;
   }
-  ~Turn() {
+  ALLOD_INLINE ~Turn() {
     if (state_ != State::holding) return;
     domain_.holder.store(nullptr, std::memory_order_relaxed);
     domain_.in_slow_path.store(false, std::memory_order_release);
