@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,37 @@ def test_one_include_replaces_the_operators(build_dir: Path, tmp_path: Path) -> 
     """With allod/new.hpp, what a program makes with new is Allod's."""
     result = run_program([build_dir / "tests" / "heaps" / "operators"], {}, tmp_path)
     assert result.returncode == 0, describe(result)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    ("how", "owner", "named"),
+    [
+        ("named", 'heap "one"', r"heap \d+"),
+        ("nameless", r"heap \d+", 'heap "one"'),
+        ("plain", r"domain \d+", 'heap "one"'),
+    ],
+)
+def test_a_free_to_the_wrong_heap_is_reported(
+    how: str,
+    owner: str,
+    named: str,
+    library: str,
+    request: pytest.FixtureRequest,
+    build_dir: Path,
+    tmp_path: Path,
+) -> None:
+    """The report names both, and the process is aborted."""
+    path: Path = request.getfixturevalue(library)
+    program = build_dir / "tests" / "heaps" / "misuse"
+    result = run_program([program, how], environment(path), tmp_path)
+    assert result.returncode == -signal.SIGABRT, describe(result)
+    assert re.match(
+        r"allod: error: free to the wrong heap of (0x[0-9a-f]+)\n"
+        rf"allod:   block \1 of size class 112, owned by {owner}\n"
+        rf"allod:   the caller names {named}\n",
+        result.stderr,
+    ), describe(result)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -496,6 +496,20 @@ TEST_F(FirstClassHeap, goes_on_in_the_child_of_a_fork) {
   EXPECT_EQ(used(), 0U);
 }
 
+TEST_F(FirstClassHeap, is_waited_for_by_a_fork) {
+  HeapDomain& own = create();
+  system.set_thread(caller->thread);
+  own.in_slow_path.store(true);
+  int yields = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::yield && ++yields == 3) own.in_slow_path.store(false);
+  });
+  heap.before_fork(caller);
+  EXPECT_EQ(yields, 3);
+  system.set_observer({});
+  heap.after_fork_in_parent();
+}
+
 TEST_F(FirstClassHeap, is_not_used_by_others_during_a_fork) {
   HeapDomain& own = create();
   Domain& other = attach();
