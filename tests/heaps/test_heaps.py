@@ -10,7 +10,6 @@ import pytest
 from allod.build import PRESETS, ensure_built
 from allod.paths import build_dir as build_dir_of
 from surface.black_box import (
-    LIBRARIES,
     Case,
     cases_in,
     describe,
@@ -26,18 +25,15 @@ LOADS = [(1, 1, 800_000), (2, 2, 500_000), (3, 4, 300_000), (4, 16, 50_000)]
 SANITIZED_LOADS = [(1, 2, 400_000), (2, 4, 200_000), (3, 8, 100_000)]
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_heaps(
     case: Case,
-    library: str,
-    request: pytest.FixtureRequest,
+    library: Path,
     build_dir: Path,
     tmp_path: Path,
 ) -> None:
     """The case holds on the library."""
-    path: Path = request.getfixturevalue(library)
-    run_case(build_dir / "tests" / "heaps" / case.program, case.name, path, tmp_path)
+    run_case(build_dir / "tests" / "heaps" / case.program, case.name, library, tmp_path)
 
 
 @pytest.mark.parametrize("case", IN_C, ids=str)
@@ -56,7 +52,6 @@ def test_one_include_replaces_the_operators(build_dir: Path, tmp_path: Path) -> 
     assert result.returncode == 0, describe(result)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
     ("how", "owner", "named"),
     [
@@ -69,15 +64,13 @@ def test_a_free_to_the_wrong_heap_is_reported(
     how: str,
     owner: str,
     named: str,
-    library: str,
-    request: pytest.FixtureRequest,
+    library: Path,
     build_dir: Path,
     tmp_path: Path,
 ) -> None:
     """The report names both, and the process is aborted."""
-    path: Path = request.getfixturevalue(library)
     program = build_dir / "tests" / "heaps" / "misuse"
-    result = run_program([program, how], environment(path), tmp_path)
+    result = run_program([program, how], environment(library), tmp_path)
     assert result.returncode == -signal.SIGABRT, describe(result)
     assert re.match(
         r"allod: error: free to the wrong heap of (0x[0-9a-f]+)\n"
@@ -87,23 +80,20 @@ def test_a_free_to_the_wrong_heap_is_reported(
     ), describe(result)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("load", LOADS, ids=str)
 def test_load(
     load: tuple[int, int, int],
-    library: str,
-    request: pytest.FixtureRequest,
+    library: Path,
     build_dir: Path,
     tmp_path: Path,
 ) -> None:
     """No block is lost or handed out twice while heaps come and go."""
-    path: Path = request.getfixturevalue(library)
     seed, threads, operations = load
-    if library == "liballod_debug":
+    if library.name == "liballod-debug.so":
         operations //= 10
     arguments = [str(number) for number in (seed, threads, operations)]
     program = build_dir / "tests" / "heaps" / "load"
-    result = run_program([program, *arguments], environment(path), tmp_path)
+    result = run_program([program, *arguments], environment(library), tmp_path)
     assert result.returncode == 0, describe(result)
     assert "allod: " not in result.stderr, describe(result)
 
