@@ -152,7 +152,7 @@ def results(
     selected: list[Run] = [
         item.callspec.params["run"]  # type: ignore[misc]
         for item in request.session.items
-        if isinstance(item, pytest.Function) and item.originalname == test_case.__name__
+        if isinstance(item, pytest.Function) and item.function is test_case
     ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield {

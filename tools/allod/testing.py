@@ -57,6 +57,11 @@ def _holds_tests(folder: Path) -> bool:
     )
 
 
+def _listen_to_interrupts() -> None:
+    """Some tests interrupt programs; background jobs of a shell hand down that they ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test(only: Sequence[str], arguments: Sequence[str], *, quick: bool) -> int:
     """Builds, runs pytest, prints the counts last, and returns the exit status."""
     counts, status = Counts(failed=1), 1
@@ -149,7 +154,9 @@ def _run_pytest(
             COUNTS_FILE: str(file),
             PRESETS_VARIABLE: ",".join(preset.name for preset in presets),
         }
-        process = subprocess.Popen(command, env=environment)
+        process = subprocess.Popen(
+            command, env=environment, preexec_fn=_listen_to_interrupts
+        )
         try:
             status = process.wait()
         except KeyboardInterrupt:
