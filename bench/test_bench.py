@@ -343,13 +343,13 @@ def test_a_budget_gives_each_case_its_share_of_rounds() -> None:
     clock = Clock()
     plan = Plan(quick=True, repeats=10, precision=0.01, seconds=100.0)
     budget = Budget(plan, 4, clock)
-    assert budget.rounds(5.0) == 1 + 5
+    assert budget.rounds(5.0) == 1 + 4
     assert budget.rounds(0.1) == 1 + 10
     assert budget.rounds(50.0) == 1 + rounds.FEWEST_AT_ALL
     clock.now += 80
     budget.end_case()
     budget.end_case()
-    assert budget.rounds(2.0) == 1 + 5
+    assert budget.rounds(2.0) == 1 + 4
     clock.now += 80
     assert budget.left == 0
     unlimited = Budget(dataclasses.replace(plan, seconds=None), 4, clock)

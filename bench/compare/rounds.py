@@ -17,6 +17,8 @@ from bench.compare.run import Run, Series
 FEWEST_ROUNDS = 7
 # The fewest that are measured however little time there is.
 FEWEST_AT_ALL = 3
+# Of its share of the time a case takes this part: slow cases need more than theirs.
+PART_OF_SHARE = 0.8
 
 
 @dataclass
@@ -126,7 +128,8 @@ class Budget:
         left = self.left
         if left is None:
             return self._plan.rounds
-        affordable = int(left / max(self._cases, 1) / max(seconds_a_round, 1e-3))
+        share = PART_OF_SHARE * left / max(self._cases, 1)
+        affordable = int(share / max(seconds_a_round, 1e-3))
         fewest = min(FEWEST_AT_ALL, self._plan.repeats)
         return 1 + max(fewest, min(self._plan.repeats, affordable))
 
