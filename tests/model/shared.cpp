@@ -4,19 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <thread>
 
-#include "../unit/world.hpp"
 #include "allod/os/linux.hpp"
 #include "allod/thread/process_heap.hpp"
+#include "real_threads.hpp"
 
 namespace allod::test {
 namespace {
-
-struct CountMisuse {
-  static inline std::atomic<int> count{0};
-  static void report(const heap::Misuse&) noexcept { count.fetch_add(1); }
-};
 
 struct SharingPolicy {
   using Platform = os::Linux;
@@ -39,12 +33,6 @@ struct ReturnNull {
   static void* out_of_memory(std::size_t) noexcept { return nullptr; }
 };
 
-// Who wrote a block, and how large it is, stands in its first bytes and at its end.
-struct Payload {
-  std::uint64_t seed;
-  std::uint64_t size;
-};
-
 class ThreadsThatShare : public testing::Test {
  public:
   void SetUp() override { Process::ensure_started(); }
@@ -55,26 +43,17 @@ class ThreadsThatShare : public testing::Test {
     Process::heap().check_invariants();
     EXPECT_EQ(CountMisuse::count.load(), 0);
     EXPECT_EQ(torn.load(), 0U);
-    EXPECT_EQ(used_spans(), 0U);
+    EXPECT_EQ(used_spans(Process::heap()), 0U);
     EXPECT_EQ(used_caches(), 0U);
   }
 
   void* make(Random& random, std::size_t most) {
     const std::size_t size = sizeof(Payload) * 2 + random.any_magnitude(most);
-    auto* const block = static_cast<unsigned char*>(Process::allocate<ReturnNull>(size));
-    const Payload payload{random.next(), size};
-    std::memcpy(block, &payload, sizeof payload);
-    std::memcpy(block + size - sizeof payload, &payload, sizeof payload);
-    return block;
+    return Payload::write(Process::allocate<ReturnNull>(size), random, size);
   }
   void check_and_release(void* block) {
     if (block == nullptr) return;
-    const auto* const byte = static_cast<unsigned char*>(block);
-    Payload first;
-    Payload last;
-    std::memcpy(&first, byte, sizeof first);
-    std::memcpy(&last, byte + first.size - sizeof last, sizeof last);
-    if (first.seed != last.seed || first.size != last.size) torn.fetch_add(1);
+    if (!Payload::is_whole(block)) torn.fetch_add(1);
     Process::release(block);
   }
   // Leaves a block, and frees what somebody has left before.
@@ -83,20 +62,6 @@ class ThreadsThatShare : public testing::Test {
     check_and_release(places[random.below(places.size())].exchange(mine));
   }
 
-  template <class Work>
-  static void run_threads(int count, Work work) {
-    std::vector<std::thread> threads;
-    for (int i = 0; i < count; ++i) {
-      threads.emplace_back([&work, i] { work(static_cast<std::uint64_t>(i) + 1); });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-  static std::size_t used_spans() {
-    std::size_t used = 0;
-    Process::heap().space().for_each_span(
-        [&](const space::Span& span) { used += span.state == space::SpanState::used ? 1 : 0; });
-    return used;
-  }
   static std::size_t used_caches() {
     std::size_t used = 0;
     LockGuard guard{Process::heap().registry_lock()};

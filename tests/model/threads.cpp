@@ -6,16 +6,11 @@
 #include <mutex>
 #include <thread>
 
-#include "../unit/world.hpp"
 #include "allod/os/linux.hpp"
+#include "real_threads.hpp"
 
 namespace allod::test {
 namespace {
-
-struct CountMisuse {
-  static inline std::atomic<int> count{0};
-  static void report(const heap::Misuse&) noexcept { count.fetch_add(1); }
-};
 
 struct ThreadedPolicy {
   using Platform = os::Linux;
@@ -25,12 +20,6 @@ struct ThreadedPolicy {
 };
 using ThreadedProgram = Program<ThreadedPolicy>;
 using Domain = ThreadedProgram::Domain;
-
-// Who allocated a block, and how large it is, stands in its first bytes, and the same at its end.
-struct Payload {
-  std::uint64_t seed;
-  std::uint64_t size;
-};
 
 // Where threads leave blocks for each other.
 class Exchange {
@@ -70,41 +59,21 @@ class HeapOfThreads : public testing::Test {
     heap.check_invariants();
     EXPECT_EQ(CountMisuse::count.load(), 0);
     EXPECT_EQ(torn.load(), 0U);
-    std::size_t used = 0;
-    heap.space().for_each_span(
-        [&](const space::Span& span) { used += span.state == space::SpanState::used ? 1 : 0; });
-    EXPECT_EQ(used, 0U);
+    EXPECT_EQ(used_spans(heap), 0U);
   }
 
   void* make(Domain& domain, Random& random, std::size_t most) {
     return make_of(domain, random, sizeof(Payload) * 2 + random.any_magnitude(most));
   }
   void* make_of(Domain& domain, Random& random, std::size_t size) {
-    auto* const block = static_cast<unsigned char*>(program->allocate(domain, size));
-    const Payload payload{random.next(), size};
-    std::memcpy(block, &payload, sizeof payload);
-    std::memcpy(block + size - sizeof payload, &payload, sizeof payload);
-    return block;
+    return Payload::write(program->allocate(domain, size), random, size);
   }
   void check(void* block) {
-    const auto* const byte = static_cast<unsigned char*>(block);
-    Payload first;
-    Payload last;
-    std::memcpy(&first, byte, sizeof first);
-    std::memcpy(&last, byte + first.size - sizeof last, sizeof last);
-    if (first.seed != last.seed || first.size != last.size) torn.fetch_add(1);
+    if (!Payload::is_whole(block)) torn.fetch_add(1);
   }
   void check_and_release(Domain& domain, void* block) {
     check(block);
     program->release(domain, block);
-  }
-  template <class Work>
-  static void run_threads(int count, Work work) {
-    std::vector<std::thread> threads;
-    for (int i = 0; i < count; ++i) {
-      threads.emplace_back([&work, i] { work(static_cast<std::uint64_t>(i) + 1); });
-    }
-    for (std::thread& thread : threads) thread.join();
   }
 
   static constexpr int kThreads = 4;

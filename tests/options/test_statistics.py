@@ -131,6 +131,20 @@ def looks(programs: Path, case: str, library: Path, directory: Path) -> list[Jso
     return seen
 
 
+def seven_threads(
+    programs: Path, case: str, library: Path, directory: Path
+) -> tuple[list[Json], list[int]]:
+    """Looks while six threads run beside the first and when they have ended; all their ids."""
+    result = run_well(programs / "statistics", case, library, directory)
+    seen = objects(result.stdout)
+    assert len(seen) == 2
+    for stats in seen:
+        verify(stats)
+    threads = [int(line) for line in result.stdout.splitlines() if line.isdecimal()]
+    assert len(threads) == 7
+    return seen, threads
+
+
 def of_class(stats: Json, size: int) -> Json:
     """The row of a class; zeros when it has no slab."""
     for row in stats["classes"]:
@@ -236,12 +250,7 @@ def test_refusal_is_counted(library: Path, programs: Path, tmp_path: Path) -> No
 def test_domains_of_idle_threads(library: Path, programs: Path, tmp_path: Path) -> None:
     """Threads that do little share domains; the first thread has its own, which names it."""
     case = "six_threads_do_little"
-    result = run_well(programs / "statistics", case, library, tmp_path)
-    running, ended = objects(result.stdout)
-    verify(running)
-    verify(ended)
-    threads = [int(line) for line in result.stdout.splitlines() if line.isdecimal()]
-    assert len(threads) == 7
+    (running, ended), threads = seven_threads(programs, case, library, tmp_path)
     for stats in running, ended:
         named = [row["thread"] for row in stats["domains"] if row["thread"] != 0]
         assert named == [threads[-1]]
@@ -252,12 +261,7 @@ def test_domains_of_idle_threads(library: Path, programs: Path, tmp_path: Path) 
 def test_domains_of_busy_threads(library: Path, programs: Path, tmp_path: Path) -> None:
     """Threads that do much get domains of their own, as long as there are places, and caches."""
     case = "six_threads_do_much"
-    result = run_well(programs / "statistics", case, library, tmp_path)
-    running, ended = objects(result.stdout)
-    verify(running)
-    verify(ended)
-    threads = [int(line) for line in result.stdout.splitlines() if line.isdecimal()]
-    assert len(threads) == 7
+    (running, ended), threads = seven_threads(programs, case, library, tmp_path)
     named = {row["thread"] for row in running["domains"]} - {0}
     places = max(8, 4 * len(os.sched_getaffinity(0)))
     assert named <= set(threads)

@@ -11,6 +11,17 @@
 
 namespace allod {
 
+namespace detail {
+// Without exceptions the program ends.
+[[noreturn]] inline void throw_bad_alloc() {
+#if defined(__cpp_exceptions)
+  throw std::bad_alloc{};
+#else
+  __builtin_trap();
+#endif
+}
+}  // namespace detail
+
 // Owns a heap, which is destroyed with it and takes all of its blocks along; detach()
 // keeps them. May be moved, not copied. Thread-safe but for moves and the end. Functions
 // that allocate return null when the heap refuses.
@@ -22,7 +33,7 @@ class Heap {
       : Heap{allod_heap_options_t{sizeof(allod_heap_options_t), name, byte_limit, nullptr,
                                   nullptr}} {}
   explicit Heap(const allod_heap_options_t& options) : handle_{allod_heap_new_ex(&options)} {
-    if (handle_ == nullptr) throw_bad_alloc();
+    if (handle_ == nullptr) detail::throw_bad_alloc();
   }
   Heap(Heap&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
   Heap& operator=(Heap&& other) noexcept {
@@ -78,14 +89,6 @@ class Heap {
   [[nodiscard]] allod_heap_t* handle() const noexcept { return handle_; }
 
  private:
-  [[noreturn]] static void throw_bad_alloc() {
-#if defined(__cpp_exceptions)
-    throw std::bad_alloc{};
-#else
-    __builtin_trap();
-#endif
-  }
-
   allod_heap_t* handle_ = nullptr;
 };
 

@@ -24,11 +24,7 @@ class MemoryResource final : public std::pmr::memory_resource {
     void* const block = alignment <= alignof(std::max_align_t) && bytes >= alignment
                             ? allod_heap_malloc(heap_, bytes)
                             : allod_heap_aligned_alloc(heap_, alignment, bytes);
-#if defined(__cpp_exceptions)
-    if (block == nullptr) throw std::bad_alloc{};
-#else
-    if (block == nullptr) __builtin_trap();
-#endif
+    if (block == nullptr) detail::throw_bad_alloc();
     return block;
   }
   void do_deallocate(void* block, std::size_t bytes, std::size_t alignment) override {

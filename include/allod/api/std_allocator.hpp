@@ -62,11 +62,7 @@ class StdAllocator {
     } else {
       block = allod_heap_malloc(heap_, bytes);
     }
-#if defined(__cpp_exceptions)
-    if (block == nullptr) throw std::bad_alloc{};
-#else
-    if (block == nullptr) __builtin_trap();
-#endif
+    if (block == nullptr) detail::throw_bad_alloc();
     return block;
   }
 

@@ -67,7 +67,7 @@ inline constexpr std::size_t kBatchBytes = std::size_t{8} << 10;
 
 enum class DomainState : std::uint8_t {
   active,  // bound to a thread
-  shared,  // used by any thread in turn; see heap/locked_domain.hpp
+  shared,  // used by any thread in turn; see heap/turn.hpp
   pooled,  // without slabs, ready for the next thread
 };
 
@@ -137,6 +137,11 @@ struct Domain : Front<Sizes>, slab::Owner {
   [[nodiscard]] std::uint32_t id() const noexcept { return space::owner_of(tag); }
   // Blocks in the magazine.
   [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept { return magazines[c].count(); }
+
+  template <class Visit>
+  void for_each_bin(Visit&& visit) noexcept {
+    for (Bin& bin : bins) visit(bin);
+  }
 
   // True while its thread is inside a slow path; see heap/slow_path.hpp.
   std::atomic<bool> in_slow_path{false};

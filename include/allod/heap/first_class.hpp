@@ -43,17 +43,6 @@ ALLOD_INLINE void Heap<Policy>::check_in_use(const HeapDomain& heap) const noexc
   check<kChecks>(heap.active, kGone);
 }
 
-// First every slab loses its owner, then the inbox closes; see surrender().
-template <class Policy>
-void Heap<Policy>::disown_slabs(HeapDomain& heap) noexcept {
-  heap.for_each_bin([](Bin& bin) noexcept {
-    for_each_slab(bin, [](Slab& slab) noexcept { slab.set_owner(nullptr); });
-  });
-  heap.inbox.close([](Slab* slab) noexcept {
-    if (slab->owner() != nullptr) slab->announce();
-  });
-}
-
 // In a turn on the heap, which has no blocks any more.
 template <class Policy>
 void Heap<Policy>::close_heap(HeapDomain& heap) noexcept {

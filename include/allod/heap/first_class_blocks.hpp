@@ -287,24 +287,11 @@ void Heap<Policy>::free_huge_of_heap(space::Span* span) noexcept {
   space_.free(span);
 }
 
-// As settle() does it.
 template <class Policy>
 void Heap<Policy>::settle_in_heap(HeapDomain& heap, Slab& slab,
                                   std::uint32_t free_before) noexcept {
-  if (slab.is_full()) return;
   Bin& bin = *heap.find_bin(slab.size_class());
-  if (free_before == 0) {
-    bin.full.remove(&slab);
-    bin.partial.push_front(&slab);
-  }
-  if (slab.is_empty() && !slab.is_announced()) {
-    const bool only = bin.partial.first() == &slab && bin.partial.last() == &slab;
-    constexpr Slices kKept{4};
-    if (!only || slab.size > kKept) retire_from_heap(heap, bin, slab);
-  } else if (slab.free_count() > slab.capacity() / 2) {
-    bin.partial.remove(&slab);
-    bin.partial.push_back(&slab);
-  }
+  settle(bin, slab, free_before, [&]() noexcept { retire_from_heap(heap, bin, slab); });
 }
 
 template <class Policy>

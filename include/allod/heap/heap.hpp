@@ -5,9 +5,9 @@
 
 #include "allod/heap/domain.hpp"
 #include "allod/heap/heap_domain.hpp"
-#include "allod/heap/locked_domain.hpp"
 #include "allod/heap/misuse.hpp"
 #include "allod/heap/slow_path.hpp"
+#include "allod/heap/turn.hpp"
 
 namespace allod::heap {
 
@@ -73,7 +73,7 @@ class Heap {
   // A domain for the calling thread, or null.
   [[nodiscard]] Domain* attach() noexcept;
   // A domain that threads use in turn, or null: every call for it is made within a Turn,
-  // but detach(). See heap/locked_domain.hpp.
+  // but detach(). See heap/turn.hpp.
   [[nodiscard]] Domain* attach_shared() noexcept;
   // Gives up everything the domain holds. What is still in use becomes an
   // orphan, for others to adopt.
@@ -274,7 +274,8 @@ class Heap {
   void flush(Domain& domain, ClassIndex c, std::uint32_t count) noexcept;
   void put_back(Domain& domain, ClassIndex c, void** blocks, std::uint32_t count) noexcept;
   [[nodiscard]] static bool must_settle(const Slab& slab, std::uint32_t free_before) noexcept;
-  void settle(Domain& domain, Bin& bin, Slab& slab, std::uint32_t free_before) noexcept;
+  template <class Retire>
+  static void settle(Bin& bin, Slab& slab, std::uint32_t free_before, Retire&& retire) noexcept;
   void retire(Domain& domain, Bin& bin, Slab& slab) noexcept;
   void release_huge(void* address) noexcept;
   void drop_magazine(Domain& domain, ClassIndex c) noexcept;
@@ -296,6 +297,8 @@ class Heap {
   [[nodiscard]] Slab* adopt_locked(Domain& domain, ClassIndex c, const void** doubled) noexcept;
   void abandon(Slab& slab, const void** doubled) noexcept;
   void collect_quietly(Slab& slab, const void** doubled) noexcept;
+  template <class D>
+  static void disown_slabs(D& domain) noexcept;
   void surrender(Domain& domain) noexcept;
   void surrender_locked(Domain& domain, const void** doubled) noexcept;
   void set_slab_tags(const Slab& slab, space::Tag tag) noexcept;
@@ -311,7 +314,6 @@ class Heap {
 
   // first_class.hpp
   void check_in_use(const HeapDomain& heap) const noexcept;
-  void disown_slabs(HeapDomain& heap) noexcept;
   void close_heap(HeapDomain& heap) noexcept;
   void pool_heap(HeapDomain& heap) noexcept;
   static void snapshot(HeapDomain& heap, Address* bases) noexcept;

@@ -18,7 +18,7 @@ struct HeapFigures {
   std::uint64_t refused = 0;            // requests that the limit, or the system, did not allow
 };
 
-// Threads use it in turn, see heap/locked_domain.hpp; the inbox is everybody's. Slabs
+// Threads use it in turn, see heap/turn.hpp; the inbox is everybody's. Slabs
 // have no magazines in front, so that their bits tell exactly what is in use.
 //
 // The object outlives the heap and becomes another one later: a thread that is

@@ -36,8 +36,6 @@ auto Heap<Policy>::new_domain(DomainState state) noexcept -> Domain* {
   return domain;
 }
 
-// First every slab loses its owner, then the inbox closes: a thread that finds
-// the inbox closed is sure to find the new owner when it looks again.
 template <class Policy>
 void Heap<Policy>::detach(Domain& domain) noexcept {
   {
@@ -57,6 +55,21 @@ void Heap<Policy>::detach(Domain& domain) noexcept {
   pool_.push_front(&domain);
 }
 
+// First every slab of a domain or a first-class heap loses its owner, then the inbox
+// closes: a thread that finds it closed is sure to find the new owner when it looks again.
+template <class Policy>
+template <class D>
+void Heap<Policy>::disown_slabs(D& domain) noexcept {
+  domain.for_each_bin([](Bin& bin) noexcept {
+    for_each_slab(bin, [](Slab& slab) noexcept { slab.set_owner(nullptr); });
+  });
+  // What was announced here by mistake, just before the slab changed hands, must
+  // reach its owner of today.
+  domain.inbox.close([](Slab* slab) noexcept {
+    if (slab->owner() != nullptr) slab->announce();
+  });
+}
+
 // Leaves the domain without slabs, and not shared any more.
 template <class Policy>
 void Heap<Policy>::surrender(Domain& domain) noexcept {
@@ -70,20 +83,13 @@ void Heap<Policy>::surrender(Domain& domain) noexcept {
 
 template <class Policy>
 void Heap<Policy>::surrender_locked(Domain& domain, const void** doubled) noexcept {
-  for (Bin& bin : domain.bins) {
-    for_each_slab(bin, [](Slab& slab) noexcept { slab.set_owner(nullptr); });
-  }
-  // What was announced here by mistake, just before the slab changed hands, must
-  // reach its owner of today.
-  domain.inbox.close([](Slab* slab) noexcept {
-    if (slab->owner() != nullptr) slab->announce();
-  });
-  for (Bin& bin : domain.bins) {
+  disown_slabs(domain);
+  domain.for_each_bin([&](Bin& bin) noexcept {
     for (SpanList* list : {&bin.partial, &bin.full}) {
       while (space::Span* const span = list->pop_front()) abandon(*slab::as_slab(span), doubled);
     }
     bin = Bin{};
-  }
+  });
   domain.state = DomainState::pooled;
 }
 

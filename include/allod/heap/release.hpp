@@ -86,7 +86,9 @@ void Heap<Policy>::put_back(Domain& domain, ClassIndex c, void** blocks,
       continue;
     }
     done += given;
-    if (must_settle(slab, free_before)) settle(domain, bin, slab, free_before);
+    if (must_settle(slab, free_before)) {
+      settle(bin, slab, free_before, [&]() noexcept { retire(domain, bin, slab); });
+    }
   }
 }
 
@@ -100,10 +102,11 @@ bool Heap<Policy>::must_settle(const Slab& slab, std::uint32_t free_before) noex
 // Puts a slab that has gained free blocks where it belongs. Full slabs come to
 // the front, where allocation takes from, and slabs that are mostly free go to
 // the back, so that they become empty. An empty slab that is on its way to the
-// inbox is looked at again when it arrives.
+// inbox is looked at again when it arrives; others go, by `retire`, but for the last.
 template <class Policy>
-void Heap<Policy>::settle(Domain& domain, Bin& bin, Slab& slab,
-                          std::uint32_t free_before) noexcept {
+template <class Retire>
+void Heap<Policy>::settle(Bin& bin, Slab& slab, std::uint32_t free_before,
+                          Retire&& retire) noexcept {
   if (slab.is_full()) return;
   if (free_before == 0) {
     bin.full.remove(&slab);
@@ -112,7 +115,7 @@ void Heap<Policy>::settle(Domain& domain, Bin& bin, Slab& slab,
   if (slab.is_empty() && !slab.is_announced()) {
     const bool only = bin.partial.first() == &slab && bin.partial.last() == &slab;
     constexpr Slices kKept{4};
-    if (!only || slab.size > kKept) retire(domain, bin, slab);
+    if (!only || slab.size > kKept) retire();
   } else if (slab.free_count() > slab.capacity() / 2) {
     bin.partial.remove(&slab);
     bin.partial.push_back(&slab);

@@ -1,4 +1,5 @@
-// Layer 6: the heap of a process, each thread bound to a domain of its own.
+// Layer 6: the heap of a process. Threads share domains; one that does much gets a cache, and then
+// a domain of its own.
 #pragma once
 
 #include <pthread.h>
