@@ -2,29 +2,29 @@
 examples of the guide do what they show.
 
 In the guide, the comment `<!-- test -->` before a console block has its commands run and their
-output compared, and `<!-- test: file NAME -->` before any block writes it to a file for them. Words
-must be the same; numbers and addresses may differ, `...` stands for anything, and a line of `...`
-for any lines."""
+output compared, and `<!-- test: file NAME -->` before any block writes it to a file for them; see
+transcripts.py for the comparison."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import re
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from allod.build import PRESETS, ensure_built
 from allod.packages import PackagesUnavailable, ensure_packages
+from transcripts import Step, assert_prints, pattern_of, run_steps, steps_of
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 GUIDE = DOCS / "guide.md"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "examples" / "README.md"]
+)
 PACKAGES = ("binutils", "cmake", "gcc", "pkg-config")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
@@ -33,30 +33,6 @@ EXAMPLE = re.compile(
     r"^<!-- test(?:: file (?P<file>\S+))? -->\n```\w*\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-# What may differ between two runs, and how it may look.
-VARYING = [
-    (re.compile(looks), allowed)
-    for looks, allowed in (
-        (r"\.\.\.", r".*"),
-        (r"\s+", r"\s+"),
-        (r"0x[0-9a-f]+", r"0x[0-9a-f]+"),
-        (r"\d+(\.\d+)? ([KMGT]i)?B\b", r"\d+(\.\d+)? ([KMGT]i)?B"),
-        (r"\d+(\.\d+)*", r"\d+(\.\d+)*"),
-    )
-]
-# What must not: a word with the numbers in it, or one character.
-WORD = re.compile(r"[A-Za-z_]\w*|.")
-END_OF_OUTPUT = "== end of output =="
-# What an interactive shell says of a program that was ended by a signal, and what a script says.
-SIGNALLED = re.compile(r"^.*: line \d+: +\d+ (Aborted|Killed)\b.*$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Step:
-    """A command of an example, and what it should print."""
-
-    command: str
-    output: list[str]
 
 
 def _generate() -> ModuleType:
@@ -72,41 +48,6 @@ def examples() -> Iterator[tuple[str | None, str, int]]:
     text = GUIDE.read_text()
     for match in EXAMPLE.finditer(text):
         yield match["file"], match["body"], text.count("\n", 0, match.start()) + 1
-
-
-def steps_of(body: str) -> list[Step]:
-    """The commands of a console block."""
-    steps: list[Step] = []
-    for line in body.splitlines():
-        if line.startswith("$ "):
-            steps.append(Step(line[2:], []))
-        else:
-            steps[-1].output.append(line)
-    return steps
-
-
-def pattern_of(lines: list[str]) -> re.Pattern[str]:
-    """What output like these lines looks like, whatever its numbers are."""
-    return re.compile("".join(map(_pattern_of_line, lines)))
-
-
-def _pattern_of_line(line: str) -> str:
-    if line.strip() == "...":
-        return r"(?:.*\n)*?"
-    pieces = []
-    rest = line.strip()
-    while rest:
-        for varying, pattern in VARYING:
-            if found := varying.match(rest):
-                pieces.append(pattern)
-                rest = rest[found.end() :]
-                break
-        else:
-            word = WORD.match(rest)
-            assert word is not None
-            pieces.append(re.escape(word[0]))
-            rest = rest[word.end() :]
-    return rf"\s*{''.join(pieces)}\s*?\n"
 
 
 @pytest.fixture(scope="module")
@@ -135,28 +76,14 @@ def _first_installation() -> str:
 
 
 def _run(folder: Path, steps: list[Step]) -> list[str]:
-    """Runs commands in one shell and returns what each of them prints."""
-    script = [
-        f"{step.command}\nstatus=$?\necho '{END_OF_OUTPUT}'\n(exit $status)"
-        for step in steps
-    ]
     environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("ALLOD_", "LD_"))
     }
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(script)],
-        cwd=folder,
-        env={**environment, "HOME": str(folder / "home"), "LC_ALL": "C"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+    return run_steps(
+        folder, steps, {**environment, "HOME": str(folder / "home"), "LC_ALL": "C"}
     )
-    outputs = SIGNALLED.sub(r"\1", done.stdout).split(f"{END_OF_OUTPUT}\n")
-    assert len(outputs) == len(steps) + 1, done.stdout
-    return outputs[:-1]
 
 
 CONSOLES = [(body, line) for file, body, line in examples() if file is None]
@@ -168,10 +95,7 @@ CONSOLES = [(body, line) for file, body, line in examples() if file is None]
 def test_an_example_of_the_guide_does_what_it_shows(desk: Path, body: str) -> None:
     steps = steps_of(body)
     for step, output in zip(steps, _run(desk, steps), strict=True):
-        wanted = "\n".join(step.output)
-        assert pattern_of(step.output).fullmatch(output), (
-            f"$ {step.command}\nprinted\n{output}\nbut the guide says\n{wanted}"
-        )
+        assert_prints(step, output)
 
 
 def test_the_comparison_sees_other_words_and_forgives_other_numbers() -> None:

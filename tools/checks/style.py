@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("include", "src", "tests", "bench", "tools")
+FOLDERS = ("include", "src", "tests", "bench", "tools", "examples")
 C_SUFFIXES = {".c", ".h", ".cpp", ".hpp"}
 PYTHON_FOLDERS = ("tools", "tests", "bench", "docs")
 MOST_LINES = 100

@@ -1,0 +1,61 @@
+"""Every example does what its section in examples/README.md shows."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from allod import paths
+from transcripts import assert_prints, run_steps, steps_of
+
+EXAMPLES = paths.ROOT / "examples"
+SECTION = re.compile(r"^## (?P<title>.+?)$(?P<text>.*?)(?=^## |\Z)", re.M | re.S)
+SOURCE = re.compile(r"\]\((?P<name>\w+)\.cpp\)")
+CONSOLE = re.compile(r"^```console\n(?P<body>.*?)^```$", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A section: which source it is about, and what it shows."""
+
+    name: str
+    console: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _examples() -> list[Example]:
+    found = []
+    for section in SECTION.finditer((EXAMPLES / "README.md").read_text()):
+        source = SOURCE.search(section["text"])
+        consoles = [match["body"] for match in CONSOLE.finditer(section["text"])]
+        if source and consoles:
+            found.append(Example(source["name"], "".join(consoles)))
+    return found
+
+
+@pytest.mark.parametrize("example", _examples(), ids=str)
+def test_an_example_does_what_its_section_shows(
+    example: Example, build_dir: Path, tmp_path: Path
+) -> None:
+    for program in (build_dir / "examples").iterdir():
+        if program.is_file() and os.access(program, os.X_OK):
+            (tmp_path / program.name).symlink_to(program)
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ALLOD_", "LD_"))
+    }
+    steps = steps_of(example.console)
+    outputs = run_steps(tmp_path, steps, environment)
+    for step, output in zip(steps, outputs, strict=True):
+        assert_prints(step, output)
+
+
+def test_every_source_has_a_section() -> None:
+    sources = {path.stem for path in EXAMPLES.glob("*.cpp")}
+    assert sources == {example.name for example in _examples()}
