@@ -1,4 +1,4 @@
-"""Builds the workload programs."""
+"""Builds the programs that run under the allocators: workloads, and those with defects."""
 
 import shutil
 import subprocess
@@ -8,16 +8,27 @@ from pathlib import Path
 from bench.compare import packages
 from bench.compare.peers import ROOT
 
-SOURCES = ROOT / "bench" / "workloads"
-BINARIES = ROOT / "build" / "bench" / "workloads"
+WORKLOADS = ROOT / "bench" / "workloads"
+DEFECTS = ROOT / "bench" / "security" / "programs"
 
 
 class BuildError(Exception):
-    """The workloads cannot be built; the text holds the tool's output."""
+    """The programs cannot be built; the text holds the tool's output."""
 
 
 def build(say: Callable[[str], None], may_install: bool) -> Path:
     """Configures and builds the workloads where needed; returns their folder."""
+    return _build(WORKLOADS, "workloads", say, may_install)
+
+
+def build_defects(say: Callable[[str], None], may_install: bool) -> Path:
+    """The same for the programs of the security suite."""
+    return _build(DEFECTS, "security", say, may_install)
+
+
+def _build(
+    sources: Path, name: str, say: Callable[[str], None], may_install: bool
+) -> Path:
     needed = {"cmake": "cmake", "c++": "g++", "make": "make"}
     if shutil.which("ninja") is not None:
         del needed["make"]
@@ -26,17 +37,18 @@ def build(say: Callable[[str], None], may_install: bool) -> Path:
     ]
     if missing:
         if not may_install:
-            raise BuildError(f"needed to build the workloads: {' '.join(missing)}")
+            raise BuildError(f"needed to build the programs: {' '.join(missing)}")
         say(f"installing {' '.join(missing)}")
         try:
             packages.install(missing)
         except packages.PackageError as error:
             raise BuildError(str(error)) from error
-    if not (BINARIES / "CMakeCache.txt").is_file():
+    binaries = ROOT / "build" / "bench" / name
+    if not (binaries / "CMakeCache.txt").is_file():
         generator = ["-G", "Ninja"] if shutil.which("ninja") is not None else []
-        _run(["cmake", "-S", str(SOURCES), "-B", str(BINARIES), *generator])
-    _run(["cmake", "--build", str(BINARIES), "--parallel", "2"])
-    return BINARIES
+        _run(["cmake", "-S", str(sources), "-B", str(binaries), *generator])
+    _run(["cmake", "--build", str(binaries), "--parallel", "2"])
+    return binaries
 
 
 def _run(command: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 import datetime
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,12 +27,14 @@ from bench.compare.peers import SUBJECT
 from bench.compare.results import Results
 from bench.compare.rounds import Plan
 from bench.compare.session import Session
+from bench.security import cli as security
 
 QUICK, MODERATE, FULL = "quick", "moderate", "full"
 REPEATS = {QUICK: 15, MODERATE: 11, FULL: 25}
 # A quick run ends in five minutes: with the case that this ends in, and the report.
 QUICK_SECONDS = 250.0
 REGRESSION_STATUS = 3
+SECURITY = "--security"
 DOCS = peers.ROOT / "docs"
 
 _console = Console(stderr=True)
@@ -119,6 +122,12 @@ def _load(path: Path) -> Results:
 
 
 @click.command(context_settings={"max_content_width": 100})
+@click.option(
+    SECURITY,
+    is_flag=True,
+    expose_value=False,
+    help="Instead, ask which allocator catches which defect; see --security --help.",
+)
 @click.option(
     "--workload",
     "workloads",
@@ -301,11 +310,16 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "allod bench") -> int:
-    """Runs the comparison and returns the exit status."""
+    """Runs the comparison, or the security suite, and returns the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = command
+    if SECURITY in given:
+        given.remove(SECURITY)
+        chosen, program = security.command, f"{program} {SECURITY}"
     try:
         with _terminated_as_interrupted():
-            outcome = command.main(
-                args=None if arguments is None else list(arguments),
+            outcome = chosen.main(
+                args=given,
                 prog_name=program,
                 standalone_mode=False,
             )

@@ -17,7 +17,7 @@ from bench.compare.rounds import CaseResult
 from bench.compare.tables import Table
 from bench.compare.targets import Check
 
-_FOLDER = Path(__file__).with_name("page")
+FOLDER = Path(__file__).with_name("page")
 # The steps of the colours behind ratios in tables; page.css has one for each.
 _STEPS = (0.98, 1.02, 1.1, 1.25, 1.5, 2.0)
 
@@ -64,13 +64,13 @@ def render(
     ]
     names = [peer.name for peer in results.peers]
     environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
+        loader=FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(step=_step, slug=slug, sentence=wording.sentence)
+    environment.filters.update(FILTERS)
     return environment.get_template("page.html").render(
         results=results,
         overview=overview,
@@ -91,8 +91,8 @@ def render(
             },
         },
         plotly=(resources.files("plotly") / "package_data/plotly.min.js").read_text(),
-        style=(_FOLDER / "page.css").read_text(),
-        script=(_FOLDER / "page.js").read_text(),
+        style=(FOLDER / "page.css").read_text(),
+        script=(FOLDER / "page.js").read_text(),
     )
 
 
@@ -104,3 +104,7 @@ def _step(ratio: float) -> int:
 def slug(text: str) -> str:
     """A name for links within the page."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+# What the templates call, those of other reports included.
+FILTERS = {"step": _step, "slug": slug, "sentence": wording.sentence}

@@ -12,6 +12,8 @@ from bench.compare import packages
 from bench.peers import builder, recipes
 
 SUBJECT = "allod"
+# The libraries of this repository, by the names of their files.
+OURS = (SUBJECT, "allod-debug", "allod-hardened")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -69,7 +71,9 @@ QUICK = (
     "tcmalloc",
     "snmalloc",
 )
-KNOWN = tuple(dict.fromkeys((*DEFAULT, *sorted({*_PACKAGED, *_RECIPES}))))
+KNOWN = tuple(dict.fromkeys((*DEFAULT, *OURS, *sorted({*_PACKAGED, *_RECIPES}))))
+# For the security suite: ours, and everybody's.
+SECURITY = (*OURS, *(name for name in KNOWN if name not in OURS))
 
 
 def from_file(name: str, path: Path) -> Peer:
@@ -85,11 +89,11 @@ def from_file(name: str, path: Path) -> Peer:
     return Peer(name, library, f"sha256 {digest[:12]}")
 
 
-def _allod() -> Peer:
-    library = ROOT / "build" / "release" / "liballod.so"
+def _allod(name: str) -> Peer:
+    library = ROOT / "build" / "release" / f"lib{name}.so"
     if not library.is_file():
         raise PeerError(f"{library} is missing; make it with ./allod build")
-    peer = from_file(SUBJECT, library)
+    peer = from_file(name, library)
     describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--tags"]
     try:
         revision = subprocess.run(describe, capture_output=True, text=True, check=False)
@@ -129,8 +133,8 @@ def _built(name: str) -> Peer:
 
 def find(name: str) -> Peer:
     """A known peer, if it is on this machine."""
-    if name == SUBJECT:
-        return _allod()
+    if name in OURS:
+        return _allod(name)
     if name == "glibc":
         return _glibc()
     return _packaged(name) if name in _PACKAGED else _built(name)

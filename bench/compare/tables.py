@@ -20,11 +20,12 @@ from bench.compare.targets import Check
 
 @dataclass(frozen=True)
 class Cell:
-    """``ratio`` is against the best, for a colour; None has none."""
+    """``ratio`` is against the best, for a colour; or ``shade`` is one; None has none."""
 
     text: str
     strong: bool = False
     ratio: float | None = None
+    shade: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The security suite: which defect of a program does which allocator catch?"""

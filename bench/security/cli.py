@@ -1,0 +1,178 @@
+"""The command line of the security suite: ``./allod bench --security``."""
+
+import datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markdown import Markdown
+
+from bench.compare import build, machine, peers, selection
+from bench.compare.peers import ROOT
+from bench.security import cases, report, suite
+from bench.security.suite import Findings
+
+REPEATS = 3
+PAGE = ROOT / "docs" / "security-results.md"
+
+_console = Console(stderr=True)
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _say(text: str) -> None:
+    _console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _program(may_install: bool) -> Path:
+    try:
+        return build.build_defects(_say, may_install=may_install) / "defects"
+    except build.BuildError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _choose(program: Path, families: tuple[str, ...]) -> list[cases.Case]:
+    every = cases.load(program)
+    known = dict.fromkeys(case.family for case in every)
+    for family in families:
+        if family not in known:
+            raise click.BadParameter(
+                f"unknown family '{family}'; known: {', '.join(known)}"
+            )
+    return [case for case in every if not families or case.family in families]
+
+
+def _find(
+    families: tuple[str, ...], given: tuple[str, ...], repeats: int, may_install: bool
+) -> Findings:
+    choice = selection.choose_peers(given, peers.SECURITY)
+    allocators, notes = selection.find_peers(choice, _say, may_install=may_install)
+    for note in notes:
+        _say(note)
+    program = _program(may_install)
+    now = datetime.datetime.now().astimezone()
+    found = Findings(
+        machine.describe(),
+        now.isoformat(timespec="seconds"),
+        repeats,
+        allocators,
+        _choose(program, families),
+        notes,
+    )
+    suite.run(program, found, _say)
+    return found
+
+
+def _list(families: tuple[str, ...], may_install: bool) -> str:
+    chosen = _choose(_program(may_install), families)
+    lines = [f"{case.family}: {case.name}: {case.about}" for case in chosen]
+    return "\n".join(dict.fromkeys(lines))
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.option(
+    "--family",
+    "families",
+    multiple=True,
+    metavar="FAMILY",
+    help="Only this family of defects; may be repeated. See --list.",
+)
+@click.option(
+    "--peer",
+    "given",
+    multiple=True,
+    metavar="NAME[=LIBRARY]",
+    help="Only this known peer, or one more as NAME=/PATH/LIBRARY.so; may be repeated.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=REPEATS,
+    show_default=True,
+    help="Runs of each case, of which the worst counts.",
+)
+@click.option(
+    "--from",
+    "source",
+    type=_file,
+    metavar="FINDINGS.json",
+    help="Run nothing, make the report of these findings again.",
+)
+@click.option(
+    "--publish", "to_publish", is_flag=True, help=f"Also write docs/{PAGE.name}."
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for security.html, security.md and security.json.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option(
+    "--no-install", is_flag=True, help="Do not install or build what is missing."
+)
+@click.option("--list", "only_list", is_flag=True, help="List the defects, and stop.")
+def command(
+    families: tuple[str, ...],
+    given: tuple[str, ...],
+    repeats: int,
+    source: Path | None,
+    to_publish: bool,
+    out: Path | None,
+    as_json: bool,
+    no_install: bool,
+    only_list: bool,
+) -> None:
+    """Run programs with one defect each, and say which allocator catches which.
+
+    Ends with status 1 if a program did not come to its defect under an allocator.
+    """
+    if to_publish and (families or given):
+        raise click.UsageError("--publish needs all families and all peers")
+    if only_list:
+        click.echo(_list(families, not no_install))
+        return
+    if source is not None:
+        found = _load(source)
+        folder = out or source.parent
+    else:
+        found = _find(families, given, repeats, not no_install)
+        now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+        folder = out or ROOT / "build" / "bench" / f"security-{now}"
+    _write(found, folder)
+    if as_json:
+        click.echo(suite.to_json(found), nl=False)
+    else:
+        _show(found)
+    _say(f"written to {folder}")
+    if to_publish:
+        PAGE.write_text(f"{report.HEADER}\n\n{report.render_markdown(found)}")
+        _say(f"published: {PAGE.name}")
+    if found.failed:
+        raise click.exceptions.Exit(1)
+
+
+def _load(source: Path) -> Findings:
+    try:
+        return suite.load(source)
+    except suite.FindingsError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _write(found: Findings, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        suite.save(found, folder / "security.json")
+        (folder / "security.md").write_text(report.render_markdown(found))
+        (folder / "security.html").write_text(report.render_html(found))
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot write to {folder}: {error.strerror}"
+        ) from error
+
+
+def _show(found: Findings) -> None:
+    text = "\n".join(report.summary(found))
+    console = Console()
+    if console.is_terminal:
+        console.print(Markdown(text))
+    else:
+        click.echo(text)

@@ -1,0 +1,83 @@
+"""The findings as Markdown and as one HTML page that loads nothing."""
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from bench.compare import markdown, page
+from bench.compare.tables import Table
+from bench.security import tables
+from bench.security.suite import Findings
+
+COMMAND = "./allod bench --security --publish"
+HEADER = f"<!-- Written by {COMMAND}; not to be changed by hand. -->"
+TITLE = "Which allocator catches which defect"
+
+
+def headline(found: Findings) -> str:
+    """What this is, in a sentence or two."""
+    return (
+        f"{len(found.cases)} programs with one defect each, under "
+        f"{len(found.peers)} allocators, each preloaded as it comes, without options. "
+        f"Every program was run {found.repeats} times; the worst outcome counts."
+    )
+
+
+def _titled(table: Table, level: str = "##") -> list[str]:
+    return [f"{level} {table.title}", "", *markdown.table(table)]
+
+
+def summary(found: Findings) -> list[str]:
+    """The tables that answer the question."""
+    return [
+        *_titled(tables.summary(found)),
+        *_titled(tables.families(found)),
+    ]
+
+
+def render_markdown(found: Findings) -> str:
+    """The report; its evidence is on the HTML page."""
+    every = (
+        line
+        for family in found.families
+        for line in _titled(tables.matrix(found, family), "###")
+    )
+    lines = [
+        f"# {TITLE}",
+        "",
+        headline(found),
+        "",
+        *(f"* {note}" for note in found.notes),
+        *([""] if found.notes else []),
+        *_titled(tables.meaning(found)),
+        *summary(found),
+        "## Every case",
+        "",
+        *every,
+        *_titled(tables.cases(found)),
+        *_titled(tables.setting(found)),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def render_html(found: Findings) -> str:
+    """The report with its evidence."""
+    environment = Environment(
+        loader=FileSystemLoader([page.FOLDER, page.FOLDER.parents[1] / "security"]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(page.FILTERS)
+    return environment.get_template("security.html").render(
+        title=TITLE,
+        headline=headline(found),
+        notes=found.notes,
+        meaning=tables.meaning(found),
+        summary=tables.summary(found),
+        families=tables.families(found),
+        matrices=[tables.matrix(found, family) for family in found.families],
+        evidence=[tables.evidence(found, peer) for peer in found.peers],
+        cases=tables.cases(found),
+        setting=tables.setting(found),
+        style=(page.FOLDER / "page.css").read_text(),
+    )
