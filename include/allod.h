@@ -222,6 +222,106 @@ ALLOD_API int allod_heap_stats_get(allod_heap_t* heap, allod_heap_stats_t* stats
 ALLOD_API void allod_heap_stats_json(allod_heap_t* heap, allod_write_t write,
                                      void* context) ALLOD_NOTHROW;
 
+/* --- the heap profile ----------------------------------------------------------- */
+
+/* While it is on, allocations are sampled at random: on the average one for every
+ * `interval` bytes, so that large blocks are more likely than small ones. Each sample
+ * stands for as many allocations as make the estimates right on the average. When the
+ * interval is 1, every allocation is a sample, and nothing is estimated.
+ *
+ * Off, it costs nothing. What was sampled is known until it is freed, also when the
+ * profile is off meanwhile. The child of a fork goes on with what its parent knew. */
+
+/* Starts, or changes the interval. 0: 512 KiB. Other threads take part when they have
+ * used up what they have at hand. Returns 0, or ENOMEM. */
+ALLOD_API int allod_profile_start(size_t interval) ALLOD_NOTHROW;
+ALLOD_API void allod_profile_stop(void) ALLOD_NOTHROW;
+/* The interval, or 0 when the profile is off. */
+ALLOD_API size_t allod_profile_interval(void) ALLOD_NOTHROW;
+/* Totals and peaks begin anew; what is live stays known. */
+ALLOD_API void allod_profile_reset(void) ALLOD_NOTHROW;
+
+typedef struct allod_profile_sum {
+  uint64_t blocks;
+  uint64_t bytes;     /* as rounded to size classes */
+  uint64_t requested; /* as asked for */
+} allod_profile_sum_t;
+
+/* What is known of the allocations with one call stack. */
+typedef struct allod_profile_stack {
+  uint64_t id;               /* the same for as long as the process lives */
+  const uintptr_t* frames;   /* return addresses, innermost first; those of Allod are left out */
+  size_t depth;              /* how many */
+  allod_profile_sum_t live;  /* in use now */
+  allod_profile_sum_t peak;  /* in use when the most bytes were */
+  allod_profile_sum_t total; /* ever, since the start or the reset */
+  uint64_t live_samples;     /* what `live` rests on */
+  uint64_t total_samples;    /* and `total` */
+  uint64_t freed_samples;    /* of them, that are gone */
+  uint64_t mean_age_ms;      /* of live samples */
+  uint64_t mean_lifetime_ms; /* of freed samples */
+} allod_profile_stack_t;
+
+/* Calls `visit` for each stack until it returns something else than 0, which is then
+ * returned; 0 otherwise. No lock is held meanwhile, so that it may allocate. What it is
+ * given is valid during the call. The same holds for all functions of this kind. */
+typedef int (*allod_profile_stack_visit_t)(const allod_profile_stack_t* stack, void* context);
+ALLOD_API int allod_profile_visit_stacks(allod_profile_stack_visit_t visit,
+                                         void* context) ALLOD_NOTHROW;
+
+/* A sample in use: what stands for it is `count_x256` / 256 blocks of its kind. */
+typedef struct allod_profile_block {
+  const void* address;
+  size_t bytes;
+  size_t requested;
+  uint64_t stack; /* its id */
+  uint64_t count_x256;
+  uint64_t age_ms;
+  uint32_t thread; /* the system's id of the thread that allocated it */
+} allod_profile_block_t;
+typedef int (*allod_profile_block_visit_t)(const allod_profile_block_t* block, void* context);
+ALLOD_API int allod_profile_visit_blocks(allod_profile_block_visit_t visit,
+                                         void* context) ALLOD_NOTHROW;
+
+/* Exact counts of one size class, on one thread, or on what threads share. Those of the
+ * first four hold at any time; the others count while the profile is on. */
+typedef struct allod_profile_class {
+  uint32_t thread;        /* the system's id; 0: shared by threads, or of threads that ended */
+  uint32_t domain;        /* the same number for all classes of a thread */
+  size_t size;            /* bytes of a block; 0: blocks above the largest class */
+  uint64_t slabs;         /* that the thread owns */
+  uint64_t used_blocks;   /* in its slabs, whoever allocated them */
+  uint64_t cached_blocks; /* free, in its hands */
+  uint64_t allocated_blocks;
+  uint64_t freed_blocks;
+} allod_profile_class_t;
+typedef int (*allod_profile_class_visit_t)(const allod_profile_class_t* row, void* context);
+ALLOD_API int allod_profile_visit_classes(allod_profile_class_visit_t visit,
+                                          void* context) ALLOD_NOTHROW;
+
+/* Samples that were freed, by the power of two of the milliseconds that they lived: [0]
+ * less than 1 ms, [1] less than 2, [2] less than 4, and so on. */
+#define ALLOD_PROFILE_LIFETIMES 32
+typedef struct allod_profile_summary {
+  size_t interval; /* 0: off */
+  allod_profile_sum_t live;
+  allod_profile_sum_t peak;
+  allod_profile_sum_t total;
+  uint64_t stacks;
+  uint64_t live_samples;
+  uint64_t total_samples;
+  uint64_t lost_samples; /* for want of memory */
+  uint64_t since_ms;     /* since the start or the reset */
+  uint64_t peak_age_ms;  /* since the peak */
+  allod_profile_sum_t lifetimes[ALLOD_PROFILE_LIFETIMES];
+} allod_profile_summary_t;
+/* `size` is sizeof(allod_profile_summary_t) of the caller. Returns 0, or EINVAL. */
+ALLOD_API int allod_profile_summary_get(allod_profile_summary_t* summary,
+                                        size_t size) ALLOD_NOTHROW;
+/* Writes the profile as a text that pprof reads, with the mappings of the process. See
+ * docs/profiling.md. */
+ALLOD_API void allod_profile_write(allod_write_t write, void* context) ALLOD_NOTHROW;
+
 /* --- for language runtimes ------------------------------------------------------ */
 
 /* Called from slow paths of allocation, on the thread that allocates, so that a runtime

@@ -23,7 +23,10 @@ void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
   void* moved = heaps::allocate_beside(block, size, &owned);
   if (owned && moved == nullptr) return nullptr;
   if constexpr (!Policy::kTracked) {
-    if (!owned && size > old_size) moved = Process::heap().allocate_growing(size);
+    if (!owned && size > old_size) {
+      moved = Process::heap().allocate_growing(size);
+      if (moved != nullptr) Process::changed_span(moved, size);
+    }
   }
   if (moved == nullptr) moved = allocate<SetErrno>(size);
   if (moved == nullptr) return nullptr;

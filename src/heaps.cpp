@@ -84,7 +84,10 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
 
 void* allocate_beside(const void* block, std::size_t size, bool* owned) noexcept {
   *owned = false;
-  while (space::is_heaps(engine().space().map().tag_of(address_of(block)))) {
+  for (;;) {
+    const space::Tag tag = engine().space().map().tag_of(address_of(block));
+    // Samples of the profile are blocks like all others.
+    if (!space::is_heaps(tag) || space::owner_of(tag) == Profile::owner()) return nullptr;
     heap::HeapRequest request{.size = size};
     void* const beside = engine().allocate_beside(Process::own_domain(), block, request, owned);
     if (beside != nullptr) return entry::handed_out(beside, size);
@@ -115,7 +118,7 @@ bool next_row(HeapDomain** cursor, Row* row) noexcept {
     }
     HeapDomain& heap = **cursor;
     Process::Heap::HeapTurn turn{heap, engine().gate()};
-    if (!heap.active) continue;
+    if (!heap.active || heap.id() == Profile::owner()) continue;
     memcpy(row->name, heap.name, sizeof row->name);
     row->id = heap.id();
     row->figures = heap.figures;

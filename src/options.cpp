@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "process.hpp"
+#include "profile.hpp"
 #include "version.hpp"
 
 namespace allod {
@@ -142,6 +143,14 @@ constexpr Option kOptions[] = {
      [](Settings& s, std::string_view v) noexcept {
        if (v != "never") return parse_size(v, &s.heap.huge_pages_from);
        s.heap.huge_pages_from = SIZE_MAX;
+       return true;
+     }},
+    {"PROFILE", "0, 1, bytes", "0", true,
+     "sample allocations and their call stacks: one for so many bytes on the average; 1: for 512K",
+     [](Settings&, std::string_view v) noexcept {
+       std::size_t interval = 0;
+       if (!parse_size(v, &interval)) return false;
+       if (interval != 0) Profile::start_with_process(interval == 1 ? 0 : interval);
        return true;
      }},
     {"REGION_SIZE", "bytes, 1M to 64G", "64M", true, "how much address space is reserved at a time",

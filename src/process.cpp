@@ -2,6 +2,7 @@
 #include "process.hpp"
 
 #include "options.hpp"
+#include "profile.hpp"
 #include "report.hpp"
 #include "stats.hpp"
 #include "tracker.hpp"
@@ -22,6 +23,8 @@ namespace {
 // does not wait for it: it starts with the first allocation.
 [[gnu::constructor(101)]] void start_process() noexcept {
   Process::start();
+  if (Profile::is_on()) static_cast<void>(Profile::prepare());
+  pthread_atfork(&profile::lock, &profile::unlock, &profile::reset_lock_after_fork);
   if constexpr (Policy::kTracked) {
     // Registered last, so taken first, as its rank demands.
     pthread_atfork(&lock_records, &unlock_records, &reset_records_lock_after_fork);

@@ -11,7 +11,43 @@ struct ReportToUser {
   static void report(const heap::Misuse& misuse) noexcept;
 };
 
+// Samples of what is allocated, and their call stacks; see profile.hpp.
+class Profile {
+ public:
+  static bool is_on() noexcept { return interval_.load(std::memory_order_relaxed) != 0; }
+  static bool may_know() noexcept { return used_.load(std::memory_order_relaxed); }
+  static std::uint64_t period() noexcept { return period_.load(std::memory_order_relaxed); }
+  static std::uint64_t draw() noexcept;
+  static void* allocate(std::size_t size, std::size_t alignment, std::size_t bytes,
+                        bool* zero) noexcept;
+  static void note(void* block, std::size_t size, std::size_t bytes) noexcept;
+  static bool is_sample(space::Tag tag) noexcept {
+    return tag == space::kHugeTag || space::owner_of(tag) == owner_.load(std::memory_order_relaxed);
+  }
+  static bool is_busy() noexcept;
+  static bool forget(void* block) noexcept;
+
+  // From now on, one sample for `interval` bytes on the average; with 1, every allocation is one.
+  // 0: the usual one. For the first slow path, before the heap has started; prepare() must follow.
+  static void start_with_process(std::size_t interval) noexcept;
+  // Thread-safe. False for want of memory.
+  static bool prepare() noexcept;
+  static bool start(std::size_t interval) noexcept;
+  static void stop() noexcept;
+  static std::size_t interval() noexcept { return interval_.load(std::memory_order_relaxed); }
+  // Of the heap that holds small samples; all ones: there is none.
+  static std::uint32_t owner() noexcept { return owner_.load(std::memory_order_relaxed); }
+
+ private:
+  static inline constinit std::atomic<std::size_t> interval_{0};
+  static inline constinit std::atomic<std::uint64_t> period_{0};
+  static inline constinit std::atomic<std::uint32_t> owner_{~0U};
+  static inline constinit std::atomic<void*> home_{nullptr};  // the heap of small samples
+  static inline constinit std::atomic<bool> used_{false};     // was on once
+};
+
 struct LibraryPolicy {
+  using Sampler = Profile;
   using Platform = os::Linux;
   using Sizes = sizes::Geometric<std::size_t{4} << 20>;
   using Reporter = ReportToUser;

@@ -29,7 +29,7 @@ std::string_view name_of(heap::MisuseKind kind) noexcept {
 void write_owner(Text& out, std::uint32_t id) noexcept {
   char name[heaps::kNameBytes];
   if (!heaps::copy_name(id, name)) {
-    out << "domain " << id;
+    out << "domain " << id / 2;  // see Front::count
   } else if (name[0] == '\0') {
     out << "heap " << id;
   } else {

@@ -81,8 +81,10 @@ void count_domain(Count& count, Heap::Domain& domain) noexcept {
   ++count.active_domains;
   const auto count_front = [&](const auto& front) {
     for (ClassIndex c = 0; c < kClasses; ++c) {
-      const std::uint32_t cached = front.magazines[c].count();
-      if (cached <= front.magazines[c].capacity()) count.classes[c].cached += cached;
+      for (const heap::Magazine* magazine : {&front.magazines[c], &front.freed[c]}) {
+        const std::uint32_t cached = magazine->count();
+        if (cached <= magazine->capacity()) count.classes[c].cached += cached;
+      }
     }
   };
   count_front(domain);
@@ -355,7 +357,7 @@ void write_stats_json(Text& out) noexcept {
       if (!first) out << ", ";
       first = false;
       JsonObject row{out};
-      row.field("id", domain->id()).field("thread", thread);
+      row.field("id", domain->id() / 2).field("thread", thread);
       row.field("refills", own.refills).field("flushes", own.flushes);
       row.field("remote_frees", own.remote_frees).field("collected", own.collected);
     }

@@ -11,7 +11,7 @@ namespace allod {
 
 // The order in which locks may be taken, and in which fork takes them: a
 // thread that holds a lock may only take locks of a higher rank.
-enum class LockRank : std::uint8_t { domain, records, fork, registry, space, metadata };
+enum class LockRank : std::uint8_t { domain, records, samples, fork, registry, space, metadata };
 
 // Ranks that the calling thread holds, one bit each; maintained only in builds
 // that check ranks.

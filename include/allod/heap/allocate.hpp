@@ -62,7 +62,11 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
   if (Sizes::size_of(c) >= kLargeBlock) {
     activate_large(domain, c);
   } else {
-    widen_magazine(domain, c, usual_capacity(c));
+    widen_magazine(domain, domain.magazines[c], c, usual_capacity(c));
+  }
+  if (__builtin_expect(domain.freed[c].count() != 0, 0)) {
+    domain.reuse_freed(c, ~0U);
+    return domain.magazines[c].pop();
   }
   Slab* const slab = slab_with_free_block(domain, c);
   if (__builtin_expect(slab == nullptr, 0)) return nullptr;
@@ -149,16 +153,17 @@ std::uint32_t Heap<Policy>::max_capacity(ClassIndex c) const noexcept {
 
 // Doubles the magazine of a class that is in use, up to `most`.
 template <class Policy>
-void Heap<Policy>::widen_magazine(Domain& domain, ClassIndex c, std::uint32_t most) noexcept {
+void Heap<Policy>::widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
+                                  std::uint32_t most) noexcept {
   constexpr std::uint32_t kFirst = 7;
-  const std::uint32_t capacity = domain.magazines[c].capacity();
+  const std::uint32_t capacity = magazine.capacity();
   if (capacity >= most) return;
   const std::uint32_t twice = capacity == 0 ? kFirst : 2 * capacity + 1;
   const std::uint32_t next = twice < most ? twice : most;
   if (domain.burst_bytes + burst_bytes(c, next) - burst_bytes(c, capacity) > options_.burst_bytes) {
     return;
   }
-  resize_magazine(domain, c, next);
+  resize_magazine(domain, magazine, c, next);
 }
 
 // Lets the large class `c` keep one block, and the classes that began before it
@@ -170,20 +175,21 @@ void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
   while (domain.large_count > 0 && (domain.large_count == Domain::kLargeClasses ||
                                     domain.large_bytes + bytes > options_.large_cache_bytes)) {
     const ClassIndex oldest = domain.large[0];
-    drop_magazine(domain, oldest);
+    drop_magazine(domain, domain.magazines[oldest], oldest);
+    drop_magazine(domain, domain.freed[oldest], oldest);
     domain.large_bytes -= Sizes::size_of(oldest);
     --domain.large_count;
     __builtin_memmove(domain.large, domain.large + 1, domain.large_count);
   }
-  resize_magazine(domain, c, 1);
+  resize_magazine(domain, domain.magazines[c], c, 1);
   if (domain.magazines[c].capacity() == 0) return;
   domain.large[domain.large_count++] = static_cast<std::uint8_t>(c);
   domain.large_bytes += bytes;
 }
 
 template <class Policy>
-void Heap<Policy>::resize_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept {
-  Magazine& magazine = domain.magazines[c];
+void Heap<Policy>::resize_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
+                                   std::uint32_t capacity) noexcept {
   const std::size_t before = burst_bytes(c, magazine.capacity());
   replace_cells(magazine, capacity);
   domain.burst_bytes += burst_bytes(c, magazine.capacity()) - before;

@@ -1,6 +1,7 @@
 // An owner of slabs: magazines for the fast paths, lists of slabs behind them.
 #pragma once
 
+#include "allod/heap/count.hpp"
 #include "allod/heap/magazine.hpp"
 #include "allod/slab/slab.hpp"
 
@@ -8,18 +9,6 @@ namespace allod::heap {
 
 using slab::Slab;
 using space::SpanList;
-
-// Written by one thread, read by any.
-class Counter {
- public:
-  void add(std::uint64_t n) noexcept { value_.store(value() + n, std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t value() const noexcept {
-    return value_.load(std::memory_order_relaxed);
-  }
-
- private:
-  std::atomic<std::uint64_t> value_{0};
-};
 
 struct DomainCounters {
   Counter refills;         // magazines filled from slabs
@@ -84,7 +73,7 @@ struct Front {
 
   // Does the domain own slabs of this tag?
   [[nodiscard]] ALLOD_INLINE bool owns(space::Tag other) const noexcept {
-    return (tag ^ other) < sizeof magazines;
+    return (tag ^ other) < kApart + sizeof freed;
   }
   // A block for `size`, up to Sizes::kTableMaxSize; null when the magazine is
   // empty.
@@ -101,9 +90,64 @@ struct Front {
     return at(tag ^ own)->push(block);
   }
 
+  // While allocations are counted, blocks that are freed do not come into the way of those that
+  // are handed out: a magazine that runs dry has handed out what it was filled with. The tag of
+  // the front then differs from that of its slabs in one bit more, and what is freed comes to
+  // magazines that are that much further on. Owners are even numbers for this. Any thread
+  // may switch, at any time: both ways are right for any block.
+  void count(bool on) noexcept {
+    __atomic_store_n(&tag, (tag & ~kApart) | (on ? kApart : 0), __ATOMIC_RELAXED);
+  }
+  [[nodiscard]] bool is_counting() const noexcept { return (tag & kApart) != 0; }
+  // Where a block of class `c` goes that is freed.
+  [[nodiscard]] Magazine& magazine_for_frees(ClassIndex c) noexcept {
+    return is_counting() ? freed[c] : magazines[c];
+  }
+  // The `count` oldest blocks of one of the two are going back.
+  void note_given_up(const Magazine& magazine, ClassIndex c, std::uint32_t count) noexcept {
+    if (__builtin_expect(counts == nullptr, 1)) return;
+    if (&magazine == &freed[c]) {
+      counts[c].freed.add(count);
+    } else {
+      counts[c].filled -= count < counts[c].filled ? count : counts[c].filled;
+    }
+  }
+  // Lets up to `most` of the blocks that were freed be handed out, when all others are gone.
+  void reuse_freed(ClassIndex c, std::uint32_t most) noexcept {
+    Magazine& from = freed[c];
+    Magazine& to = magazines[c];
+    if (counts != nullptr) counts[c].freed.add(from.count());
+    if (from.count() <= most) {
+      const Magazine empty = to;
+      to = from;
+      from = empty;
+    } else {
+      const std::uint32_t moved = most < to.capacity() ? most : to.capacity();
+      from.top -= moved;
+      std::memcpy(to.bottom, from.top, moved * sizeof(void*));
+      to.top = to.bottom + moved;
+      if (counts != nullptr) counts[c].freed.add(-std::uint64_t{from.count()});
+    }
+  }
+  // Blocks at hand.
+  [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept {
+    return magazines[c].count() + freed[c].count();
+  }
+
   Magazine magazines[kClasses] = {};
+
+ private:
+  static constexpr space::Tag kApart = space::Tag{1} << space::kOwnerShift;
+  static_assert(sizeof magazines < kApart);
+  unsigned char unused_[kApart - sizeof magazines] = {};
+
+ public:
+  Magazine freed[kClasses] = {};  // kApart bytes after the magazine of the class
   space::Tag tag;
   FrontKind kind;
+  // By class, and one for huge blocks; null until something is counted.
+  ClassCount* counts = nullptr;
+  std::uint64_t period = 0;  // that they belong to
 
  private:
   // By size: the offset of its magazine.
@@ -134,9 +178,8 @@ struct Domain : Front<Sizes>, slab::Owner {
   explicit Domain(std::uint32_t id) noexcept
       : Front<Sizes>{space::make_tag(id, 0), FrontKind::domain} {}
 
-  [[nodiscard]] std::uint32_t id() const noexcept { return space::owner_of(tag); }
-  // Blocks in the magazine.
-  [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept { return magazines[c].count(); }
+  // Even; see Front::count.
+  [[nodiscard]] std::uint32_t id() const noexcept { return space::owner_of(tag) & ~1U; }
 
   template <class Visit>
   void for_each_bin(Visit&& visit) noexcept {
@@ -178,6 +221,7 @@ struct ThreadCache : Front<Sizes> {
   ThreadCache* next = nullptr;  // of the same domain; never changes
   ThreadCache* next_free = nullptr;
   bool is_used = false;
+  std::uint32_t thread = 0;                     // system's id of the thread
   std::uint32_t misses = 0;                     // refills and flushes of its thread
   std::size_t bytes = 0;                        // of the blocks that there is room for
   Word classes[words_for(Sizes::kCount)] = {};  // those that have cells

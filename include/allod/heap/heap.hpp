@@ -246,9 +246,11 @@ class Heap {
   [[nodiscard]] Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
                                  std::uint32_t id) noexcept;
-  void widen_magazine(Domain& domain, ClassIndex c, std::uint32_t most) noexcept;
+  void widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
+                      std::uint32_t most) noexcept;
   void activate_large(Domain& domain, ClassIndex c) noexcept;
-  void resize_magazine(Domain& domain, ClassIndex c, std::uint32_t capacity) noexcept;
+  void resize_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
+                       std::uint32_t capacity) noexcept;
   void replace_cells(Magazine& magazine, std::uint32_t capacity) noexcept;
   static constexpr std::size_t kUsualBytes = std::size_t{32} << 10;
   static constexpr std::size_t kUsualBlocks = 256;
@@ -271,14 +273,14 @@ class Heap {
 
   // release.hpp
   void release_own(Domain& domain, ClassIndex c, void* address) noexcept;
-  void flush(Domain& domain, ClassIndex c, std::uint32_t count) noexcept;
+  void flush(Domain& domain, Magazine& magazine, ClassIndex c, std::uint32_t count) noexcept;
   void put_back(Domain& domain, ClassIndex c, void** blocks, std::uint32_t count) noexcept;
   [[nodiscard]] static bool must_settle(const Slab& slab, std::uint32_t free_before) noexcept;
   template <class Retire>
   static void settle(Bin& bin, Slab& slab, std::uint32_t free_before, Retire&& retire) noexcept;
   void retire(Domain& domain, Bin& bin, Slab& slab) noexcept;
   void release_huge(void* address) noexcept;
-  void drop_magazine(Domain& domain, ClassIndex c) noexcept;
+  void drop_magazine(Domain& domain, Magazine& magazine, ClassIndex c) noexcept;
 
   // remote.hpp
   void release_remote(Domain& domain, Slab& slab, void* address) noexcept;
@@ -307,8 +309,8 @@ class Heap {
   [[nodiscard]] bool is_quiet_but_for(const Domain* own) noexcept;
 
   // thread_cache.hpp
-  void grow_cache(Cache& cache, ClassIndex c) noexcept;
-  void give_home(Cache& cache, ClassIndex c, std::uint32_t count) noexcept;
+  void grow_cache(Cache& cache, Magazine& magazine, ClassIndex c) noexcept;
+  void give_home(Cache& cache, Magazine& magazine, ClassIndex c, std::uint32_t count) noexcept;
   void empty_in_turn(Cache& cache) noexcept;
   void forget_caches(Domain& domain, const Cache* own) noexcept;
 
@@ -363,7 +365,7 @@ class Heap {
   HeapList heaps_;
   HeapPool heap_pool_;
   std::uint32_t next_heap_id_ = space::kMaxOwner;
-  std::uint32_t next_id_ = 1;
+  std::uint32_t next_id_ = 2;
   std::atomic<std::uint32_t> cache_count_{0};
   SpanList orphans_[kClasses] = {};
   std::atomic<std::uint32_t> orphan_count_[kClasses] = {};

@@ -70,7 +70,11 @@ void Heap<Policy>::check_invariants() noexcept {
         always_check(slab::as_slab(s)->is_full(), "a slab with free blocks is listed as full");
       }
       check_magazine(domain.magazines[c]);
-      for_each_cache(domain, [&](const Cache& cache) { check_magazine(cache.magazines[c]); });
+      check_magazine(domain.freed[c]);
+      for_each_cache(domain, [&](const Cache& cache) {
+        check_magazine(cache.magazines[c]);
+        check_magazine(cache.freed[c]);
+      });
     }
   });
   for (HeapDomain* it = heaps_.first(); it != nullptr; it = HeapList::next(it)) {

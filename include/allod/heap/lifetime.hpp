@@ -28,9 +28,11 @@ auto Heap<Policy>::new_domain(DomainState state) noexcept -> Domain* {
   if (domain == nullptr) {
     void* const memory = space_.allocate_metadata(sizeof(Domain));
     if (memory == nullptr || next_id_ >= space::kFirstHeapOwner) return nullptr;
-    domain = new (memory) Domain{next_id_++};
+    domain = new (memory) Domain{next_id_};
+    next_id_ += 2;
     domains_.push_back(domain);
   }
+  domain->count(false);
   domain->inbox.open();
   domain->state = state;
   return domain;
@@ -43,7 +45,8 @@ void Heap<Policy>::detach(Domain& domain) noexcept {
     send_all(domain);
     collect_inbox(domain);
     for (ClassIndex c = 0; c < kClasses; ++c) {
-      if (domain.magazines[c].capacity() != 0) drop_magazine(domain, c);
+      drop_magazine(domain, domain.magazines[c], c);
+      drop_magazine(domain, domain.freed[c], c);
     }
     domain.large_count = 0;
     domain.large_bytes = 0;
@@ -248,6 +251,7 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
     forget_caches(*d, cache);
     if (d == own || d->state != DomainState::active) continue;
     for (Magazine& magazine : d->magazines) magazine = {};
+    for (Magazine& magazine : d->freed) magazine = {};
     detach(*d);
   }
   for (HeapDomain* heap = heaps_.first(); heap != nullptr; heap = HeapList::next(heap)) {

@@ -26,10 +26,13 @@ void Heap<Policy>::shrink_idle_magazines(Domain& domain) noexcept {
     if (was_needed) continue;
     if (const std::uint32_t held = domain.cached(c); held != 0) {
       domain.counters.magazine_shrinks.add(1);
-      flush(domain, c, (held + 1) / 2);
+      flush(domain, domain.magazines[c], c, (domain.magazines[c].count() + 1) / 2);
+      flush(domain, domain.freed[c], c, (domain.freed[c].count() + 1) / 2);
     }
-    const std::uint32_t capacity = domain.magazines[c].capacity();
-    if (capacity > usual_capacity(c)) resize_magazine(domain, c, capacity / 2);
+    for (Magazine* const magazine : {&domain.magazines[c], &domain.freed[c]}) {
+      const std::uint32_t capacity = magazine->capacity();
+      if (capacity > usual_capacity(c)) resize_magazine(domain, *magazine, c, capacity / 2);
+    }
   }
 }
 
@@ -93,7 +96,8 @@ void Heap<Policy>::give_up_stocks(Domain& domain) noexcept {
   send_all(domain);
   collect_inbox(domain);
   for (ClassIndex c = 0; c < kClasses; ++c) {
-    flush(domain, c, domain.cached(c));
+    flush(domain, domain.magazines[c], c, domain.magazines[c].count());
+    flush(domain, domain.freed[c], c, domain.freed[c].count());
     for_each_slab(domain.bins[c], [&](Slab& slab) noexcept {
       if (slab.is_empty()) retire(domain, domain.bins[c], slab);
     });

@@ -39,26 +39,32 @@ void Heap<Policy>::release_own(Domain& domain, ClassIndex c, void* address) noex
   SlowPath slow{domain, gate_};
   look_around(domain);
   if (Sizes::size_of(c) < kLargeBlock) {
-    widen_magazine(domain, c, max_capacity(c));
-    Magazine& magazine = domain.magazines[c];
+    Magazine& magazine = domain.magazine_for_frees(c);
+    widen_magazine(domain, magazine, c, max_capacity(c));
     if (magazine.push(address)) return;
     if (magazine.capacity() > 1) {
       // Not so many that the caller would have to wait.
       constexpr std::uint32_t kMost = 512;
       const std::uint32_t half = magazine.capacity() / 2;
-      flush(domain, c, half < kMost ? half : kMost);
+      flush(domain, magazine, c, half < kMost ? half : kMost);
       if (magazine.push(address)) return;
     }
+  } else if (domain.is_counting() && domain.magazines[c].capacity() == 1) {
+    Magazine& magazine = domain.freed[c];
+    if (magazine.capacity() == 0) resize_magazine(domain, magazine, c, 1);
+    if (magazine.push(address)) return;
   }
+  if (domain.counts != nullptr) domain.counts[c].freed.add(1);
   put_back(domain, c, &address, 1);
 }
 
 // Returns the `count` blocks that have been in the magazine longest.
 template <class Policy>
-void Heap<Policy>::flush(Domain& domain, ClassIndex c, std::uint32_t count) noexcept {
+void Heap<Policy>::flush(Domain& domain, Magazine& magazine, ClassIndex c,
+                         std::uint32_t count) noexcept {
   if (count == 0) return;
   domain.counters.flushes.add(1);
-  Magazine& magazine = domain.magazines[c];
+  domain.note_given_up(magazine, c, count);
   put_back(domain, c, magazine.bottom, count);
   magazine.drop_oldest(count);
 }
@@ -132,11 +138,11 @@ void Heap<Policy>::retire(Domain& domain, Bin& bin, Slab& slab) noexcept {
   maybe_purge();
 }
 
-// Empties the magazine of a large class and takes its room away.
+// Empties a magazine and takes its room away.
 template <class Policy>
-void Heap<Policy>::drop_magazine(Domain& domain, ClassIndex c) noexcept {
-  Magazine& magazine = domain.magazines[c];
-  flush(domain, c, magazine.count());
+void Heap<Policy>::drop_magazine(Domain& domain, Magazine& magazine, ClassIndex c) noexcept {
+  if (magazine.capacity() == 0) return;
+  flush(domain, magazine, c, magazine.count());
   space_.metadata().free(magazine.bottom, magazine.capacity() * sizeof(void*));
   domain.burst_bytes -= burst_bytes(c, magazine.capacity());
   magazine = {};

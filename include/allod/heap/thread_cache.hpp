@@ -34,6 +34,7 @@ auto Heap<Policy>::attach_cache(Domain& home) noexcept -> Cache* {
     home.caches.store(cache, std::memory_order_release);
   }
   cache->is_used = true;
+  cache->thread = space_.platform().thread_id();
   cache->misses = 0;
   return cache;
 }
@@ -59,7 +60,8 @@ void Heap<Policy>::empty_in_turn(Cache& cache) noexcept {
   for (std::uint32_t word = 0; word < words_for(kClasses); ++word) {
     for (Word rest = cache.classes[word]; rest != 0; rest &= rest - 1) {
       const ClassIndex c = word * kWordBits + lowest_bit(rest);
-      give_home(cache, c, cache.magazines[c].count());
+      give_home(cache, cache.magazines[c], c, cache.magazines[c].count());
+      give_home(cache, cache.freed[c], c, cache.freed[c].count());
     }
   }
 }
@@ -68,7 +70,11 @@ void Heap<Policy>::empty_in_turn(Cache& cache) noexcept {
 template <class Policy>
 void* Heap<Policy>::allocate_cached(Cache& cache, ClassIndex c, bool* zero) noexcept {
   Turn turn{cache.home, gate_};
-  grow_cache(cache, c);
+  grow_cache(cache, cache.magazines[c], c);
+  if (__builtin_expect(cache.freed[c].count() != 0, 0)) {
+    cache.reuse_freed(c, ~0U);
+    return cache.magazines[c].pop();
+  }
   void* const block = allocate_class(cache.home, c, zero);
   if (block == nullptr) return nullptr;
   Magazine& from = cache.home.magazines[c];
@@ -85,18 +91,19 @@ void* Heap<Policy>::allocate_cached(Cache& cache, ClassIndex c, bool* zero) noex
 template <class Policy>
 void Heap<Policy>::release_cached(Cache& cache, ClassIndex c, void* address) noexcept {
   Turn turn{cache.home, gate_};
-  grow_cache(cache, c);
-  Magazine& magazine = cache.magazines[c];
+  Magazine& magazine = cache.magazine_for_frees(c);
+  grow_cache(cache, magazine, c);
   if (magazine.push(address)) return;
-  give_home(cache, c, (magazine.capacity() + 1) / 2);
+  give_home(cache, magazine, c, (magazine.capacity() + 1) / 2);
   if (!magazine.push(address)) release(cache.home, address);
 }
 
 // Gives the `count` oldest blocks to the domain.
 template <class Policy>
-void Heap<Policy>::give_home(Cache& cache, ClassIndex c, std::uint32_t count) noexcept {
+void Heap<Policy>::give_home(Cache& cache, Magazine& magazine, ClassIndex c,
+                             std::uint32_t count) noexcept {
   if (count == 0) return;
-  Magazine& magazine = cache.magazines[c];
+  cache.note_given_up(magazine, c, count);
   for (std::uint32_t i = 0; i < count; ++i) {
     void* const block = magazine.bottom[i];
     if (!cache.home.magazines[c].push(block)) release_own(cache.home, c, block);
@@ -106,7 +113,7 @@ void Heap<Policy>::give_home(Cache& cache, ClassIndex c, std::uint32_t count) no
 
 // Doubles a magazine while there is room for its blocks: the more threads, the less.
 template <class Policy>
-void Heap<Policy>::grow_cache(Cache& cache, ClassIndex c) noexcept {
+void Heap<Policy>::grow_cache(Cache& cache, Magazine& magazine, ClassIndex c) noexcept {
   if (cache.misses != ~0U) ++cache.misses;
   const std::size_t part = kAllCachesBytes / (cache_count_.load(std::memory_order_relaxed) + 1);
   const std::size_t goal = part > kMostCacheBytes    ? kMostCacheBytes
@@ -118,15 +125,15 @@ void Heap<Policy>::grow_cache(Cache& cache, ClassIndex c) noexcept {
   const std::size_t fit = goal / kCacheShare / size;
   const std::uint32_t limit = usual_capacity(c);
   const std::uint32_t most = fit < limit ? static_cast<std::uint32_t>(fit) : limit;
-  const std::uint32_t capacity = cache.magazines[c].capacity();
+  const std::uint32_t capacity = magazine.capacity();
   if (capacity >= most) return;
   constexpr std::uint32_t kFirst = 3;
   const std::uint32_t doubled = capacity == 0 ? kFirst : 2 * capacity + 1;
   const std::uint32_t next = doubled < most ? doubled : most;
   const std::size_t more = (next - capacity) * size;
   if (more > room || cache.bytes > room - more) return;
-  replace_cells(cache.magazines[c], next);
-  cache.bytes += (cache.magazines[c].capacity() - capacity) * size;
+  replace_cells(magazine, next);
+  cache.bytes += (magazine.capacity() - capacity) * size;
   cache.classes[c / kWordBits] |= bit(c % kWordBits);
 }
 
@@ -139,6 +146,7 @@ void Heap<Policy>::forget_caches(Domain& domain, const Cache* own) noexcept {
     if (&cache == own) return;
     if (cache.is_used) cache_count_.fetch_sub(1, std::memory_order_relaxed);
     for (Magazine& magazine : cache.magazines) magazine.top = magazine.bottom;
+    for (Magazine& magazine : cache.freed) magazine.top = magazine.bottom;
     cache.is_used = false;
     cache.next_free = domain.free_caches;
     domain.free_caches = &cache;

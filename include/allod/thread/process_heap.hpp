@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "allod/thread/sampling.hpp"
 #include "allod/thread/shared_domains.hpp"
 
 namespace allod::thread {
@@ -13,6 +14,7 @@ namespace allod::thread {
 //
 // Policy adds to what the heap asks for:
 //   static HeapOptions options()   read once, at the first slow path
+// and may add a Sampler; see thread/sampling.hpp.
 template <class Policy>
 class ProcessHeap {
  public:
@@ -22,6 +24,7 @@ class ProcessHeap {
   using Turn = typename Heap::Turn;
   using Front = heap::Front<typename Policy::Sizes>;
   using Sizes = typename Policy::Sizes;
+  using Sampler = typename SamplerOf<Policy>::Type;
 
   // A block of at least `size` bytes. When there is none, the result is that of
   // Failure::out_of_memory(size), called last.
@@ -57,14 +60,16 @@ class ProcessHeap {
       const ClassIndex c = Sizes::of_aligned(size, alignment);
       if (c < Sizes::kCount) {
         void* const block = current_->pop(c);
-        return block != nullptr ? block : allocate_class(c, nullptr);
+        return block != nullptr ? block : allocate_class(c, nullptr, size, alignment);
       }
     }
-    return with_domain([&](Domain& domain) noexcept {
-      return heap_.allocate_aligned(domain, size, alignment, nullptr);
-    });
+    return sampled_span(with_domain([&](Domain& domain) noexcept {
+                          return heap_.allocate_aligned(domain, size, alignment, nullptr);
+                        }),
+                        size);
   }
   [[nodiscard]] static void* resize_in_place(void* block, std::size_t size) noexcept {
+    if (__builtin_expect(Sampler::may_know(), 0)) return resize_counted(block, size);
     if (Domain* const own = own_domain()) return heap_.resize_in_place(own, block, size);
     if (void* const same = heap_.resize_in_place(nullptr, block, size)) return same;
     // Only large blocks are slabs of their own, which their owner can change.
@@ -129,6 +134,22 @@ class ProcessHeap {
     if (Domain* const own = own_domain()) heap_.collect(*own);
   }
 
+  // Sampling has begun, or ended. Every thread will see it; the calling one at once.
+  static void switch_counting(bool on) noexcept;
+  // A block that is a span, and that realloc has made or changed.
+  static void changed_span(void* block, std::size_t size) noexcept;
+  // Blocks of a class that a thread has been given and has freed while that was counted; of
+  // huge blocks for the class Sizes::kCount.
+  struct Total {
+    std::uint64_t allocated = 0;
+    std::uint64_t freed = 0;
+  };
+  [[nodiscard]] static Total total_of(const Front& front, ClassIndex c) noexcept;
+  // The same for threads without magazines, and those that have ended.
+  [[nodiscard]] static Total total_elsewhere(ClassIndex c) noexcept {
+    return {elsewhere_[c].allocated.load(std::memory_order_relaxed),
+            elsewhere_[c].freed.load(std::memory_order_relaxed)};
+  }
   // Options are read and the heap can be asked questions.
   static void ensure_started() noexcept {
     if (__builtin_expect(phase_.load(std::memory_order_acquire) != kStarted, 0)) start_once();
@@ -186,11 +207,20 @@ class ProcessHeap {
   }
   [[nodiscard]] static void* allocate_anyhow(std::size_t size, bool* zero) noexcept {
     if (wants_beats()) beat(false);
-    if (__builtin_expect(size <= Sizes::kMaxSize, 1)) return allocate_class(Sizes::of(size), zero);
-    return with_domain([&](Domain& domain) noexcept { return heap_.allocate(domain, size, zero); });
+    if (__builtin_expect(size <= Sizes::kMaxSize, 1)) {
+      return allocate_class(Sizes::of(size), zero, size, 1);
+    }
+    return sampled_span(
+        with_domain([&](Domain& domain) noexcept { return heap_.allocate(domain, size, zero); }),
+        size);
   }
   // When the magazine is empty.
-  [[nodiscard]] static void* allocate_class(ClassIndex c, bool* zero) noexcept {
+  [[nodiscard]] static ALLOD_INLINE void* allocate_class(ClassIndex c, bool* zero, std::size_t size,
+                                                         std::size_t alignment) noexcept {
+    if (__builtin_expect(Sampler::is_on(), 0)) return allocate_counted(c, zero, size, alignment);
+    return refill(c, zero);
+  }
+  [[nodiscard]] static void* refill(ClassIndex c, bool* zero) noexcept {
     if (Domain* const own = domain_now()) return heap_.allocate_class(*own, c, zero);
     const Inside inside;
     Cache* const cache = own_cache();
@@ -222,6 +252,7 @@ class ProcessHeap {
 
   static ALLOD_NOINLINE void release_slow(void* block) noexcept {
     if (block == nullptr) return;
+    if (__builtin_expect(Sampler::may_know(), 0) && !forget_sample(block)) return;
     if (Domain* const own = domain_now()) return heap_.release(*own, block);
     release_shared(block);
   }
@@ -310,17 +341,22 @@ class ProcessHeap {
     Cache* const cache = own_cache();
     Domain* const domain = heap_.attach();
     if (domain == nullptr) return false;
-    if (cache != nullptr) heap_.detach_cache(*cache);
+    if (cache != nullptr) {
+      keep_counts(*cache);
+      heap_.detach_cache(*cache);
+    }
     bind(domain);
     return true;
   }
   // Calls unbind when the thread ends, after its thread-local destructors.
   static void bind(Front* front) noexcept {
+    count_from_now(*front);
     current_ = front;
     if (has_key_) pthread_setspecific(key_, front);
   }
   static void unbind(void*) noexcept {
     const Inside inside;
+    keep_counts(*current_);
     if (Cache* const cache = own_cache()) {
       current_ = &gone_;
       heap_.detach_cache(*cache);
@@ -330,6 +366,24 @@ class ProcessHeap {
       places_taken_.fetch_sub(1, std::memory_order_relaxed);
     }
   }
+
+  // --- counting and sampling, in thread/counting.hpp ---------------------------------------
+
+  // An allocation of class `c`, when the magazine has handed out all.
+  static void* allocate_counted(ClassIndex c, bool* zero, std::size_t size,
+                                std::size_t alignment) noexcept;
+  // A block that is a span, or null; perhaps it becomes a sample.
+  [[nodiscard]] static ALLOD_INLINE void* sampled_span(void* block, std::size_t size) noexcept {
+    if (__builtin_expect(Sampler::is_on(), 0) && block != nullptr) count_span(block, size);
+    return block;
+  }
+  static void count_span(void* block, std::size_t size) noexcept;
+  [[nodiscard]] static void* resize_counted(void* block, std::size_t size) noexcept;
+  [[nodiscard]] static heap::ClassCount* counts_of(Front& front) noexcept;
+  [[nodiscard]] static bool is_due_elsewhere(std::size_t bytes) noexcept;
+  [[nodiscard]] static bool forget_sample(void* block) noexcept;
+  static void count_from_now(Front& front) noexcept;
+  static void keep_counts(Front& front) noexcept;
 
   static void start_once() noexcept {
     std::uint32_t expected = kAsleep;
@@ -385,6 +439,11 @@ class ProcessHeap {
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool in_beat_ = false;
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint64_t heartbeat_ =
       0;
+  // Bytes until the next sample among all that no magazine counts.
+  [[gnu::tls_model(
+      "initial-exec")]] static inline constinit thread_local std::uint64_t until_elsewhere_ = 0;
+  // What threads without magazines, and threads that have ended, have counted.
+  static inline constinit SharedCount elsewhere_[Sizes::kCount + 1] = {};
   static inline constinit std::uint32_t places_ = 1;
   static inline constinit std::atomic<std::uint32_t> places_taken_{0};
   static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
@@ -395,3 +454,5 @@ class ProcessHeap {
 };
 
 }  // namespace allod::thread
+
+#include "allod/thread/counting.hpp"

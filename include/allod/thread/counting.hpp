@@ -1,0 +1,187 @@
+// What a heap's threads allocate and free, counted and sampled.
+//
+// A sample is a point on the line of all bytes that are allocated; the block around it is
+// the sampled one. Points that are drawn apart for each class of each thread are together as random
+// as those on one line. So a class can be filled up to its next point, and the fast path meets it
+// by finding the magazine dry.
+#pragma once
+
+#include "allod/thread/process_heap.hpp"
+
+namespace allod::thread {
+
+template <class Policy>
+ALLOD_NOINLINE void* ProcessHeap<Policy>::allocate_counted(ClassIndex c, bool* zero,
+                                                           std::size_t size,
+                                                           std::size_t alignment) noexcept {
+  static_cast<void>(domain_now());
+  Front& front = *current_;
+  const std::size_t bytes = Sizes::size_of(c);
+  heap::ClassCount* const counts = counts_of(front);
+  if (counts == nullptr) {
+    if (is_due_elsewhere(bytes)) {
+      if (void* const block = Sampler::allocate(size, alignment, bytes, zero)) return block;
+    }
+    elsewhere_[c].allocated.fetch_add(1, std::memory_order_relaxed);
+    return refill(c, zero);
+  }
+  heap::ClassCount& count = counts[c];
+  count.settle(bytes);
+  if (count.until == 0) count.until = Sampler::draw();
+  if (count.until <= bytes) {
+    count.until = Sampler::draw();
+    if (void* const block = Sampler::allocate(size, alignment, bytes, zero)) {
+      count.allocated.add(1);
+      return block;
+    }
+  }
+  // This one, and so many behind it, come before the sample.
+  const std::uint64_t behind = count.until > bytes ? (count.until - 1) / bytes - 1 : 0;
+  const std::uint32_t most = behind < ~0U ? static_cast<std::uint32_t>(behind) : ~0U;
+  heap::Magazine& magazine = front.magazines[c];
+  void* block = nullptr;
+  if (front.freed[c].count() != 0 && magazine.count() == 0) {
+    front.reuse_freed(c, most < ~0U ? most + 1 : most);
+    block = magazine.pop();
+  }
+  if (block == nullptr) block = refill(c, zero);
+  if (block == nullptr || &front != current_) return block;
+  // What lies beyond the sample is given back.
+  while (magazine.count() > most) {
+    void* const beyond = magazine.pop();
+    if (!front.freed[c].push(beyond)) release_slow(beyond);
+    count.freed.add(-std::uint64_t{1});
+  }
+  count.filled = magazine.count() + 1;
+  return block;
+}
+
+template <class Policy>
+void ProcessHeap<Policy>::count_span(void* block, std::size_t size) noexcept {
+  if (heap::ClassCount* const counts = counts_of(*current_)) {
+    counts[Sizes::kCount].allocated.add(1);
+  } else {
+    elsewhere_[Sizes::kCount].allocated.fetch_add(1, std::memory_order_relaxed);
+  }
+  const std::size_t bytes = heap_.usable_size(block);
+  if (is_due_elsewhere(bytes)) Sampler::note(block, size, bytes);
+}
+
+// The counts of a front, begun anew with each period; null for a thread without magazines.
+template <class Policy>
+heap::ClassCount* ProcessHeap<Policy>::counts_of(Front& front) noexcept {
+  if (front.kind == heap::FrontKind::none) return nullptr;
+  if (__builtin_expect(front.counts == nullptr, 0)) {
+    front.counts = static_cast<heap::ClassCount*>(
+        heap_.space().allocate_metadata((Sizes::kCount + 1) * sizeof(heap::ClassCount)));
+    if (front.counts == nullptr) return nullptr;
+    front.period = 0;
+  }
+  if (__builtin_expect(front.period != Sampler::period(), 0)) {
+    front.period = Sampler::period();
+    for (ClassIndex c = 0; c <= Sizes::kCount; ++c) {
+      front.counts[c].filled = 0;
+      front.counts[c].until = 0;
+    }
+    front.count(true);
+  }
+  return front.counts;
+}
+
+template <class Policy>
+bool ProcessHeap<Policy>::is_due_elsewhere(std::size_t bytes) noexcept {
+  if (until_elsewhere_ == 0) until_elsewhere_ = Sampler::draw();
+  if (until_elsewhere_ > bytes) {
+    until_elsewhere_ -= bytes;
+    return false;
+  }
+  until_elsewhere_ = 0;
+  return true;
+}
+
+template <class Policy>
+ALLOD_NOINLINE bool ProcessHeap<Policy>::forget_sample(void* block) noexcept {
+  const space::Tag tag = heap_.space().map().tag_of(address_of(block));
+  if (Sampler::is_sample(tag) && !Sampler::forget(block)) return false;
+  if (!Sampler::is_on() || current_->owns(tag)) return true;
+  ClassIndex c = Sizes::kCount;
+  if (space::is_slab(tag)) {
+    c = space::class_of(tag);
+  } else if (tag != space::kHugeTag) {
+    return true;
+  }
+  if (heap::ClassCount* const counts = counts_of(*current_)) {
+    counts[c].freed.add(1);
+  } else {
+    elsewhere_[c].freed.fetch_add(1, std::memory_order_relaxed);
+  }
+  return true;
+}
+
+template <class Policy>
+void ProcessHeap<Policy>::changed_span(void* block, std::size_t size) noexcept {
+  if (Sampler::is_on()) count_span(block, size);
+}
+
+// What grows is allocated anew, as far as samples are concerned.
+template <class Policy>
+void* ProcessHeap<Policy>::resize_counted(void* block, std::size_t size) noexcept {
+  const space::Tag tag = heap_.space().map().tag_of(address_of(block));
+  // Without a domain only what is no slab changes its size.
+  void* const same = heap_.resize_in_place(nullptr, block, size);
+  if (same != nullptr && tag == space::kHugeTag) {
+    // A block that has moved is known at its old place.
+    if (!Sampler::is_busy()) static_cast<void>(Sampler::forget(block));
+    changed_span(same, size);
+  }
+  return same;
+}
+
+// For a thread that comes to a front.
+template <class Policy>
+void ProcessHeap<Policy>::count_from_now(Front& front) noexcept {
+  if (front.counts != nullptr) {
+    for (ClassIndex c = 0; c <= Sizes::kCount; ++c) front.counts[c].clear();
+  }
+  front.count(Sampler::is_on());
+  // Somebody may just be switching.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  front.count(Sampler::is_on());
+}
+
+// For a thread that leaves its front.
+template <class Policy>
+void ProcessHeap<Policy>::keep_counts(Front& front) noexcept {
+  if (front.counts == nullptr || front.kind == heap::FrontKind::none) return;
+  for (ClassIndex c = 0; c <= Sizes::kCount; ++c) {
+    const Total total = total_of(front, c);
+    elsewhere_[c].allocated.fetch_add(total.allocated, std::memory_order_relaxed);
+    elsewhere_[c].freed.fetch_add(total.freed, std::memory_order_relaxed);
+  }
+}
+
+template <class Policy>
+auto ProcessHeap<Policy>::total_of(const Front& front, ClassIndex c) noexcept -> Total {
+  if (front.counts == nullptr) return {};
+  const heap::ClassCount& count = front.counts[c];
+  const std::uint64_t filled = count.filled;
+  if (c == Sizes::kCount) return {count.allocated.value(), count.freed.value()};
+  const std::uint64_t left = front.magazines[c].count();
+  return {count.allocated.value() + (filled > left ? filled - left : 0),
+          count.freed.value() + front.freed[c].count()};
+}
+
+template <class Policy>
+void ProcessHeap<Policy>::switch_counting(bool on) noexcept {
+  ensure_started();
+  {
+    LockGuard guard{heap_.registry_lock()};
+    heap_.for_each_domain([&](Domain& domain) noexcept {
+      if (domain.state == heap::DomainState::active) domain.count(on);
+      Heap::for_each_cache(domain, [&](Cache& cache) noexcept { cache.count(on); });
+    });
+  }
+  if (on) collect();
+}
+
+}  // namespace allod::thread

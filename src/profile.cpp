@@ -1,0 +1,547 @@
+#include "profile.hpp"
+
+#include <errno.h>
+#include <string.h>
+
+#include "backtrace.hpp"
+#include "exponential.hpp"
+
+// Where this library, or the program that it is linked into, begins, and where its code ends.
+extern "C" [[gnu::visibility("hidden")]] const char __ehdr_start;
+extern "C" [[gnu::visibility("hidden")]] const char etext;
+
+namespace allod {
+
+namespace {
+
+using Sum = allod_profile_sum_t;
+
+Process::Heap& engine() noexcept { return Process::heap(); }
+std::uint64_t now_ms() noexcept { return engine().space().platform().now_ms(); }
+
+// What the samples of one call stack add up to. Kept for good.
+struct KnownStack {
+  KnownStack* next_in_bucket;
+  std::atomic<KnownStack*> next;  // the one that was met after it
+  std::uint64_t id;
+  std::uint64_t hash;
+  Sum live;
+  Sum total;
+  Sum before_change;      // `live` at the last peak, if it has changed since
+  std::uint64_t changed;  // the number of the last peak when `live` changed
+  std::uint64_t live_samples;
+  std::uint64_t total_samples;
+  std::uint64_t freed_samples;
+  std::uint64_t births_ms;  // of the live ones, summed up
+  std::uint64_t lives_ms;   // of the freed ones, summed up
+  std::uint32_t depth;
+  std::uintptr_t frames[1];  // as many as there are
+};
+
+struct Sample {
+  Sample* next;
+  Address block;
+  KnownStack* stack;
+  std::size_t bytes;
+  std::size_t requested;
+  std::uint64_t count_x256;  // blocks that it stands for
+  std::uint64_t birth_ms;
+  std::uint32_t thread;
+};
+
+// What a sample stands for. The same when it comes and when it goes.
+Sum weight_of(const Sample& sample) noexcept {
+  const auto times = [&](std::uint64_t n) { return (n * sample.count_x256 + 128) / 256; };
+  return {times(1), times(sample.bytes), times(sample.requested)};
+}
+void add(Sum& sum, const Sum& more) noexcept {
+  sum.blocks += more.blocks;
+  sum.bytes += more.bytes;
+  sum.requested += more.requested;
+}
+void subtract(Sum& sum, const Sum& less) noexcept {
+  sum.blocks -= less.blocks;
+  sum.bytes -= less.bytes;
+  sum.requested -= less.requested;
+}
+
+constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
+
+// A table of lists that doubles when it is full.
+template <class Entry>
+struct Buckets {
+  Entry** lists = nullptr;
+  unsigned shift = 64;
+  std::size_t entries = 0;
+
+  [[nodiscard]] Entry*& at(std::uint64_t hash) noexcept { return lists[hash >> shift]; }
+  [[nodiscard]] std::size_t count() const noexcept { return std::size_t{1} << (64 - shift); }
+  // False when there is no room for any entry.
+  template <class NextOf, class HashOf>
+  [[nodiscard]] bool make_room(NextOf next_of, HashOf hash_of) noexcept {
+    if (lists != nullptr && entries < 2 * count()) return true;
+    Buckets larger;
+    larger.shift = lists == nullptr ? 64 - 10 : shift - 1;
+    larger.entries = entries;
+    const std::size_t bytes = larger.count() * sizeof(Entry*);
+    larger.lists = static_cast<Entry**>(engine().space().allocate_metadata(bytes));
+    if (larger.lists == nullptr) return lists != nullptr;
+    for (std::size_t i = 0; lists != nullptr && i < count(); ++i) {
+      for (Entry *entry = lists[i], *next = nullptr; entry != nullptr; entry = next) {
+        next = next_of(*entry);
+        Entry*& list = larger.at(hash_of(*entry));
+        next_of(*entry) = list;
+        list = entry;
+      }
+    }
+    if (lists != nullptr) engine().space().metadata().free(lists, count() * sizeof(Entry*));
+    *this = larger;
+    return true;
+  }
+};
+
+constinit struct Book {
+  Process::Heap::Lock lock{LockRank::samples};
+  Buckets<Sample> samples;
+  Buckets<KnownStack> stacks;
+  Sample* spare = nullptr;  // records that are free
+  std::atomic<KnownStack*> first{nullptr};
+  KnownStack* last = nullptr;
+  std::uint64_t stack_count = 0;
+  Sum live{};
+  Sum peak{};
+  Sum total{};
+  std::uint64_t peaks = 0;  // how often `live` was larger than ever
+  std::uint64_t live_samples = 0;
+  std::uint64_t total_samples = 0;
+  std::uint64_t lost_samples = 0;
+  std::uint64_t since_ms = 0;
+  std::uint64_t peak_ms = 0;
+  Sum lifetimes[ALLOD_PROFILE_LIFETIMES] = {};
+} book;
+
+// A signal handler may have interrupted its thread here: it takes no samples, and what it frees
+// waits in a list through the blocks themselves, which are nobody's until then.
+[[gnu::tls_model("initial-exec")]] thread_local constinit bool busy = false;
+constinit std::atomic<void*> late_frees{nullptr};
+
+class Busy {
+ public:
+  Busy() noexcept {
+    busy = true;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  ~Busy() {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    busy = false;
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+};
+
+std::uint64_t hash_of_block(Address block) noexcept { return block / 8 * kMix; }
+Sample*& next_sample(Sample& sample) noexcept { return sample.next; }
+KnownStack*& next_stack(KnownStack& stack) noexcept { return stack.next_in_bucket; }
+
+// Leaves out what lies in this library. Where that is part of the program, it stays.
+void leave_out_own(Stack& stack) noexcept {
+  const Address begin = address_of(&__ehdr_start);
+  if (getauxval(AT_PHDR) - begin < 4096) return;
+  std::uint32_t own = 0;
+  while (own < stack.depth && stack.frames[own] - begin < address_of(&etext) - begin) ++own;
+  stack.depth -= own;
+  memmove(stack.frames, stack.frames + own, stack.depth * sizeof stack.frames[0]);
+}
+
+// --- under the lock -----------------------------------------------------------------
+
+KnownStack* remember(const Stack& stack) noexcept {
+  std::uint64_t hash = stack.depth;
+  for (std::uint32_t i = 0; i < stack.depth; ++i) {
+    hash = (hash ^ stack.frames[i]) * kMix;
+    hash ^= hash >> 29;
+  }
+  hash *= kMix;
+  if (!book.stacks.make_room(next_stack, [](KnownStack& known) { return known.hash; })) {
+    return nullptr;
+  }
+  const std::size_t used = stack.depth * sizeof stack.frames[0];
+  for (KnownStack* known = book.stacks.at(hash); known != nullptr; known = known->next_in_bucket) {
+    if (known->hash == hash && known->depth == stack.depth &&
+        memcmp(known->frames, stack.frames, used) == 0) {
+      return known;
+    }
+  }
+  auto* const known = static_cast<KnownStack*>(
+      engine().space().allocate_metadata(offsetof(KnownStack, frames) + used));
+  if (known == nullptr) return nullptr;
+  known->id = ++book.stack_count;
+  known->hash = hash;
+  known->changed = book.peaks;
+  known->depth = stack.depth;
+  memcpy(known->frames, stack.frames, used);
+  KnownStack*& list = book.stacks.at(hash);
+  known->next_in_bucket = list;
+  list = known;
+  ++book.stacks.entries;
+  (book.last == nullptr ? book.first : book.last->next).store(known, std::memory_order_release);
+  book.last = known;
+  return known;
+}
+
+// `live` of the stack is about to change.
+void before_change(KnownStack& stack) noexcept {
+  if (stack.changed == book.peaks) return;
+  stack.before_change = stack.live;
+  stack.changed = book.peaks;
+}
+
+Sum peak_of(const KnownStack& stack) noexcept {
+  return stack.changed == book.peaks ? stack.before_change : stack.live;
+}
+
+Sample* new_sample(KnownStack* stack, Address block) noexcept {
+  const auto hash = [](Sample& sample) { return hash_of_block(sample.block); };
+  if (stack == nullptr || !book.samples.make_room(next_sample, hash)) return nullptr;
+  Sample* sample = book.spare;
+  if (sample != nullptr) {
+    book.spare = sample->next;
+  } else {
+    sample = static_cast<Sample*>(engine().space().allocate_metadata(sizeof(Sample)));
+    if (sample == nullptr) return nullptr;
+  }
+  sample->block = block;
+  sample->stack = stack;
+  Sample*& list = book.samples.at(hash_of_block(block));
+  sample->next = list;
+  list = sample;
+  ++book.samples.entries;
+  return sample;
+}
+
+void count_in(const Sample& sample) noexcept {
+  KnownStack& stack = *sample.stack;
+  const Sum weight = weight_of(sample);
+  before_change(stack);
+  add(stack.live, weight);
+  add(stack.total, weight);
+  ++stack.live_samples;
+  ++stack.total_samples;
+  stack.births_ms += sample.birth_ms;
+  add(book.live, weight);
+  add(book.total, weight);
+  ++book.live_samples;
+  ++book.total_samples;
+  if (book.live.bytes <= book.peak.bytes) return;
+  book.peak = book.live;
+  book.peak_ms = sample.birth_ms;
+  ++book.peaks;
+}
+
+void count_out(const Sample& sample, std::uint64_t now) noexcept {
+  KnownStack& stack = *sample.stack;
+  const Sum weight = weight_of(sample);
+  const std::uint64_t life = now > sample.birth_ms ? now - sample.birth_ms : 0;
+  before_change(stack);
+  subtract(stack.live, weight);
+  --stack.live_samples;
+  ++stack.freed_samples;
+  stack.births_ms -= sample.birth_ms;
+  stack.lives_ms += life;
+  subtract(book.live, weight);
+  --book.live_samples;
+  const unsigned place = life == 0 ? 0 : highest_bit(life) + 1;
+  add(book.lifetimes[place < ALLOD_PROFILE_LIFETIMES ? place : ALLOD_PROFILE_LIFETIMES - 1],
+      weight);
+}
+
+void forget_locked(void* block, std::uint64_t now) noexcept {
+  if (book.samples.lists == nullptr) return;
+  Sample** link = &book.samples.at(hash_of_block(address_of(block)));
+  while (*link != nullptr && (*link)->block != address_of(block)) link = &(*link)->next;
+  Sample* const sample = *link;
+  if (sample == nullptr) return;
+  *link = sample->next;
+  --book.samples.entries;
+  count_out(*sample, now);
+  sample->next = book.spare;
+  book.spare = sample;
+}
+
+// --- randomness -----------------------------------------------------------------------
+
+std::uint64_t random_bits() noexcept {
+  [[gnu::tls_model("initial-exec")]] static thread_local constinit std::uint64_t state = 0;
+  if (state == 0) {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    state = static_cast<std::uint64_t>(now.tv_nsec) * kMix ^ reinterpret_cast<Address>(&state) ^
+            std::uint64_t{engine().space().platform().thread_id()} << 40;
+  }
+  // SplitMix64, after G. Steele, D. Lea and C. Flood.
+  std::uint64_t z = (state += kMix);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// How many blocks of `bytes` one sample among them stands for.
+std::uint64_t count_x256(std::size_t bytes, std::size_t interval) noexcept {
+  if (interval <= 1) return 256;
+  const double likely = chance_within(static_cast<double>(bytes) / static_cast<double>(interval));
+  return static_cast<std::uint64_t>(256 / likely + 0.5);
+}
+
+}  // namespace
+
+// --- what the heap asks -----------------------------------------------------------------
+
+std::uint64_t Profile::draw() noexcept {
+  const std::size_t interval = interval_.load(std::memory_order_relaxed);
+  if (interval <= 1) return 1;
+  return 1 + static_cast<std::uint64_t>(exponential(random_bits()) * static_cast<double>(interval));
+}
+
+void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t bytes,
+                        bool* zero) noexcept {
+  if (busy) return nullptr;
+  auto* const heap = static_cast<Process::Heap::HeapDomain*>(home_.load(std::memory_order_acquire));
+  if (heap == nullptr) return nullptr;
+  void* block = nullptr;
+  heap::HeapRequest request{.size = size, .alignment = alignment};
+  {
+    Busy guard;
+    block = engine().allocate_in(Process::own_domain(), *heap, request);
+  }
+  if (block == nullptr) return nullptr;
+  if (zero != nullptr) *zero = request.zero;
+  note(block, size, bytes);
+  return block;
+}
+
+[[gnu::noinline]] void Profile::note(void* block, std::size_t size, std::size_t bytes) noexcept {
+  const std::size_t interval = interval_.load(std::memory_order_relaxed);
+  if (busy || interval == 0) return;
+  Busy guard;
+  Stack stack;
+  capture_stack(stack);
+  leave_out_own(stack);
+  const std::uint64_t count = count_x256(bytes, interval);
+  const std::uint32_t thread = engine().space().platform().thread_id();
+  const std::uint64_t now = now_ms();
+  LockGuard lock{book.lock};
+  Sample* const sample = new_sample(remember(stack), address_of(block));
+  if (sample == nullptr) {
+    ++book.lost_samples;
+    return;
+  }
+  sample->bytes = bytes;
+  sample->requested = size;
+  sample->count_x256 = count;
+  sample->birth_ms = now;
+  sample->thread = thread;
+  count_in(*sample);
+}
+
+bool Profile::is_busy() noexcept { return busy; }
+
+bool Profile::forget(void* block) noexcept {
+  if (busy) {
+    void* next = late_frees.load(std::memory_order_relaxed);
+    do {
+      memcpy(block, &next, sizeof next);
+    } while (!late_frees.compare_exchange_weak(next, block));
+    return false;
+  }
+  {
+    Busy guard;
+    const std::uint64_t now = now_ms();
+    LockGuard lock{book.lock};
+    forget_locked(block, now);
+  }
+  if (__builtin_expect(late_frees.load(std::memory_order_relaxed) != nullptr, 0)) {
+    for (void *late = late_frees.exchange(nullptr), *next = nullptr; late != nullptr; late = next) {
+      memcpy(&next, late, sizeof next);
+      Process::release(late);
+    }
+  }
+  return true;
+}
+
+// Not in the midst of a malloc, where it could come while another thread forks.
+bool Profile::prepare() noexcept {
+  Process::ensure_started();
+  LockGuard lock{book.lock};
+  if (home_.load(std::memory_order_relaxed) != nullptr) return true;
+  auto* const heap = engine().create_heap(nullptr);
+  if (heap == nullptr) return false;
+  book.since_ms = now_ms();
+  owner_.store(heap->id(), std::memory_order_relaxed);
+  home_.store(heap, std::memory_order_release);
+  return true;
+}
+
+void Profile::start_with_process(std::size_t interval) noexcept {
+  period_.fetch_add(1, std::memory_order_relaxed);
+  used_.store(true, std::memory_order_relaxed);
+  interval_.store(interval == 0 ? profile::kUsualInterval : interval, std::memory_order_release);
+}
+
+bool Profile::start(std::size_t interval) noexcept {
+  if (!prepare()) return false;
+  start_with_process(interval);
+  Process::switch_counting(true);
+  return true;
+}
+
+void Profile::stop() noexcept {
+  interval_.store(0, std::memory_order_relaxed);
+  Process::switch_counting(false);
+}
+
+// --- what is asked of it -----------------------------------------------------------------
+
+namespace profile {
+
+void reset() noexcept {
+  const std::uint64_t now = now_ms();
+  LockGuard lock{book.lock};
+  ++book.peaks;
+  book.peak = book.live;
+  book.total = {};
+  book.peak_ms = book.since_ms = now;
+  book.total_samples = book.lost_samples = 0;
+  for (Sum& lifetime : book.lifetimes) lifetime = {};
+  for (KnownStack* stack = book.first.load(); stack != nullptr; stack = stack->next.load()) {
+    stack->total = {};
+    stack->total_samples = stack->freed_samples = stack->lives_ms = 0;
+  }
+}
+
+void summarise(allod_profile_summary_t& summary) noexcept {
+  summary = {};
+  summary.interval = Profile::interval();
+  const std::uint64_t now = now_ms();
+  LockGuard lock{book.lock};
+  summary.live = book.live;
+  summary.peak = book.peak;
+  summary.total = book.total;
+  summary.stacks = book.stack_count;
+  summary.live_samples = book.live_samples;
+  summary.total_samples = book.total_samples;
+  summary.lost_samples = book.lost_samples;
+  summary.since_ms = book.since_ms == 0 ? 0 : now - book.since_ms;
+  summary.peak_age_ms = now - book.peak_ms;
+  memcpy(summary.lifetimes, book.lifetimes, sizeof summary.lifetimes);
+}
+
+namespace {
+
+// With the lock held.
+allod_profile_stack_t describe(const KnownStack& stack, std::uint64_t now) noexcept {
+  const std::uint64_t live = stack.live_samples;
+  return {.id = stack.id,
+          .frames = stack.frames,
+          .depth = stack.depth,
+          .live = stack.live,
+          .peak = peak_of(stack),
+          .total = stack.total,
+          .live_samples = live,
+          .total_samples = stack.total_samples,
+          .freed_samples = stack.freed_samples,
+          .mean_age_ms = live == 0 ? 0 : now - stack.births_ms / live,
+          .mean_lifetime_ms = stack.freed_samples == 0 ? 0 : stack.lives_ms / stack.freed_samples};
+}
+
+}  // namespace
+
+int visit_stacks(allod_profile_stack_visit_t visit, void* context) noexcept {
+  // Stacks stay, and so do their frames.
+  for (KnownStack* stack = book.first.load(std::memory_order_acquire); stack != nullptr;
+       stack = stack->next.load(std::memory_order_acquire)) {
+    allod_profile_stack_t told;
+    {
+      const std::uint64_t now = now_ms();
+      LockGuard lock{book.lock};
+      told = describe(*stack, now);
+    }
+    if (const int result = visit(&told, context)) return result;
+  }
+  return 0;
+}
+
+int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
+  // Copied in portions: the table may double between two of them, and lists come to other
+  // places. They are taken by their share of all hashes, which stays.
+  constexpr std::uint64_t kParts = 1024;
+  constexpr std::size_t kMost = 64;
+  const std::uint64_t now = now_ms();
+  for (std::uint64_t part = 0; part < kParts; ++part) {
+    for (std::size_t done = 0;;) {
+      allod_profile_block_t told[kMost];
+      std::size_t count = 0;
+      {
+        LockGuard lock{book.lock};
+        if (book.samples.lists == nullptr) return 0;
+        const std::size_t lists = book.samples.count() / kParts;
+        std::size_t seen = 0;
+        for (std::size_t i = 0; i < lists && count < kMost; ++i) {
+          Sample* sample = book.samples.lists[part * lists + i];
+          for (; sample != nullptr && count < kMost; sample = sample->next) {
+            if (seen++ < done) continue;
+            told[count++] = {reinterpret_cast<const void*>(sample->block),
+                             sample->bytes,
+                             sample->requested,
+                             sample->stack->id,
+                             sample->count_x256,
+                             now > sample->birth_ms ? now - sample->birth_ms : 0,
+                             sample->thread};
+          }
+        }
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        if (const int result = visit(&told[i], context)) return result;
+      }
+      if (count < kMost) break;
+      done += count;
+    }
+  }
+  return 0;
+}
+
+void lock() noexcept { book.lock.lock_for_fork(); }
+void unlock() noexcept { book.lock.unlock_in_parent(); }
+void reset_lock_after_fork() noexcept { book.lock.reset_in_child(); }
+
+}  // namespace profile
+
+}  // namespace allod
+
+extern "C" {
+
+int allod_profile_start(size_t interval) noexcept {
+  return allod::Profile::start(interval) ? 0 : ENOMEM;
+}
+void allod_profile_stop() noexcept { allod::Profile::stop(); }
+size_t allod_profile_interval() noexcept { return allod::Profile::interval(); }
+void allod_profile_reset() noexcept { allod::profile::reset(); }
+int allod_profile_visit_stacks(allod_profile_stack_visit_t visit, void* context) noexcept {
+  return allod::profile::visit_stacks(visit, context);
+}
+int allod_profile_visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
+  return allod::profile::visit_blocks(visit, context);
+}
+int allod_profile_visit_classes(allod_profile_class_visit_t visit, void* context) noexcept {
+  return allod::profile::visit_classes(visit, context);
+}
+int allod_profile_summary_get(allod_profile_summary_t* summary, size_t size) noexcept {
+  if (summary == nullptr || size != sizeof *summary) return EINVAL;
+  allod::profile::summarise(*summary);
+  return 0;
+}
+void allod_profile_write(allod_write_t write, void* context) noexcept {
+  allod::Text out{write, context};
+  allod::profile::write(out);
+}
+
+}  // extern "C"
