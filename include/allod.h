@@ -141,6 +141,23 @@ typedef struct allod_heap allod_heap_t;
  * request is tried again. */
 typedef int (*allod_heap_limit_t)(allod_heap_t* heap, size_t size, void* context);
 
+/* What a heap's memory is made of. */
+enum allod_pages {
+  ALLOD_PAGES_USUAL = 0,
+  /* Huge pages where the system has some to spare, small ones elsewhere. */
+  ALLOD_PAGES_LARGE = 1,
+  /* Huge pages that were set aside for programs (vm.nr_hugepages). */
+  ALLOD_PAGES_2M = 2,
+  ALLOD_PAGES_1G = 3
+};
+
+/* When a heap's free memory goes back to the system. */
+enum allod_purge {
+  ALLOD_PURGE_AS_PROCESS = 0, /* after the delay, and above the budget, of the process */
+  ALLOD_PURGE_AT_ONCE = 1,
+  ALLOD_PURGE_NEVER = 2
+};
+
 /* Set everything to zero first, then `struct_size` to sizeof(allod_heap_options_t). */
 typedef struct allod_heap_options {
   size_t struct_size;
@@ -151,16 +168,33 @@ typedef struct allod_heap_options {
   size_t byte_limit;
   allod_heap_limit_t on_limit;
   void* on_limit_context;
+  /* Memory of the program, which the heap never exceeds: readable and writable, at any
+   * address, from 65,536 bytes on, shared memory too; not memory of Allod. It must stay until
+   * the heap is gone, and comes back as it then is: what is not in a block in use is never
+   * read or written. NULL: memory of the system. */
+  void* memory;
+  size_t memory_bytes;
+  /* Of memory of the system. With anything but zeros the heap has regions of its own, of
+   * which it holds one from the start; making it fails when the system does not give that. */
+  unsigned pages; /* enum allod_pages */
+  unsigned purge; /* enum allod_purge; AT_ONCE goes with USUAL and LARGE, and not with `locked` */
+  int locked;     /* not 0: kept in memory, as by mlock */
+  /* One bit for each NUMA node that the memory may come from, node 0 the lowest; 0: any. */
+  uint64_t nodes;
 } allod_heap_options_t;
 
 /* An empty heap, without limit. */
 ALLOD_API allod_heap_t* allod_heap_new(void) ALLOD_NOTHROW;
-/* NULL as options: like allod_heap_new. EINVAL when struct_size is none that was ever
- * right. */
+/* NULL as options: like allod_heap_new. On failure errno is
+ * EINVAL: options that are none, or do not go together; no such NUMA node
+ * EBUSY: the memory belongs to another heap, or to Allod
+ * ENOMEM: no such pages, or no memory; more than may be locked (EPERM: none may)
+ * ENOSYS: the system knows no NUMA nodes. */
 ALLOD_API allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) ALLOD_NOTHROW;
 /* Gives the heap up. Its blocks stay valid, belong to the process from then on, and can
- * be freed with allod_free. NULL is allowed. */
-ALLOD_API void allod_heap_delete(allod_heap_t* heap) ALLOD_NOTHROW;
+ * be freed with allod_free. NULL is allowed. Returns 0; or EBUSY, and the heap stays as it
+ * is, when it has memory, pages, nodes or a purge policy of its own and blocks in use. */
+ALLOD_API int allod_heap_delete(allod_heap_t* heap) ALLOD_NOTHROW;
 /* Gives up the heap and all of its blocks, in time proportional to the slabs and huge
  * blocks it holds. NULL is allowed. */
 ALLOD_API void allod_heap_destroy(allod_heap_t* heap) ALLOD_NOTHROW;

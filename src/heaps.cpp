@@ -72,6 +72,23 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
   return moved;
 }
 
+// False when the options are none, or do not go together.
+[[nodiscard]] bool read_wishes(const allod_heap_options_t& options,
+                               space::PageWishes& wishes) noexcept {
+  if (options.pages > ALLOD_PAGES_1G || options.purge > ALLOD_PURGE_NEVER) return false;
+  wishes.pages = static_cast<space::Pages>(options.pages);
+  wishes.purging = static_cast<space::Purging>(options.purge);
+  wishes.locked = options.locked != 0;
+  wishes.nodes = options.nodes;
+  const bool stays = wishes.locked || options.pages >= ALLOD_PAGES_2M;
+  if (stays && wishes.purging == space::Purging::at_once) return false;
+  if (options.memory == nullptr) return options.memory_bytes == 0;
+  const bool is_all = wishes.are_any();
+  wishes.buffer = address_of(options.memory);
+  wishes.buffer_bytes = options.memory_bytes;
+  return !is_all && options.memory_bytes >= kSliceBytes;
+}
+
 [[nodiscard]] char* copy_text(HeapDomain& heap, const char* text, std::size_t length) noexcept {
   auto* const copy = static_cast<char*>(allocate(heap, length + 1));
   if (copy == nullptr) return nullptr;
@@ -146,10 +163,16 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
     }
     memcpy(&chosen, options, options->struct_size);
   }
+  allod::space::PageWishes wishes;
+  if (!heaps::read_wishes(chosen, wishes)) {
+    errno = EINVAL;
+    return nullptr;
+  }
   Process::ensure_started();
-  auto* const heap = Process::heap().create_heap(chosen.name);
+  int error;
+  auto* const heap = Process::heap().create_heap(chosen.name, wishes, &error);
   if (heap == nullptr) {
-    errno = ENOMEM;
+    errno = error;
     return nullptr;
   }
   if (chosen.byte_limit != 0) Process::heap().limit_heap(*heap, chosen.byte_limit);
@@ -158,8 +181,9 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
   return heaps::handle_of(*heap);
 }
 
-void allod_heap_delete(allod_heap_t* heap) noexcept {
-  if (heap != nullptr) Process::heap().delete_heap(heaps::domain_of(heap));
+int allod_heap_delete(allod_heap_t* heap) noexcept {
+  if (heap == nullptr) return 0;
+  return Process::heap().delete_heap(heaps::domain_of(heap)) ? 0 : EBUSY;
 }
 
 void allod_heap_destroy(allod_heap_t* heap) noexcept {

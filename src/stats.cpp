@@ -30,6 +30,8 @@ struct Count {
   ClassCount classes[kClasses] = {};
   std::uint64_t huge_blocks = 0;
   std::uint64_t huge_bytes = 0;
+  std::uint64_t mixed_blocks = 0;  // of any size, in buffers of first-class heaps
+  std::uint64_t mixed_bytes = 0;
   std::uint64_t orphan_slabs = 0;
   std::uint64_t domains = 0;
   std::uint64_t active_domains = 0;
@@ -65,6 +67,11 @@ void count_span(Count& count, const space::Span& span) noexcept {
     return;
   }
   const auto& slab = static_cast<const slab::Slab&>(span);
+  if (slab::is_mixed(slab)) {
+    const auto& mixed = slab::as_mixed(slab);
+    count.mixed_blocks += mixed.count_starts();
+    count.mixed_bytes += mixed.usable_bytes() - mixed.free_count() * slab::MixedSlab::kGrain;
+  }
   if (slab.size_class() >= kClasses) return;
   ClassCount& c = count.classes[slab.size_class()];
   ++c.slabs;
@@ -147,8 +154,8 @@ allod_stats_t summarise(const Count& count) noexcept {
   }
   stats.huge = count.huge_bytes;
   stats.huge_blocks = count.huge_blocks;
-  stats.live += stats.huge;
-  stats.live_blocks += stats.huge_blocks;
+  stats.live += stats.huge + count.mixed_bytes;
+  stats.live_blocks += stats.huge_blocks + count.mixed_blocks;
   stats.dirty = count.space.dirty;
   stats.clean = count.space.clean;
   stats.reserved = count.space.reserved;

@@ -55,8 +55,7 @@ std::size_t verified(const void* block) {
 void* allocate(allod_heap_t* heap, Random& random) {
   const std::size_t size = 2 * sizeof(Mark) + random.below(random.below(200) == 0 ? 300'000 : 400);
   void* const block = allod_heap_malloc(heap, size);
-  require(block != nullptr, "no memory");
-  write_marks(block, size);
+  if (block != nullptr) write_marks(block, size);
   return block;
 }
 
@@ -69,9 +68,20 @@ struct Station {
 };
 
 struct World {
-  std::vector<allod_heap_t*> shared;
+  std::vector<allod_heap_t*> shared;  // the last two in buffers, that may be full
   std::vector<Station> stations;
 };
+
+bool is_in_buffer(const World& world, const allod_heap_t* heap) {
+  return heap == world.shared.back() || heap == world.shared.end()[-2];
+}
+allod_heap_t* heap_in(unsigned char* memory, std::size_t bytes) {
+  allod_heap_options_t options{};
+  options.struct_size = sizeof options;
+  options.memory = memory;
+  options.memory_bytes = bytes;
+  return allod_heap_new_ex(&options);
+}
 
 void visit(Station& station, Random& random) {
   ++station.visitors;
@@ -110,7 +120,11 @@ void work(World& world, std::size_t self, std::uint64_t seed, std::size_t operat
     switch (random.below(8)) {
       case 0:
       case 1:
-        blocks.push_back(allocate(heap, random));
+        if (void* const block = allocate(heap, random)) {
+          blocks.push_back(block);
+        } else {
+          require(is_in_buffer(world, heap), "no memory");
+        }
         break;
       case 2:
         if (void* const old = station.slots[random.below(kSlots)].exchange(allocate(own, random))) {
@@ -136,9 +150,7 @@ void work(World& world, std::size_t self, std::uint64_t seed, std::size_t operat
         if (!blocks.empty()) {
           void*& block = blocks[random.below(blocks.size())];
           const std::size_t size = verified(block) / 2 + random.below(600) + 2 * sizeof(Mark);
-          block = allod_realloc(block, size);
-          require(block != nullptr, "no memory");
-          write_marks(block, size);
+          if (void* const moved = allod_realloc(block, size)) write_marks(block = moved, size);
         }
         break;
       default:
@@ -168,6 +180,10 @@ int main(int count, char** arguments) {
   const std::size_t operations = std::strtoull(arguments[3], nullptr, 10);
   World world{{}, std::vector<Station>(threads)};
   for (int i = 0; i < 3; ++i) world.shared.push_back(allod_heap_new());
+  static unsigned char small[777'777];
+  static unsigned char large[20 << 20];
+  world.shared.push_back(heap_in(small + 33, sizeof small - 33));
+  world.shared.push_back(heap_in(large, sizeof large));
   std::vector<std::thread> running;
   for (std::size_t t = 0; t < threads; ++t) {
     running.emplace_back([&, t] { work(world, t, seed * 1000 + t, operations); });

@@ -29,11 +29,19 @@ class Heap {
  public:
   // Throw std::bad_alloc when there is no memory for a heap.
   Heap() : Heap{nullptr, 0} {}
-  explicit Heap(const char* name, std::size_t byte_limit = 0)
-      : Heap{allod_heap_options_t{sizeof(allod_heap_options_t), name, byte_limit, nullptr,
-                                  nullptr}} {}
+  explicit Heap(const char* name, std::size_t byte_limit = 0) : Heap{options(name, byte_limit)} {}
+  // Also when the options are none; errno tells.
   explicit Heap(const allod_heap_options_t& options) : handle_{allod_heap_new_ex(&options)} {
     if (handle_ == nullptr) detail::throw_bad_alloc();
+  }
+  // To begin with: those that say nothing else.
+  [[nodiscard]] static allod_heap_options_t options(const char* name = nullptr,
+                                                    std::size_t byte_limit = 0) noexcept {
+    allod_heap_options_t options{};
+    options.struct_size = sizeof options;
+    options.name = name;
+    options.byte_limit = byte_limit;
+    return options;
   }
   Heap(Heap&& other) noexcept : handle_{std::exchange(other.handle_, nullptr)} {}
   Heap& operator=(Heap&& other) noexcept {
@@ -83,8 +91,13 @@ class Heap {
   void set_limit(std::size_t bytes) noexcept { allod_heap_set_limit(handle_, bytes); }
   [[nodiscard]] const char* name() const noexcept { return allod_heap_name(handle_); }
 
-  // Gives the heap up; its blocks stay valid, and belong to the process.
-  void detach() noexcept { allod_heap_delete(std::exchange(handle_, nullptr)); }
+  // Gives the heap up; its blocks stay valid, and belong to the process. False, and nothing
+  // is changed, when it has blocks in memory of its own; see allod_heap_delete.
+  bool detach() noexcept {
+    if (allod_heap_delete(handle_) != 0) return false;
+    handle_ = nullptr;
+    return true;
+  }
   // Null after a move or detach(); nothing else may then be called.
   [[nodiscard]] allod_heap_t* handle() const noexcept { return handle_; }
 

@@ -117,14 +117,14 @@ Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
 }
 
 template <class Policy>
-Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
-                               std::uint32_t id) noexcept {
+Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::uint32_t id,
+                               space::PageSource* source) noexcept {
   const auto& shape = Sizes::shape_of(c);
   // The slabs that the class has are full. When they are many, so will be this one.
   constexpr std::uint32_t kMany = 2;
   const auto filling = bin.slab_count >= kMany ? space::Filling::dense : space::Filling::sparse;
   space::Span* const span =
-      space_.allocate_described({shape.slices}, filling, Slab::descriptor_bytes(shape));
+      space_.allocate_described({shape.slices}, filling, Slab::descriptor_bytes(shape), source);
   if (span == nullptr) return nullptr;
   Slab* const slab = slab::as_slab(span);
   slab->start(shape, c, owner);

@@ -6,36 +6,73 @@
 namespace allod::heap {
 
 inline constexpr const char* kGone = "a heap is used after it was deleted or destroyed";
+// A class gets slabs of its own in a buffer that is so many times as large as one.
+inline constexpr std::size_t kSlabsInBuffer = 512;
 
 template <class Policy>
-auto Heap<Policy>::create_heap(const char* name) noexcept -> HeapDomain* {
-  if (!usable_) return nullptr;
-  HeapDomain* heap;
+auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes,
+                               int* error) noexcept -> HeapDomain* {
+  *error = ENOMEM;
+  HeapDomain* const heap = new_heap();
+  if (heap == nullptr) return nullptr;
+  bool opened = true;
   {
-    LockGuard guard{registry_lock_};
-    heap = heap_pool_.pop_front();
-    if (heap == nullptr) {
-      if (next_heap_id_ < space::kFirstHeapOwner) return nullptr;
-      void* const memory = space_.allocate_metadata(sizeof(HeapDomain));
-      if (memory == nullptr) return nullptr;
-      heap = new (memory) HeapDomain{next_heap_id_--};
-      heaps_.push_back(heap);
-    }
+    HeapTurn turn{*heap, gate_};
+    heap->figures = {};
+    heap->on_limit = nullptr;
+    copy_name(*heap, name);
+    heap->inbox.open();
+    heap->active = true;
+    if (wishes.are_any()) opened = open_source(*heap, wishes, error);
+    if (!opened) destroy_in_turn(*heap);
   }
-  HeapTurn turn{*heap, gate_};
-  heap->figures = {};
-  heap->on_limit = nullptr;
+  if (opened) return heap;
+  pool_heap(*heap);
+  return nullptr;
+}
+
+template <class Policy>
+auto Heap<Policy>::new_heap() noexcept -> HeapDomain* {
+  if (!usable_) return nullptr;
+  LockGuard guard{registry_lock_};
+  if (HeapDomain* const heap = heap_pool_.pop_front()) return heap;
+  if (next_heap_id_ < space::kFirstHeapOwner) return nullptr;
+  void* const memory = space_.allocate_metadata(sizeof(HeapDomain));
+  if (memory == nullptr) return nullptr;
+  auto* const heap = new (memory) HeapDomain{next_heap_id_--};
+  heaps_.push_back(heap);
+  return heap;
+}
+
+template <class Policy>
+void Heap<Policy>::copy_name(HeapDomain& heap, const char* name) noexcept {
   std::size_t length = 0;
   while (length + 1 < HeapDomain::kNameBytes && name != nullptr && name[length] != '\0') {
-    heap->name[length] = name[length];
+    heap.name[length] = name[length];
     ++length;
   }
   // A character of UTF-8 is not cut in two.
   while (length > 0 && (name[length] & 0xc0) == 0x80) --length;
-  heap->name[length] = '\0';
-  heap->inbox.open();
-  heap->active = true;
-  return heap;
+  heap.name[length] = '\0';
+}
+
+template <class Policy>
+bool Heap<Policy>::open_source(HeapDomain& heap, const space::PageWishes& wishes,
+                               int* error) noexcept {
+  heap.source = space_.open_source(wishes, error);
+  if (heap.source == nullptr) return false;
+  if (!heap.source->is_buffer()) return true;
+  const auto take_end = [&](space::Span* span, Address from, Address to) noexcept {
+    auto& slab = slab::as_mixed(*slab::as_slab(span));
+    slab.start(&heap, from, to);
+    add_mixed_slab(heap, slab);
+  };
+  *error = ENOMEM;
+  if (!space_.take_ends(*heap.source, slab::MixedSlab::descriptor_bytes(), take_end)) return false;
+  heap.largest_slab = heap.source->bytes / kSlabsInBuffer;
+  // All of it may belong to somebody else.
+  *error = EBUSY;
+  return heap.source->bytes != 0;
 }
 
 template <class Policy>
@@ -51,6 +88,10 @@ void Heap<Policy>::close_heap(HeapDomain& heap) noexcept {
     space_.metadata().free(group, sizeof *group);
     group = nullptr;
   }
+  if (heap.source != nullptr) {
+    space_.close_source(heap.source);
+    heap.source = nullptr;
+  }
   heap.figures = {};
   heap.active = false;
 }
@@ -63,26 +104,40 @@ void Heap<Policy>::pool_heap(HeapDomain& heap) noexcept {
 }
 
 template <class Policy>
-void Heap<Policy>::delete_heap(HeapDomain& heap) noexcept {
+bool Heap<Policy>::delete_heap(HeapDomain& heap) noexcept {
   const void* doubled = nullptr;
+  bool stays = false;
   {
     HeapTurn turn{heap, gate_};
     always_check(heap.active, kGone);
-    LockGuard guard{registry_lock_};
-    disown_slabs(heap);
-    heap.for_each_bin([&](Bin& bin) noexcept {
-      for (SpanList* list : {&bin.partial, &bin.full}) {
-        while (space::Span* const span = list->pop_front()) abandon(*slab::as_slab(span), &doubled);
-      }
-    });
-    while (space::Span* const span = heap.huge.pop_front()) {
-      space_.map().set_tags(span->base, {1}, space::kHugeTag);
+    if (heap.source != nullptr) {
+      collect_in_heap(heap, &doubled);
+      stays = heap.figures.live_blocks != 0;
+      if (!stays) destroy_in_turn(heap);
+    } else {
+      abandon_slabs(heap, &doubled);
+      close_heap(heap);
     }
-    close_heap(heap);
   }
-  pool_heap(heap);
+  if (!stays) pool_heap(heap);
   maybe_purge();
   if (doubled != nullptr) report(MisuseKind::double_free, doubled);
+  return !stays;
+}
+
+// Its slabs become orphans.
+template <class Policy>
+void Heap<Policy>::abandon_slabs(HeapDomain& heap, const void** doubled) noexcept {
+  LockGuard guard{registry_lock_};
+  disown_slabs(heap);
+  heap.for_each_bin([&](Bin& bin) noexcept {
+    for (SpanList* list : {&bin.partial, &bin.full}) {
+      while (space::Span* const span = list->pop_front()) abandon(*slab::as_slab(span), doubled);
+    }
+  });
+  while (space::Span* const span = heap.huge.pop_front()) {
+    space_.map().set_tags(span->base, {1}, space::kHugeTag);
+  }
 }
 
 // Nobody else frees blocks of this heap now or later, and no free of one waits in a
@@ -92,20 +147,33 @@ void Heap<Policy>::destroy_heap(HeapDomain& heap) noexcept {
   {
     HeapTurn turn{heap, gate_};
     always_check(heap.active, kGone);
-    disown_slabs(heap);
-    heap.for_each_bin([&](Bin& bin) noexcept {
-      for (SpanList* list : {&bin.partial, &bin.full}) {
-        while (space::Span* const span = list->pop_front()) {
-          slab::as_slab(span)->forget_remote();
-          space_.free(span);
-        }
-      }
-    });
-    while (space::Span* const span = heap.huge.pop_front()) space_.free(span);
-    close_heap(heap);
+    destroy_in_turn(heap);
   }
   pool_heap(heap);
   maybe_purge();
+}
+
+template <class Policy>
+void Heap<Policy>::destroy_in_turn(HeapDomain& heap) noexcept {
+  // There is no need to give back by parts what goes as a whole.
+  if (heap.source != nullptr) heap.source->closing = true;
+  for (space::Span* s = heap.mixed.first(); s != nullptr; s = SpanList::next(s)) {
+    slab::as_slab(s)->set_owner(nullptr);
+  }
+  disown_slabs(heap);
+  const auto free_all = [&](SpanList& slabs) noexcept {
+    while (space::Span* const span = slabs.pop_front()) {
+      slab::as_slab(span)->forget_remote();
+      space_.free(span);
+    }
+  };
+  heap.for_each_bin([&](Bin& bin) noexcept {
+    free_all(bin.partial);
+    free_all(bin.full);
+  });
+  free_all(heap.mixed);
+  while (space::Span* const span = heap.huge.pop_front()) space_.free(span);
+  close_heap(heap);
 }
 
 template <class Policy>
@@ -156,6 +224,7 @@ bool Heap<Policy>::contains(HeapDomain& heap, const void* address) noexcept {
   const Slab& slab = *slab::as_slab(span);
   const std::uint32_t index = slab.index_of(at);
   if (index == Slab::kNoBlock) return false;
+  if (slab::is_mixed(slab) && !slab::as_mixed(slab).is_start(index)) return false;
   return (slab.used_in_word(index / kWordBits) & bit(index % kWordBits)) != 0;
 }
 
@@ -193,7 +262,9 @@ void Heap<Policy>::snapshot(HeapDomain& heap, Address* bases) noexcept {
   heap.for_each_bin([&](Bin& bin) noexcept {
     for_each_slab(bin, [&](const Slab& slab) noexcept { *bases++ = slab.base; });
   });
-  for (space::Span* s = heap.huge.first(); s != nullptr; s = SpanList::next(s)) *bases++ = s->base;
+  for (const SpanList* list : {&heap.mixed, &heap.huge}) {
+    for (space::Span* s = list->first(); s != nullptr; s = SpanList::next(s)) *bases++ = s->base;
+  }
 }
 
 // False when the visitor wants no more.
@@ -204,6 +275,7 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
   Word used[kMostWords];
   std::uint32_t words = 1;
   std::size_t step;
+  const slab::MixedSlab* mixed = nullptr;
   {
     HeapTurn turn{heap, gate_};
     if (!is_owned_by(heap, reinterpret_cast<void*>(base))) return true;
@@ -216,13 +288,18 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
       step = slab.block_bytes();
       words = words_for(slab.capacity());
       always_check(words <= kMostWords, "a slab has more blocks than a slice has of the smallest");
-      for (std::uint32_t word = 0; word < words; ++word) used[word] = slab.used_in_word(word);
+      if (slab::is_mixed(slab)) mixed = &slab::as_mixed(slab);
+      for (std::uint32_t word = 0; word < words; ++word) {
+        used[word] = mixed != nullptr ? mixed->live_in_word(word) : slab.used_in_word(word);
+      }
     }
   }
   for (std::uint32_t word = 0; word < words; ++word) {
     for (Word rest = used[word]; rest != 0; rest &= rest - 1) {
-      const std::size_t index = std::size_t{word} * kWordBits + lowest_bit(rest);
-      if (!visit(reinterpret_cast<void*>(base + index * step), step)) return false;
+      const std::uint32_t index = word * kWordBits + lowest_bit(rest);
+      void* const block = reinterpret_cast<void*>(base + index * step);
+      const std::size_t bytes = mixed != nullptr ? mixed->run_at(index) * step : step;
+      if (!visit(block, bytes)) return false;
     }
   }
   return true;

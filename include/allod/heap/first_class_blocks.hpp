@@ -66,6 +66,9 @@ void* Heap<Policy>::serve(Domain* own, HeapDomain& heap, const void* beside,
 // In a turn on the heap, like everything else that takes and gives.
 template <class Policy>
 ALLOD_INLINE void* Heap<Policy>::take_from(HeapDomain& heap, HeapRequest& request) noexcept {
+  if (__builtin_expect(heap.source != nullptr, 0) && heap.source->is_buffer()) {
+    return take_from_buffer(heap, request);
+  }
   ClassIndex c = kClasses;
   if (__builtin_expect(request.alignment <= 8, 1)) {
     if (__builtin_expect(request.size <= Sizes::kMaxSize, 1)) c = Sizes::of(request.size);
@@ -73,6 +76,12 @@ ALLOD_INLINE void* Heap<Policy>::take_from(HeapDomain& heap, HeapRequest& reques
     c = Sizes::of_aligned(request.size, request.alignment);
   }
   if (__builtin_expect(c == kClasses, 0)) return take_huge(heap, request);
+  return take_class(heap, c, request);
+}
+
+template <class Policy>
+ALLOD_INLINE void* Heap<Policy>::take_class(HeapDomain& heap, ClassIndex c,
+                                            HeapRequest& request) noexcept {
   Bin* const bin = at_hand(heap, c);
   return bin != nullptr ? take_at_hand(heap, *bin, request) : take_with_look(heap, c, request);
 }
@@ -129,7 +138,7 @@ Bin* Heap<Policy>::stock_bin(HeapDomain& heap, ClassIndex c) noexcept {
   }
   Bin& bin = *heap.find_bin(c);
   if (!bin.partial.empty()) return &bin;
-  Slab* const slab = fresh_slab(bin, c, &heap, heap.id());
+  Slab* const slab = fresh_slab(bin, c, &heap, heap.id(), heap.source);
   if (slab == nullptr) return nullptr;
   ++heap.figures.slabs;
   heap.figures.held += slab->size.bytes();
@@ -147,8 +156,9 @@ ALLOD_NOINLINE void* Heap<Policy>::take_huge(HeapDomain& heap, HeapRequest& requ
   request.over_limit = !heap.has_room_for(bytes);
   const Slices alignment{static_cast<std::uint32_t>(request.alignment >> kSliceShift)};
   space::Span* const span =
-      request.over_limit ? nullptr
-                         : space_.allocate(slices, alignment.count > 1 ? alignment : Slices{1});
+      request.over_limit
+          ? nullptr
+          : space_.allocate(slices, alignment.count > 1 ? alignment : Slices{1}, heap.source);
   if (span == nullptr) {
     ++heap.figures.refused;
     return nullptr;
@@ -241,7 +251,9 @@ ALLOD_NOINLINE void Heap<Policy>::release_to_heap(Domain* own, void* address) no
 template <class Policy>
 void Heap<Policy>::mark_for_heap(Domain* own, Slab& slab, void* address) noexcept {
   const std::uint32_t index = slab.index_of(address_of(address));
-  if (index == Slab::kNoBlock) return report(MisuseKind::invalid_free, address);
+  const bool is_block =
+      index != Slab::kNoBlock && (!slab::is_mixed(slab) || slab::as_mixed(slab).is_start(index));
+  if (!is_block) return report(MisuseKind::invalid_free, address);
   if (own == nullptr) return release_detached(address);
   SlowPath slow{*own, gate_};
   own->counters.remote_frees.add(1);
@@ -254,6 +266,9 @@ template <class Policy>
 ALLOD_INLINE void Heap<Policy>::release_in_turn(HeapDomain& heap, void* address,
                                                 HeapRelease& outcome) noexcept {
   Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
+  if (__builtin_expect(slab::is_mixed(slab), 0)) {
+    return release_mixed(heap, slab::as_mixed(slab), address, outcome);
+  }
   const std::uint32_t free_before = slab.free_count();
   outcome.given = slab.give_one(address);
   if (__builtin_expect(!outcome.given, 0)) return;
@@ -269,7 +284,9 @@ ALLOD_INLINE void Heap<Policy>::tell(const HeapRelease& outcome, const void* add
   if (__builtin_expect(outcome.given && !outcome.retired, 1)) return;
   if (outcome.retired) return maybe_purge();
   const Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
-  const bool is_block = slab.index_of(address_of(address)) != Slab::kNoBlock;
+  const std::uint32_t index = slab.index_of(address_of(address));
+  const bool is_block =
+      index != Slab::kNoBlock && (!slab::is_mixed(slab) || slab.is_marked_free(index));
   report(is_block ? MisuseKind::double_free : MisuseKind::invalid_free, address);
 }
 
@@ -310,6 +327,7 @@ void Heap<Policy>::collect_in_heap(HeapDomain& heap, const void** doubled) noexc
   heap.inbox.take_all([&](Slab* slab) noexcept {
     // See collect_inbox().
     if (slab->owner() != &heap) return slab->announce();
+    if (slab::is_mixed(*slab)) return collect_mixed(heap, slab::as_mixed(*slab), doubled);
     const std::uint32_t free_before = slab->free_count();
     const std::uint32_t gained =
         slab->collect([&](std::uint32_t index) noexcept { *doubled = slab->block_at(index); });
@@ -325,6 +343,10 @@ void Heap<Policy>::give_up_empty(HeapDomain& heap) noexcept {
       if (slab.is_empty() && !slab.is_announced()) retire_from_heap(heap, bin, slab);
     });
   });
+  for (space::Span *s = heap.mixed.first(), *next = nullptr; s != nullptr; s = next) {
+    next = SpanList::next(s);
+    retire_if_empty(heap, slab::as_mixed(*slab::as_slab(s)));
+  }
 }
 
 // --- realloc --------------------------------------------------------------------------
@@ -333,6 +355,10 @@ template <class Policy>
 void* Heap<Policy>::resize_in_heap(void* address, std::size_t size) noexcept {
   const space::Tag tag = space_.map().tag_of(address_of(address));
   const ClassIndex c = space::class_of(tag);
+  if (c == space::kMixedClass) {
+    const std::size_t before = usable_size(address);
+    return size <= before && size >= before - before / 4 ? address : nullptr;
+  }
   if (c != space::kHugeClass) {
     if (size > Sizes::kMaxSize) return nullptr;
     // A block that would get only a little smaller stays.

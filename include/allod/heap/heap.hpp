@@ -156,10 +156,16 @@ class Heap {
   // `own` is the calling thread's own domain, or null. A heap must not be given back
   // while another thread uses it; freeing its blocks by release() is no such use.
 
-  // An empty heap without limit, or null. The name is copied, as far as it fits.
-  [[nodiscard]] HeapDomain* create_heap(const char* name) noexcept;
-  // Blocks in use stay valid and belong to nobody, like those of a thread that ended.
-  void delete_heap(HeapDomain& heap) noexcept;
+  // An empty heap without limit, or null and `*error`. The name is copied, as far as it fits.
+  [[nodiscard]] HeapDomain* create_heap(const char* name, const space::PageWishes& wishes,
+                                        int* error) noexcept;
+  [[nodiscard]] HeapDomain* create_heap(const char* name) noexcept {
+    int error;
+    return create_heap(name, {}, &error);
+  }
+  // Blocks in use stay valid and belong to nobody, like those of a thread that ended. False,
+  // and the heap stays, when it has memory of its own and blocks in it.
+  bool delete_heap(HeapDomain& heap) noexcept;
   // All blocks are gone. Looks at slabs and huge blocks, not at other blocks.
   void destroy_heap(HeapDomain& heap) noexcept;
 
@@ -244,8 +250,8 @@ class Heap {
   [[nodiscard]] void* refill(Domain& domain, ClassIndex c, bool* zero) noexcept;
   [[nodiscard]] Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
-  [[nodiscard]] Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
-                                 std::uint32_t id) noexcept;
+  [[nodiscard]] Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::uint32_t id,
+                                 space::PageSource* source = nullptr) noexcept;
   void widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
                       std::uint32_t most) noexcept;
   void activate_large(Domain& domain, ClassIndex c) noexcept;
@@ -317,6 +323,12 @@ class Heap {
   // first_class.hpp
   void check_in_use(const HeapDomain& heap) const noexcept;
   void close_heap(HeapDomain& heap) noexcept;
+  [[nodiscard]] HeapDomain* new_heap() noexcept;
+  static void copy_name(HeapDomain& heap, const char* name) noexcept;
+  [[nodiscard]] bool open_source(HeapDomain& heap, const space::PageWishes& wishes,
+                                 int* error) noexcept;
+  void abandon_slabs(HeapDomain& heap, const void** doubled) noexcept;
+  void destroy_in_turn(HeapDomain& heap) noexcept;
   void pool_heap(HeapDomain& heap) noexcept;
   static void snapshot(HeapDomain& heap, Address* bases) noexcept;
   template <class Visit>
@@ -326,6 +338,7 @@ class Heap {
   [[nodiscard]] void* serve(Domain* own, HeapDomain& heap, const void* beside,
                             HeapRequest& request) noexcept;
   [[nodiscard]] void* take_from(HeapDomain& heap, HeapRequest& request) noexcept;
+  [[nodiscard]] void* take_class(HeapDomain& heap, ClassIndex c, HeapRequest& request) noexcept;
   [[nodiscard]] Bin* at_hand(HeapDomain& heap, ClassIndex c) noexcept;
   [[nodiscard]] static void* take_at_hand(HeapDomain& heap, Bin& bin,
                                           HeapRequest& request) noexcept;
@@ -338,6 +351,18 @@ class Heap {
   void mark_for_heap(Domain* own, Slab& slab, void* address) noexcept;
   void free_huge_of_heap(space::Span* span) noexcept;
   [[nodiscard]] void* resize_in_heap(void* address, std::size_t size) noexcept;
+  // first_class_mixed.hpp
+  [[nodiscard]] void* take_from_buffer(HeapDomain& heap, HeapRequest& request) noexcept;
+  [[nodiscard]] void* take_mixed(HeapDomain& heap, HeapRequest& request) noexcept;
+  [[nodiscard]] void* find_run(HeapDomain& heap, std::uint32_t grains,
+                               std::size_t alignment) noexcept;
+  [[nodiscard]] slab::MixedSlab* new_mixed_slab(HeapDomain& heap) noexcept;
+  void add_mixed_slab(HeapDomain& heap, slab::MixedSlab& slab) noexcept;
+  void release_mixed(HeapDomain& heap, slab::MixedSlab& slab, const void* address,
+                     HeapRelease& outcome) noexcept;
+  void collect_mixed(HeapDomain& heap, slab::MixedSlab& slab, const void** doubled) noexcept;
+  void retire_if_empty(HeapDomain& heap, slab::MixedSlab& slab) noexcept;
+
   void settle_in_heap(HeapDomain& heap, Slab& slab, std::uint32_t free_before) noexcept;
   void retire_from_heap(HeapDomain& heap, Bin& bin, Slab& slab) noexcept;
   void collect_in_heap(HeapDomain& heap, const void** doubled) noexcept;
@@ -379,6 +404,7 @@ class Heap {
 #include "allod/heap/allocate.hpp"
 #include "allod/heap/first_class.hpp"
 #include "allod/heap/first_class_blocks.hpp"
+#include "allod/heap/first_class_mixed.hpp"
 #include "allod/heap/inspect.hpp"
 #include "allod/heap/lifetime.hpp"
 #include "allod/heap/purge.hpp"

@@ -71,6 +71,10 @@ struct HeapDomain : slab::Owner {
   HeapFigures figures;
   BinGroup* groups[kGroups] = {};
   SpanList huge;
+  // Null: everybody's regions.
+  space::PageSource* source = nullptr;
+  SpanList mixed;                // slabs with blocks of all sizes, in a buffer
+  std::size_t largest_slab = 0;  // of one class, in a buffer; bytes
   char name[kNameBytes] = {};
   // For whoever offers the heap to programs: what to ask at the limit.
   void (*on_limit)() = nullptr;

@@ -28,11 +28,18 @@ Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexce
     return misuse;
   }
   const Slab& slab = *static_cast<const Slab*>(span);
-  const std::uint32_t index = slab.index_around(at);
+  std::uint32_t index = slab.index_around(at);
   if (index >= slab.capacity()) return misuse;
-  misuse.block = slab.block_at(index);
-  misuse.block_bytes = slab.block_bytes();
   misuse.owner = space::owner_of(map.tag_of(span->base));
+  if (slab::is_mixed(slab)) {
+    const auto& mixed = slab::as_mixed(slab);
+    index = mixed.start_around(index);
+    if (index == Slab::kNoBlock) return misuse;
+    misuse.block_bytes = mixed.run_at(index) * slab::MixedSlab::kGrain;
+  } else {
+    misuse.block_bytes = slab.block_bytes();
+  }
+  misuse.block = slab.block_at(index);
   return misuse;
 }
 
@@ -94,6 +101,15 @@ void Heap<Policy>::check_invariants() noexcept {
       });
       always_check(slabs == bin->slab_count, "slabs are counted wrongly");
       seen.slabs += slabs;
+    }
+    for (space::Span* s = heap.mixed.first(); s != nullptr; s = SpanList::next(s)) {
+      const auto& slab = slab::as_mixed(*slab::as_slab(s));
+      always_check(slab.free_count() == slab.count_free_bits(), "free grains are counted wrongly");
+      always_check(slab.owner() == &heap, "a slab names another owner");
+      ++seen.slabs;
+      seen.held += slab.usable_bytes();
+      seen.live += slab.usable_bytes() - slab.free_count() * slab::MixedSlab::kGrain;
+      seen.live_blocks += slab.count_starts();
     }
     for (space::Span* s = heap.huge.first(); s != nullptr; s = SpanList::next(s)) {
       always_check(s->heap == &heap, "a huge block names another heap");

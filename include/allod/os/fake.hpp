@@ -7,6 +7,7 @@
 // over a fake world: after the tests of TCMalloc's page heap.
 #pragma once
 
+#include <errno.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -38,8 +39,11 @@ class Fake {
     move,
     start_helper,
     yield,
+    map_huge,
+    lock,
+    bind,
   };
-  static constexpr std::size_t kCalls = 10;
+  static constexpr std::size_t kCalls = 13;
 
   // Where the next mapping goes.
   enum class Placement : std::uint8_t {
@@ -240,6 +244,27 @@ class Fake {
     set_pages(address, from, Pages::none);
     return true;
   }
+  // Any number of huge pages, until a test makes the call fail.
+  [[nodiscard]] void* map_huge(std::size_t bytes, unsigned shift, int* error) noexcept {
+    const std::size_t page = std::size_t{1} << shift;
+    always_check(bytes % page == 0, "map_huge: not whole pages");
+    void* const memory = map_as(Call::map_huge, Pages::usable, bytes, page);
+    if (memory == nullptr) *error = kNoMemory;
+    return memory;
+  }
+  [[nodiscard]] int lock(void* address, std::size_t bytes) noexcept {
+    check_range(address, bytes, "lock");
+    always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::usable; }),
+                 "lock: pages that are not usable");
+    return fails(Call::lock, 0) ? kNoMemory : 0;
+  }
+  // The fake has the nodes 0 and 1.
+  [[nodiscard]] int bind(void* address, std::size_t bytes, std::uint64_t nodes) noexcept {
+    check_range(address, bytes, "bind");
+    always_check(is_all(address, bytes, [](Pages pages) { return pages != Pages::none; }),
+                 "bind: pages that are not mapped");
+    return fails(Call::bind, 0) || (nodes & 3) == 0 ? kInvalid : 0;
+  }
   void name(void* address, std::size_t bytes, const char* text) noexcept {
     check_range(address, bytes, "name");
     always_check(is_all(address, bytes, [](Pages pages) { return pages != Pages::none; }),
@@ -281,6 +306,8 @@ class Fake {
 
  private:
   static constexpr std::size_t kRealPage = 4096;
+  static constexpr int kNoMemory = ENOMEM;
+  static constexpr int kInvalid = EINVAL;
   static constexpr std::size_t kArenaAlignment = std::size_t{1} << 30;
   static constexpr std::size_t kArenaBytes = std::size_t{1} << 37;
   static_assert(kArenaBytes > std::size_t{1} << (kAddressBits - kSliceShift + 4),

@@ -67,6 +67,27 @@ class Linux {
     return raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to),
                        MREMAP_MAYMOVE | MREMAP_FIXED, to_long(target)) == to_long(target);
   }
+  [[nodiscard]] void* map_huge(std::size_t bytes, unsigned shift, int* error) noexcept {
+    // Pages are set aside for the mapping at once: a fault never finds that there are none.
+    const unsigned kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (shift << kHugeShift);
+    const long result = raw_syscall(SYS_mmap, 0, to_long(bytes), PROT_READ | PROT_WRITE,
+                                    static_cast<long>(kind), -1, 0);
+    if (is_error(result)) {
+      *error = static_cast<int>(-result);
+      return nullptr;
+    }
+    return reinterpret_cast<void*>(result);
+  }
+  [[nodiscard]] int lock(void* address, std::size_t bytes) noexcept {
+    return static_cast<int>(-raw_syscall(SYS_mlock, to_long(address), to_long(bytes)));
+  }
+  [[nodiscard]] int bind(void* address, std::size_t bytes, std::uint64_t nodes) noexcept {
+    // The kernel takes one bit less than it is told.
+    constexpr long kBits = 65;
+    std::uint64_t mask[2] = {nodes, 0};
+    return static_cast<int>(-raw_syscall(SYS_mbind, to_long(address), to_long(bytes), kBindStrictly,
+                                         to_long(&mask), kBits, 0));
+  }
   void name(void* address, std::size_t bytes, const char* text) noexcept {
     raw_syscall(SYS_prctl, kSetVma, kSetVmaAnonymousName, to_long(address), to_long(bytes),
                 to_long(text));
@@ -121,6 +142,9 @@ class Linux {
   // Values of <linux/prctl.h> since 5.17, which older headers do not have.
   static constexpr long kSetVma = 0x53564d41;
   static constexpr long kSetVmaAnonymousName = 0;
+  // MPOL_BIND of <linux/mempolicy.h>, and MAP_HUGE_SHIFT of <linux/mman.h>.
+  static constexpr long kBindStrictly = 2;
+  static constexpr unsigned kHugeShift = 26;
 
   template <class T>
   static long to_long(T value) noexcept {
@@ -130,14 +154,14 @@ class Linux {
       return static_cast<long>(value);
     }
   }
+  static bool is_error(long result) noexcept { return result < 0 && result > -4096; }
   static bool is_aligned(void* address, std::size_t alignment) noexcept {
     return (address_of(address) & (alignment - 1)) == 0;
   }
   static void* map_anonymous(std::size_t bytes, int protection) noexcept {
     const long result = raw_syscall(SYS_mmap, 0, to_long(bytes), protection,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    const bool failed = result < 0 && result > -4096;
-    return failed ? nullptr : reinterpret_cast<void*>(result);
+    return is_error(result) ? nullptr : reinterpret_cast<void*>(result);
   }
   [[nodiscard]] void* reserve_trimmed(std::size_t bytes, std::size_t alignment) noexcept {
     if (bytes + alignment < bytes) return nullptr;

@@ -28,6 +28,12 @@ namespace allod::os {
 //   move(address, from, target, to)
 //                                moves a mapping to reserved addresses by page
 //                                tables, without copying, and lengthens it
+//   map_huge(bytes, shift, error)
+//                                map in huge pages of 2^shift bytes that the system
+//                                has set aside; null, and why, when there are none
+//   lock(address, bytes)         keeps usable memory present; 0, or an error number
+//   bind(address, bytes, nodes)  takes memory from these nodes alone, one bit each;
+//                                0, or an error number
 //   name(address, bytes, text)   shows up in the system's list of mappings; may
 //                                do nothing
 //   now_ms()                     monotonic, coarse
@@ -44,7 +50,7 @@ namespace allod::os {
 //                                belongs to no library; false when it cannot
 template <class P>
 concept Platform = requires(P platform, void* address, std::size_t bytes, const char* text,
-                            std::atomic<std::uint32_t>* word, void (*function)(void*)) {
+                            int error, std::atomic<std::uint32_t>* word, void (*function)(void*)) {
   { platform.start() };
   { platform.page_size() } -> std::same_as<std::size_t>;
   { platform.address_space_limit() } -> std::same_as<std::size_t>;
@@ -58,6 +64,9 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.avoid_huge(address, bytes) };
   { platform.grow(address, bytes, bytes) } -> std::same_as<bool>;
   { platform.move(address, bytes, address, bytes) } -> std::same_as<bool>;
+  { platform.map_huge(bytes, 21U, &error) } -> std::same_as<void*>;
+  { platform.lock(address, bytes) } -> std::same_as<int>;
+  { platform.bind(address, bytes, std::uint64_t{}) } -> std::same_as<int>;
   { platform.name(address, bytes, text) };
   { platform.now_ms() } -> std::same_as<std::uint64_t>;
   { platform.after_fork_in_child() };

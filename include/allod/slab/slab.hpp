@@ -239,13 +239,50 @@ class Slab : public space::Span {
     return count;
   }
 
+ protected:
+  // Marks blocks [first, end) used or free, without a look at what they were.
+  void set_used(std::uint32_t first, std::uint32_t end) noexcept {
+    for_each_part(first, end, [&](std::uint32_t word, Word mask) noexcept {
+      relaxed(free_bits()[word], free_bits()[word] & ~mask);
+    });
+    free_count_ -= end - first;
+  }
+  void set_free(std::uint32_t first, std::uint32_t end) noexcept {
+    for_each_part(first, end, [&](std::uint32_t word, Word mask) noexcept {
+      relaxed(free_bits()[word], free_bits()[word] | mask);
+    });
+    free_count_ += end - first;
+    first_word_ = first / kWordBits < first_word_ ? first / kWordBits : first_word_;
+  }
+  [[nodiscard]] Word free_word(std::uint32_t word) const noexcept {
+    return __atomic_load_n(&free_bits()[word], __ATOMIC_RELAXED);
+  }
+  [[nodiscard]] Word take_remote_word(std::uint32_t word) noexcept {
+    return remote_bits()[word].load() == 0 ? 0 : remote_bits()[word].exchange(0);
+  }
+  // For words that others may be reading.
+  static void relaxed(Word& word, Word value) noexcept {
+    __atomic_store_n(&word, value, __ATOMIC_RELAXED);
+  }
+  [[nodiscard]] std::uint32_t first_word() const noexcept { return first_word_; }
+  void set_first_word(std::uint32_t word) noexcept { first_word_ = word; }
+  [[nodiscard]] std::uint32_t words() const noexcept { return words_for(capacity_); }
+
  private:
   friend class Inbox;
 
+  template <class Visit>
+  static void for_each_part(std::uint32_t first, std::uint32_t end, Visit&& visit) noexcept {
+    while (first < end) {
+      const std::uint32_t word = first / kWordBits;
+      const std::uint32_t next = (word + 1) * kWordBits < end ? (word + 1) * kWordBits : end;
+      visit(word, low_bits(next - first) << (first % kWordBits));
+      first = next;
+    }
+  }
   static std::size_t remote_bits_offset(std::uint32_t capacity) noexcept {
     return align_up(sizeof(Slab) + words_for(capacity) * sizeof(Word), kCacheLine);
   }
-  [[nodiscard]] std::uint32_t words() const noexcept { return words_for(capacity_); }
   [[nodiscard]] Word* free_bits() const noexcept {
     return reinterpret_cast<Word*>(const_cast<Slab*>(this) + 1);
   }

@@ -37,6 +37,8 @@ inline constexpr std::uint32_t kMaxOwner = 0xffff0;
 inline constexpr std::uint32_t kFirstHeapOwner = 0x80000;
 // Not a class: marks a block of a first-class heap that is a span of its own.
 inline constexpr std::uint32_t kHugeClass = kMaxClasses - 1;
+// Not a class: marks a slab of a first-class heap with blocks of all sizes.
+inline constexpr std::uint32_t kMixedClass = kMaxClasses - 2;
 
 // Owners that are not domains.
 inline constexpr std::uint32_t kForeignOwner = 0;

@@ -4,8 +4,8 @@
 
 #include "allod/space/metadata.hpp"
 #include "allod/space/page_map.hpp"
+#include "allod/space/page_source.hpp"
 #include "allod/space/span.hpp"
-#include "allod/space/span_bins.hpp"
 
 namespace allod::space {
 
@@ -56,13 +56,15 @@ class Space {
 
   // A used span of at least `size` whose base is a multiple of `alignment`
   // slices (a power of two). The page map leads to it from every slice; tags are
-  // the caller's to set. Null when the system refuses. Thread-safe.
-  [[nodiscard]] Span* allocate(Slices size, Slices alignment) noexcept {
+  // the caller's to set. From `source`, or from everybody's regions for null. Null
+  // when there is no more. Thread-safe.
+  [[nodiscard]] Span* allocate(Slices size, Slices alignment,
+                               PageSource* source = nullptr) noexcept {
     const auto attempt = [&]() noexcept {
-      return allocate_with(size, alignment, Filling::sparse, nullptr, 0);
+      return allocate_with(size, alignment, Filling::sparse, source, nullptr, 0);
     };
     Span* const span = attempt();
-    return span != nullptr || !make_room() ? span : attempt();
+    return span != nullptr || source != nullptr || !make_room() ? span : attempt();
   }
   // The same for a span that is likely to grow: where there is room behind it.
   [[nodiscard]] Span* allocate_growing(Slices size) noexcept {
@@ -80,17 +82,18 @@ class Space {
   // The same, but held by a descriptor of `bytes` that starts with a Span. It is
   // stable metadata: behind the Span, it holds what it held when a span with a
   // descriptor of that size was freed, or zeros.
-  [[nodiscard]] Span* allocate_described(Slices size, Filling filling, std::size_t bytes) noexcept {
+  [[nodiscard]] Span* allocate_described(Slices size, Filling filling, std::size_t bytes,
+                                         PageSource* source = nullptr) noexcept {
     auto* descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
     if (descriptor == nullptr && feed_metadata()) {
       descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
     }
     if (descriptor == nullptr) return nullptr;
     const auto attempt = [&]() noexcept {
-      return allocate_with(size, {1}, filling, descriptor, bytes);
+      return allocate_with(size, {1}, filling, source, descriptor, bytes);
     };
     Span* span = attempt();
-    if (span == nullptr && make_room()) span = attempt();
+    if (span == nullptr && source == nullptr && make_room()) span = attempt();
     if (span == nullptr) metadata_.free_stable(descriptor, bytes);
     return span;
   }
@@ -98,12 +101,13 @@ class Space {
   // Takes the span back; its descriptor is gone afterwards. Thread-safe.
   void free(Span* span) noexcept {
     const auto now = static_cast<std::uint32_t>(platform_.now_ms());
+    const bool clean = is_purged_at_once(*span, {0});
     LockGuard guard{lock_};
     ++counters_.span_frees;
     counters_.used -= span->size.bytes();
     last_freed_ = span->size;
     map_.set_tags(span->base, span->size, kFreeTag);
-    insert_free(go_home(span), SpanState::dirty, now);
+    insert_free(go_home(span), clean ? SpanState::clean : SpanState::dirty, now);
   }
 
   // Lengthens a used span into its free neighbour. False, and nothing changed,
@@ -132,18 +136,33 @@ class Space {
   // for the rest it keeps its size. Thread-safe.
   void shrink(Span* span, Slices to) noexcept {
     const auto now = static_cast<std::uint32_t>(platform_.now_ms());
+    const bool clean = is_purged_at_once(*span, to);
     LockGuard guard{lock_};
     Span* const tail = split(span, to);
     if (tail == nullptr) return;
     counters_.used -= tail->size.bytes();
     map_.set_tags(tail->base, tail->size, kFreeTag);
-    insert_free(tail, SpanState::dirty, now);
+    insert_free(tail, clean ? SpanState::clean : SpanState::dirty, now);
   }
 
   // Moves or lengthens a used span that is a region of its own, by page tables.
   // False, and nothing changed, when it shares a region or the system refuses.
   // The caller sets the tags. Thread-safe.
   [[nodiscard]] bool remap(Span* span, Slices to) noexcept;
+
+  // --- memory of one heap alone; see space_source.hpp ---------------------------
+
+  // A source as wished for. Null, and `*error` an error number, when the system does not
+  // give what is wished for, or the buffer is not one. Thread-safe.
+  [[nodiscard]] PageSource* open_source(const PageWishes& wishes, int* error) noexcept;
+  // The slices that a buffer shares with others, as used spans with a descriptor of `bytes`,
+  // as allocate_described() gives them: calls take(span, from, to) with the addresses that
+  // are the buffer's. Once, after open_source(). False when there is no metadata.
+  template <class Take>
+  [[nodiscard]] bool take_ends(PageSource& source, std::size_t bytes, Take&& take) noexcept;
+  // Gives back all regions of a source, whose spans are all free. A buffer is as if it
+  // had never been ours.
+  void close_source(PageSource* source) noexcept;
 
   // Gives back the memory of spans that have been free for `delay_ms`, and of
   // the oldest but the one freed last while more than `budget` bytes are dirty;
@@ -172,7 +191,7 @@ class Space {
   [[nodiscard]] SpaceCounters counters() noexcept {
     LockGuard guard{lock_};
     SpaceCounters copy = counters_;
-    copy.dirty = dirty_bytes();
+    copy.dirty = dirty_bytes() + kept_;
     return copy;
   }
   // Calls `visit` for every span, used and free, with the lock held: spans do not
@@ -180,14 +199,14 @@ class Space {
   template <class Visit>
   void for_each_span(Visit&& visit) noexcept {
     LockGuard guard{lock_};
-    for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
-      const Address end = region->base + region->used.bytes();
-      for (Address at = region->base; at < end;) {
+    for_each_region([&](const Region& region) noexcept {
+      const Address end = region.base + region.used.bytes();
+      for (Address at = region.base; at < end;) {
         const Span& span = *map_.span_of(at);
         visit(span);
         at = end_of(span);
       }
-    }
+    });
   }
   [[nodiscard]] P& platform() noexcept { return platform_; }
   [[nodiscard]] PageMap& map() noexcept { return map_; }
@@ -198,7 +217,10 @@ class Space {
   // In the child of a fork, with the lock held: spans that a thread of the
   // parent was purging are dirty again.
   void repair_after_fork() noexcept {
-    while (Span* const span = purging_.pop_front()) insert_free(span, SpanState::dirty, 0);
+    while (Span* const span = purging_.pop_front()) {
+      if (span->region->source != nullptr) --span->region->source->purging;
+      insert_free(span, SpanState::dirty, 0);
+    }
   }
 
   // Walks everything and checks it against itself; for tests and debug builds.
@@ -222,6 +244,35 @@ class Space {
   void file_region(Region& region) noexcept;
   void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
 
+  template <class Visit>
+  void for_each_region(Visit&& visit) noexcept {
+    const auto visit_all = [&](const RegionList& list) noexcept {
+      for (Region* r = list.first(); r != nullptr; r = RegionList::next(r)) visit(*r);
+    };
+    visit_all(regions_);
+    for (PageSource* s = sources_.first(); s != nullptr; s = PageSourceList::next(s)) {
+      visit_all(s->regions);
+    }
+  }
+
+  // space_source.hpp
+  [[nodiscard]] Span* take_from(PageSource& source, Slices size, Slices alignment) noexcept;
+  [[nodiscard]] Span* take_fresh_from(PageSource& source, Slices size) noexcept;
+  [[nodiscard]] Region* map_region(PageSource& source, Slices size, int* error) noexcept;
+  [[nodiscard]] void* map_pages(const PageWishes& wishes, std::size_t bytes, int* error) noexcept;
+  [[nodiscard]] int adopt_buffer(PageSource& source) noexcept;
+  [[nodiscard]] Region* add_region(PageSource& source, Address base, Slices size) noexcept;
+  [[nodiscard]] bool is_nobodys(Address from, Address to) const noexcept;
+  void drop_region(PageSource& source, Region& region) noexcept;
+  // Of a used span whose source wants that: its memory behind the first `keep` slices.
+  [[nodiscard]] bool is_purged_at_once(const Span& span, Slices keep) noexcept {
+    const PageSource* const source = span.region->source;
+    if (__builtin_expect(source == nullptr, 1)) return false;
+    return source->purges_at_once() && keep < span.size &&
+           platform_.purge(reinterpret_cast<void*>(span.base + keep.bytes()),
+                           (span.size - keep).bytes());
+  }
+
   // When a request cannot be served: purges everything and gives empty regions
   // back. False when there was nothing of either.
   [[nodiscard]] bool make_room() noexcept;
@@ -238,21 +289,24 @@ class Space {
     if (counters_.used > counters_.peak_used) counters_.peak_used = counters_.used;
   }
   [[nodiscard]] Span* allocate_with(Slices size, Slices alignment, Filling filling,
-                                    Span* descriptor, std::size_t bytes) noexcept {
+                                    PageSource* source, Span* descriptor,
+                                    std::size_t bytes) noexcept {
     LockGuard guard{lock_};
     if (size > kLargestHuge || counters_.used < huge_from_) filling = Filling::sparse;
-    Span* span = take(size, alignment, filling);
+    Span* span =
+        source != nullptr ? take_from(*source, size, alignment) : take(size, alignment, filling);
     if (span == nullptr) {
       ++counters_.refused;
       return nullptr;
     }
-    if (descriptor != nullptr) {
-      *descriptor = *span;
-      descriptor->home = span;
-      descriptor->descriptor_bytes = static_cast<std::uint16_t>(bytes);
-      span = descriptor;
-    }
+    if (descriptor != nullptr) span = describe(span, descriptor, bytes);
     return hand_out(span);
+  }
+  [[nodiscard]] static Span* describe(Span* span, Span* descriptor, std::size_t bytes) noexcept {
+    *descriptor = *span;
+    descriptor->home = span;
+    descriptor->descriptor_bytes = static_cast<std::uint16_t>(bytes);
+    return descriptor;
   }
   Span* hand_out(Span* span) noexcept {
     span->state = SpanState::used;
@@ -308,9 +362,20 @@ class Space {
     if (Span* const tail = split(span, keep)) file_free(tail);
   }
 
-  // Where memory is present, it does not matter in what pages.
-  SpanBins& bins(const Span& span) noexcept {
-    return span.state == SpanState::dirty ? dirty_ : clean_bins(span.region->filling);
+  // Calls `use` with the bins where a free span belongs. Where memory is present, it does
+  // not matter in what pages.
+  template <class Use>
+  void with_bins(const Span& span, Use&& use) noexcept {
+    const bool dirty = span.state == SpanState::dirty;
+    if (PageSource* const source = span.region->source) {
+      return use(dirty ? source->dirty : source->clean);
+    }
+    use(dirty ? dirty_ : clean_bins(span.region->filling));
+  }
+  // Will the memory of a dirty span be purged some day?
+  [[nodiscard]] static bool ages(const Span& span) noexcept {
+    const PageSource* const source = span.region->source;
+    return source == nullptr || source->ages();
   }
   SpanBins& clean_bins(Filling filling) noexcept { return clean_[static_cast<unsigned>(filling)]; }
 
@@ -341,8 +406,10 @@ class Space {
     map_.set_tags(span->base, {1}, kFreeTag);
     map_.set_span(span->base, span);
     map_.set_span(end_of(*span) - 1, span);
-    bins(*span).insert(span);
-    if (span->state == SpanState::dirty) {
+    with_bins(*span, [&](auto& bins) noexcept { bins.insert(span); });
+    if (span->state == SpanState::dirty && !ages(*span)) {
+      kept_ += span->size.bytes();
+    } else if (span->state == SpanState::dirty) {
       const Span* const oldest = by_age_.last();
       const bool is_oldest =
           oldest != nullptr && static_cast<std::int32_t>(span->freed_ms - oldest->freed_ms) < 0;
@@ -353,8 +420,10 @@ class Space {
     }
   }
   void remove_free(Span* span) noexcept {
-    bins(*span).remove(span);
-    if (span->state == SpanState::dirty) {
+    with_bins(*span, [&](auto& bins) noexcept { bins.remove(span); });
+    if (span->state == SpanState::dirty && !ages(*span)) {
+      kept_ -= span->size.bytes();
+    } else if (span->state == SpanState::dirty) {
       by_age_.remove(span);
       add_dirty(-span->size.bytes());
     } else {
@@ -384,6 +453,8 @@ class Space {
   Slices region_slices_{1024};
   std::size_t huge_from_ = 0;
   RegionList regions_;  // with untouched slices first
+  PageSourceList sources_;
+  std::size_t kept_ = 0;  // in dirty spans that are never purged
   SpanBins dirty_;
   SpanBins clean_[2];   // by the filling of their region
   SpanAgeList by_age_;  // dirty spans, freed last first
@@ -401,3 +472,4 @@ class Space {
 #include "allod/space/space_allocate.hpp"
 #include "allod/space/space_check.hpp"
 #include "allod/space/space_purge.hpp"
+#include "allod/space/space_source.hpp"

@@ -73,7 +73,7 @@ Region* Space<P, kChecks>::region_with(Slices size, Filling filling) noexcept {
 // Regions without untouched slices go to the end of the list.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::file_region(Region& region) noexcept {
-  if (region.used != region.size) return;
+  if (region.used != region.size || region.source != nullptr) return;
   regions_.remove(&region);
   regions_.push_back(&region);
 }
@@ -215,7 +215,7 @@ template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::remap(Span* span, Slices to) noexcept {
   LockGuard guard{lock_};
   Region& region = *span->region;
-  if (region.size != span->size) return false;
+  if (region.size != span->size || region.source != nullptr) return false;
   void* base = reinterpret_cast<void*>(region.base);
   const std::size_t old_bytes = region.size.bytes();
   // The page map first: once the pages have moved there is no way back.

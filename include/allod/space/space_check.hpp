@@ -10,6 +10,7 @@ void Space<P, kChecks>::check_invariants() noexcept {
   LockGuard guard{lock_};
   std::size_t dirty = 0;
   std::size_t clean = 0;
+  std::size_t kept = 0;
   const auto check_free = [&](const Span& span, SpanState state) {
     always_check(span.state == state, "a free span is in the wrong bin");
     always_check(map_.span_of(span.base) == &span, "the map misses a free span's start");
@@ -17,7 +18,7 @@ void Space<P, kChecks>::check_invariants() noexcept {
     for (Address at = span.base; at < end_of(span); at += kSliceBytes) {
       always_check(map_.tag_of(at) == kFreeTag, "a slice of a free span is not marked free");
     }
-    (state == SpanState::dirty ? dirty : clean) += span.size.bytes();
+    (state != SpanState::dirty ? clean : ages(span) ? dirty : kept) += span.size.bytes();
   };
   dirty_.for_each([&](const Span& span) { check_free(span, SpanState::dirty); });
   for (const Filling filling : {Filling::sparse, Filling::dense}) {
@@ -26,6 +27,16 @@ void Space<P, kChecks>::check_invariants() noexcept {
       always_check(span.region->filling == filling, "a clean span is in the wrong bins");
     });
   }
+  for (PageSource* source = sources_.first(); source != nullptr;
+       source = PageSourceList::next(source)) {
+    const auto check_own = [&](const Span& span, SpanState state) {
+      check_free(span, state);
+      always_check(span.region->source == source, "a span is free in another heap's source");
+    };
+    source->dirty.for_each([&](const Span& span) { check_own(span, SpanState::dirty); });
+    source->clean.for_each([&](const Span& span) { check_own(span, SpanState::clean); });
+  }
+  always_check(kept == kept_, "dirty bytes that stay are counted wrongly");
   always_check(dirty == dirty_bytes(), "dirty bytes are counted wrongly");
   always_check(clean == counters_.clean, "clean bytes are counted wrongly");
 
@@ -37,18 +48,18 @@ void Space<P, kChecks>::check_invariants() noexcept {
 
   std::size_t reserved = 0;
   std::size_t handed_out = 0;
-  for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
-    always_check(region->used <= region->committed && region->committed <= region->size,
+  for_each_region([&](const Region& region) {
+    always_check(region.used <= region.committed && region.committed <= region.size,
                  "a region's marks are out of order");
-    reserved += region->size.bytes();
-    handed_out += region->used.bytes();
-  }
+    reserved += region.size.bytes();
+    handed_out += region.used.bytes();
+  });
   std::size_t purging = 0;
   for (Span* span = purging_.first(); span != nullptr; span = SpanList::next(span)) {
     purging += span->size.bytes();
   }
   always_check(reserved == counters_.reserved, "reserved bytes are counted wrongly");
-  always_check(handed_out == counters_.used + dirty + clean + purging,
+  always_check(handed_out == counters_.used + dirty + kept + clean + purging,
                "a slice is neither used nor free");
 }
 

@@ -79,6 +79,7 @@ Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t bud
   Span* const rest = split(span, part);
   span->state = SpanState::purging;
   purging_.push_front(span);
+  if (span->region->source != nullptr) ++span->region->source->purging;
   if (rest != nullptr) {
     // Filed as the oldest again, and without a merge: its neighbour is `span`.
     rest->state = SpanState::dirty;
@@ -95,6 +96,7 @@ Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t bud
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::finish_purge(Span* span, bool reads_zero) noexcept {
   purging_.remove(span);
+  if (span->region->source != nullptr) --span->region->source->purging;
   if (reads_zero) {
     ++counters_.purges;
     counters_.purged += span->size.bytes();
@@ -103,7 +105,8 @@ void Space<P, kChecks>::finish_purge(Span* span, bool reads_zero) noexcept {
     // The system cannot give it back; it stays dirty, as the youngest, so that
     // others get their turn.
     insert_free(span, SpanState::dirty, static_cast<std::uint32_t>(platform_.now_ms()));
-  } else if (span->size == span->region->size && span->size > region_slices_) {
+  } else if (span->size == span->region->size && span->size > region_slices_ &&
+             span->region->source == nullptr) {
     release_region(span);
   } else {
     insert_free(span, SpanState::clean, 0);

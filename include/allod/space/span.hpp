@@ -22,6 +22,8 @@ enum class Filling : std::uint8_t {
   return filling == Filling::dense ? Filling::sparse : Filling::dense;
 }
 
+struct PageSource;
+
 // Address space obtained in one piece. Spans are cut from its front up to
 // `used`; what lies behind has never been touched. Guarded by the space's lock.
 struct Region {
@@ -32,6 +34,8 @@ struct Region {
   Slices committed;  // readable and writable, at least `used`
   // Fresh spans of this kind come from here; huge pages were asked for in a dense one.
   Filling filling = Filling::sparse;
+  // Of the one heap that cuts spans from it; null: everybody does.
+  PageSource* source = nullptr;
 };
 using RegionList = List<Region, &Region::links>;
 

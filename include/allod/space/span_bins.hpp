@@ -5,9 +5,11 @@
 
 namespace allod::space {
 
-// Exact bins up to 16 slices, then eight to a doubling. Within a bin the span
-// freed last comes first. Guarded by the space's lock.
-class SpanBins {
+// 2^kStepBits bins to each doubling, and exact bins up to twice that many slices. Within a
+// bin the span freed last comes first; kLooks of its spans are looked at for one that fits.
+// Guarded by the space's lock.
+template <unsigned kStepBits, unsigned kLooks>
+class SpanBinsOf {
  public:
   void insert(Span* span) noexcept {
     const unsigned bin = bin_of(span->size);
@@ -24,7 +26,7 @@ class SpanBins {
   [[nodiscard]] Span* find(Slices size) const noexcept {
     const unsigned first = bin_of(size);
     // Spans of the first bin may be smaller than asked for.
-    int looks = kLooksInFirstBin;
+    unsigned looks = kLooks;
     for (Span* span = bins_[first].first(); span != nullptr && looks-- > 0;
          span = SpanList::next(span)) {
       if (span->size >= size) return span;
@@ -47,16 +49,16 @@ class SpanBins {
   }
 
  private:
-  static constexpr unsigned kExact = 16;
-  static constexpr unsigned kDoublings = 28;
-  static constexpr unsigned kBins = kExact + 8 * kDoublings;
-  static constexpr int kLooksInFirstBin = 8;
+  static constexpr unsigned kSteps = 1U << kStepBits;
+  static constexpr unsigned kExact = 2 * kSteps;
+  static constexpr unsigned kDoublings = 31 - kStepBits;
+  static constexpr unsigned kBins = kExact + kSteps * kDoublings;
 
   // Sizes are rounded down to the smallest of a bin.
   static constexpr unsigned bin_of(Slices size) noexcept {
     if (size.count < kExact) return size.count;
     const unsigned top = highest_bit(size.count);
-    return kExact + 8 * (top - 4) + (size.count >> (top - 3)) - 8;
+    return kExact + kSteps * (top - kStepBits - 1) + (size.count >> (top - kStepBits)) - kSteps;
   }
   [[nodiscard]] unsigned next_filled(unsigned from) const noexcept {
     for (unsigned word = from / kWordBits; word < words_for(kBins); ++word) {
@@ -69,5 +71,9 @@ class SpanBins {
   SpanList bins_[kBins] = {};
   Word filled_[words_for(kBins)] = {};
 };
+
+using SpanBins = SpanBinsOf<3, 8>;
+// In half a kilobyte, for few spans: a search finds what there is.
+using FewSpanBins = SpanBinsOf<0, ~0U>;
 
 }  // namespace allod::space
