@@ -46,13 +46,22 @@ void for_each_slab(const Bin& bin, Visit&& visit) {
 // one word of one slab.
 struct RemoteBatch {
   Slab* slab = nullptr;
-  std::uint32_t word = 0;
-  std::uint32_t room = 0;  // blocks that may still join
   Word bits = 0;
+  std::uint32_t word = 0;
+  std::uint32_t bytes = 0;  // in these blocks
+
+  // Words of one slab, and slabs beside each other, seldom compete for a place.
+  [[nodiscard]] static ALLOD_INLINE std::size_t place_of(const Slab& slab,
+                                                         std::uint32_t word) noexcept;
 };
-inline constexpr std::size_t kRemoteBatches = 64;
+inline constexpr std::size_t kRemoteBatches = 256;
 // A batch that waits must not hold back much memory.
-inline constexpr std::size_t kBatchBytes = std::size_t{8} << 10;
+inline constexpr std::size_t kBatchBytes = std::size_t{4} << 10;
+
+inline std::size_t RemoteBatch::place_of(const Slab& slab, std::uint32_t word) noexcept {
+  constexpr std::uint32_t kStep = 37;
+  return ((slab.base >> kSliceShift) + std::size_t{word} * kStep) % kRemoteBatches;
+}
 
 enum class DomainState : std::uint8_t {
   active,  // bound to a thread

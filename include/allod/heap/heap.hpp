@@ -259,12 +259,14 @@ class Heap {
                        std::uint32_t capacity) noexcept;
   void replace_cells(Magazine& magazine, std::uint32_t capacity) noexcept;
   static constexpr std::size_t kUsualBytes = std::size_t{32} << 10;
-  static constexpr std::size_t kUsualBlocks = 256;
-  static constexpr std::size_t kMostBlocks = 4096;
+  static constexpr std::uint32_t kUsualBlocks = 256;
+  static constexpr std::uint32_t kMostBlocks = 4096;
+  // How many blocks of a class fit `bytes`, at most 16 MiB; one at least. Off by one where
+  // `bytes` is far beyond a slab.
   [[nodiscard]] static constexpr std::uint32_t capacity_for(ClassIndex c, std::size_t bytes,
-                                                            std::size_t blocks) noexcept {
-    const std::size_t fit = bytes / Sizes::size_of(c);
-    return static_cast<std::uint32_t>(fit < 1 ? 1 : fit > blocks ? blocks : fit);
+                                                            std::uint32_t blocks) noexcept {
+    const std::uint32_t fit = Sizes::block_index(bytes, Sizes::shape_of(c));
+    return fit < 1 ? 1 : fit > blocks ? blocks : fit;
   }
   [[nodiscard]] std::uint32_t usual_capacity(ClassIndex c) const noexcept;
   [[nodiscard]] std::uint32_t max_capacity(ClassIndex c) const noexcept;
@@ -280,7 +282,13 @@ class Heap {
   // release.hpp
   void release_own(Domain& domain, ClassIndex c, void* address) noexcept;
   void flush(Domain& domain, Magazine& magazine, ClassIndex c, std::uint32_t count) noexcept;
+  void flush_newest(Domain& domain, Magazine& magazine, ClassIndex c,
+                    std::uint32_t count) noexcept;
   void put_back(Domain& domain, ClassIndex c, void** blocks, std::uint32_t count) noexcept;
+  // A full magazine of up to so many blocks gives up its older half. A larger one is in the midst of
+  // a burst of frees: what came last goes, and not so much that the caller would have to wait.
+  static constexpr std::uint32_t kLargestHalved = 512;
+  static constexpr std::uint32_t kBurstFlush = 256;
   [[nodiscard]] static bool must_settle(const Slab& slab, std::uint32_t free_before) noexcept;
   template <class Retire>
   static void settle(Bin& bin, Slab& slab, std::uint32_t free_before, Retire&& retire) noexcept;
@@ -289,7 +297,7 @@ class Heap {
   void drop_magazine(Domain& domain, Magazine& magazine, ClassIndex c) noexcept;
 
   // remote.hpp
-  void release_remote(Domain& domain, Slab& slab, void* address) noexcept;
+  void release_others(Domain& domain, void* address) noexcept;
   void mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept;
   void send(Domain& domain, RemoteBatch& batch) noexcept;
   void send_all(Domain& domain) noexcept;

@@ -45,6 +45,7 @@ struct Magazine {
     std::memmove(bottom, bottom + count, kept * sizeof(void*));
     top = bottom + kept;
   }
+  void drop_newest(std::uint32_t count) noexcept { top -= count; }
   // Moves everything to new cells for `capacity` blocks, at least count().
   void move_to(void** cells, std::uint32_t capacity) noexcept {
     const std::uint32_t held = count();

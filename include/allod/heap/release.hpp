@@ -13,6 +13,7 @@ ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcep
     if (domain.push(tag, address)) return;
     return release_own(domain, space::class_of(tag), address);
   }
+  if (__builtin_expect(space::is_domains(tag), 1)) return release_others(domain, address);
   switch (tag) {
     case space::kForeignTag:
       if (address != nullptr && options_.report_foreign) {
@@ -25,12 +26,9 @@ ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcep
       return report(MisuseKind::invalid_free, address);
     case space::kFreeTag:
       return report(MisuseKind::double_free, address);
-    default: {
-      if (space::is_heaps(tag)) return release_to_heap(&domain, address);
-      SlowPath slow{domain, gate_};
-      return release_remote(domain, *slab::as_slab(space_.map().span_of(address_of(address))),
-                            address);
-    }
+    default:
+      return space::is_heaps(tag) ? release_to_heap(&domain, address)
+                                  : release_others(domain, address);
   }
 }
 
@@ -42,11 +40,11 @@ void Heap<Policy>::release_own(Domain& domain, ClassIndex c, void* address) noex
     Magazine& magazine = domain.magazine_for_frees(c);
     widen_magazine(domain, magazine, c, max_capacity(c));
     if (magazine.push(address)) return;
-    if (magazine.capacity() > 1) {
-      // Not so many that the caller would have to wait.
-      constexpr std::uint32_t kMost = 512;
-      const std::uint32_t half = magazine.capacity() / 2;
-      flush(domain, magazine, c, half < kMost ? half : kMost);
+    if (magazine.capacity() > kLargestHalved) {
+      flush_newest(domain, magazine, c, kBurstFlush);
+      if (magazine.push(address)) return;
+    } else if (magazine.capacity() > 1) {
+      flush(domain, magazine, c, magazine.capacity() / 2);
       if (magazine.push(address)) return;
     }
   } else if (domain.is_counting() && domain.magazines[c].capacity() == 1) {
@@ -67,6 +65,16 @@ void Heap<Policy>::flush(Domain& domain, Magazine& magazine, ClassIndex c,
   domain.note_given_up(magazine, c, count);
   put_back(domain, c, magazine.bottom, count);
   magazine.drop_oldest(count);
+}
+
+// The same for those that were put there last: nothing has to move up.
+template <class Policy>
+void Heap<Policy>::flush_newest(Domain& domain, Magazine& magazine, ClassIndex c,
+                                std::uint32_t count) noexcept {
+  domain.counters.flushes.add(1);
+  domain.note_given_up(magazine, c, count);
+  put_back(domain, c, magazine.top - count, count);
+  magazine.drop_newest(count);
 }
 
 // Marks blocks of own slabs free. Blocks that were freed together tend to lie

@@ -5,8 +5,11 @@
 
 namespace allod::heap {
 
+// A block in a slab of another domain, or of none.
 template <class Policy>
-void Heap<Policy>::release_remote(Domain& domain, Slab& slab, void* address) noexcept {
+void Heap<Policy>::release_others(Domain& domain, void* address) noexcept {
+  SlowPath slow{domain, gate_};
+  Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
   const std::uint32_t index = slab.index_of(address_of(address));
   if (__builtin_expect(index == Slab::kNoBlock, 0)) {
     return report(MisuseKind::invalid_free, address);
@@ -14,20 +17,19 @@ void Heap<Policy>::release_remote(Domain& domain, Slab& slab, void* address) noe
   domain.counters.remote_frees.add(1);
   const std::uint32_t word = index / kWordBits;
   const Word mask = bit(index % kWordBits);
-  // One batch for each slab: neighbouring slabs never compete.
-  RemoteBatch& batch = domain.remote[(slab.base >> kSliceShift) % kRemoteBatches];
-  if (batch.slab != &slab || batch.word != word) {
+  RemoteBatch& batch = domain.remote[RemoteBatch::place_of(slab, word)];
+  if (batch.slab == &slab && batch.word == word) {
+    if (__builtin_expect((batch.bits & mask) != 0, 0)) {
+      return report(MisuseKind::double_free, address);
+    }
+    batch.bits |= mask;
+    batch.bytes += slab.block_bytes();
+  } else {
     if (batch.slab != nullptr) send(domain, batch);
-    // Nobody may come to a shared domain for long.
-    const std::size_t fit =
-        domain.state == DomainState::shared ? 1 : kBatchBytes / slab.block_bytes();
-    batch = {&slab, word, fit < kWordBits ? static_cast<std::uint32_t>(fit) : kWordBits, 0};
+    batch = {&slab, mask, word, slab.block_bytes()};
   }
-  if (__builtin_expect((batch.bits & mask) != 0, 0)) {
-    return report(MisuseKind::double_free, address);
-  }
-  batch.bits |= mask;
-  if (batch.room-- <= 1) send(domain, batch);
+  // Nobody may come to a shared domain for long.
+  if (batch.bytes >= kBatchBytes || domain.state == DomainState::shared) send(domain, batch);
 }
 
 template <class Policy>

@@ -56,6 +56,10 @@ inline constexpr Tag kHugeTag = make_tag(0xffffd, 0);      // a block without cl
   if (owner == kForeignOwner || class_of(tag) == kHugeClass) return false;
   return owner <= kMaxOwner || owner == kOrphanOwner;
 }
+// Is it the tag of a slab that a thread's domain owns, or a shared one?
+[[nodiscard]] constexpr bool is_domains(Tag tag) noexcept {
+  return tag - make_tag(kForeignOwner + 1, 0) < make_tag(kFirstHeapOwner - 1, 0);
+}
 // Is it the tag of a slab or of a block that a first-class heap owns?
 [[nodiscard]] constexpr bool is_heaps(Tag tag) noexcept {
   const std::uint32_t owner = owner_of(tag);
