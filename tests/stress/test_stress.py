@@ -35,12 +35,18 @@ SANITIZED_LOADS = [(1, 2, 60_000), (2, 4, 60_000), (3, 8, 30_000), (4, 16, 15_00
 
 
 def run_payload(
-    library: Path, build_dir: Path, directory: Path, load: tuple[int, int, int]
+    library: Path,
+    build_dir: Path,
+    directory: Path,
+    load: tuple[int, int, int],
+    **options: str,
 ) -> None:
     """Runs the program of verified payloads; it reports the first byte that is wrong."""
     program: list[str | Path] = [build_dir / "tests" / "stress" / "payload"]
     arguments: list[str | Path] = [str(number) for number in load]
-    result = run_program(program + arguments, environment(library), directory)
+    result = run_program(
+        program + arguments, {**environment(library), **options}, directory
+    )
     assert result.returncode == 0, describe(result)
     assert "allod: " not in result.stderr, describe(result)
 
@@ -51,6 +57,14 @@ def test_payload(
 ) -> None:
     """No block is handed out twice, moved or overwritten."""
     run_payload(liballod, build_dir, tmp_path, load)
+
+
+@pytest.mark.parametrize("load", QUICK_LOADS, ids=str)
+def test_payload_while_pages_go(
+    load: tuple[int, int, int], liballod: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """Free pages in slabs go back to the system all the time, beside blocks in use."""
+    run_payload(liballod, build_dir, tmp_path, load, ALLOD_PURGE_DELAY="2")
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 // Layer 5: memory on its way back to the system, and what happens when there is none.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "heap_world.hpp"
 
 namespace allod::test {
@@ -130,6 +132,119 @@ TEST_F(HeapPurge, has_no_helper_in_a_forked_child_until_it_is_needed) {
   leave_dirty(domain, 8 * kMiB);
   ASSERT_TRUE(system.helper_waits());
   system.run_helper();
+}
+
+// --- slabs at rest ------------------------------------------------------------------------------
+
+class HeapRest : public HeapPurge {
+ protected:
+  static constexpr std::size_t kSize = kKiB;
+
+  void SetUp() override {
+    HeapPurge::SetUp();
+    heap.options().purge_delay_ms = 500;
+    heap.options().magazine_bytes = kSize;  // few free blocks wait in magazines
+  }
+  // Blocks full of their number; of each eight in a row, one stays.
+  void fill_and_thin_out(Domain& domain) {
+    blocks_ = allocate_many(domain, 8192, kSize);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      std::memset(blocks_[i], static_cast<int>(i % 251), kSize);
+    }
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if (!stays(i)) release(domain, blocks_[i]);
+    }
+    pass_time(domain, 256);
+  }
+  void expect_contents() const {
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if (!stays(i)) continue;
+      ASSERT_TRUE(is_all(blocks_[i], kSize, static_cast<unsigned char>(i % 251)));
+    }
+  }
+  [[nodiscard]] std::size_t resident() const {
+    std::size_t bytes = 0;
+    std::set<Address> slices;
+    for (void* const block : blocks_) slices.insert(align_down(address_of(block), kSliceBytes));
+    for (const Address slice : slices) {
+      bytes += Fake::resident_bytes(reinterpret_cast<void*>(slice), kSliceBytes);
+    }
+    return bytes;
+  }
+
+ private:
+  static bool stays(std::size_t i) { return i % 64 < 8; }
+
+  std::vector<void*> blocks_;
+};
+
+TEST_F(HeapRest, gives_back_the_free_pages_of_slabs_that_are_still_in_use) {
+  Domain& domain = attach();
+  fill_and_thin_out(domain);
+  ASSERT_TRUE(system.helper_waits()) << "much became free within slabs";
+  const std::size_t before = resident();
+  const std::uint64_t start = system.now_ms();
+  system.run_helper();
+  EXPECT_LE(system.now_ms(), start + 1000);
+  EXPECT_LT(resident(), before / 4);
+  EXPECT_GE(resident(), kMiB);
+  expect_contents();
+  // The pages can be used again.
+  for (void* const block : allocate_many(domain, 8192, kSize)) std::memset(block, 255, kSize);
+  expect_contents();
+}
+
+TEST_F(HeapRest, leaves_slabs_alone_that_change_all_the_time) {
+  Domain& domain = attach();
+  fill_and_thin_out(domain);
+  const std::size_t before = resident();
+  // A block of each slab is taken between one look and the next.
+  std::uint64_t waits = 0;
+  std::size_t then = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::wait || ++waits > 6) return;
+    then = resident();
+    for (heap::Bin& bin : domain.bins) {
+      for_each_slab(bin, [](Slab& slab) {
+        bool virgin;
+        if (!slab.is_full()) static_cast<void>(slab.take_one(&virgin));
+      });
+    }
+  });
+  system.run_helper();
+  EXPECT_GT(waits, 6U);
+  EXPECT_EQ(then, before);
+  EXPECT_LT(resident(), before) << "then they are at rest";
+  expect_contents();
+}
+
+TEST_F(HeapRest, waits_for_nobody_who_is_in_a_slow_path) {
+  Domain& domain = attach();
+  Domain& busy = attach();
+  fill_and_thin_out(domain);
+  const std::size_t before = resident();
+  busy.in_slow_path = true;
+  std::uint64_t waits = 0;
+  std::size_t then = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::wait || ++waits != 6) return;
+    then = resident();
+    busy.in_slow_path = false;
+  });
+  system.run_helper();
+  EXPECT_EQ(then, before);
+  EXPECT_LT(resident(), before / 4);
+  expect_contents();
+}
+
+TEST_F(HeapRest, ends_when_the_system_takes_nothing_back) {
+  Domain& domain = attach();
+  fill_and_thin_out(domain);
+  const std::size_t before = resident();
+  system.set_purge(Fake::Purge::refuses);
+  system.run_helper();
+  EXPECT_EQ(resident(), before);
+  EXPECT_LT(system.count(Fake::Call::purge), 10U);
 }
 
 // --- no memory

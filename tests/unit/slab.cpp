@@ -348,5 +348,67 @@ TEST(ClosedInbox, takes_nothing) {
   EXPECT_TRUE(leaving.inbox.push(&*slab));
 }
 
+// --- pages without blocks in use ----------------------------------------------------------------
+
+TEST(SlabRest, finds_every_page_without_a_block_in_use_and_no_other) {
+  Random random{20};
+  for (ClassIndex c = 0; c < Sizes::kCount; c += 3) {
+    for (std::size_t page : {std::size_t{4096}, std::size_t{16384}}) {
+      Owner owner;
+      LooseSlab slab{c, &owner};
+      const std::uint32_t capacity = slab->capacity();
+      for (std::uint32_t i = 0; i < capacity; ++i) slab.take();
+      std::vector<bool> is_free(capacity, false);
+      for (std::uint32_t run = 0; run < 12; ++run) {
+        const auto begin = static_cast<std::uint32_t>(random.below(capacity));
+        const auto length =
+            static_cast<std::uint32_t>(1 + random.below(std::max(1U, capacity / 6)));
+        for (std::uint32_t i = begin; i < std::min(capacity, begin + length); ++i) {
+          if (is_free[i]) continue;
+          ASSERT_TRUE(slab.give(i));
+          is_free[i] = true;
+        }
+      }
+      const std::size_t blocks_end = std::size_t{capacity} * slab->block_bytes();
+      std::vector<bool> purged(blocks_end / page + 1, false);
+      ASSERT_TRUE(slab->purge_free_pages(page, [&](Address from, Address to) {
+        EXPECT_EQ((from | to) % page, 0U);
+        for (Address at = from; at < to; at += page) purged[(at - slab->base) / page] = true;
+        return true;
+      }));
+      for (std::size_t at = 0; at + page <= blocks_end; at += page) {
+        bool expected = true;
+        for (std::size_t byte = at; byte < at + page; ++byte) {
+          expected = expected && is_free[byte / slab->block_bytes()];
+        }
+        ASSERT_EQ(purged[at / page], expected) << "class " << c << ", page at " << at;
+      }
+    }
+  }
+}
+
+TEST(SlabRest, comes_when_the_number_of_free_blocks_stays_and_ends_when_it_changes) {
+  using Rest = Slab::Rest;
+  Owner owner;
+  LooseSlab slab{Sizes::of(1024), &owner};
+  const auto purge_all = [&] {
+    return slab->purge_free_pages(4096, [](Address, Address) { return true; });
+  };
+  while (!slab->is_full()) slab.take();
+  EXPECT_EQ(slab->look_for_rest(), Rest::settled) << "nothing is free";
+  ASSERT_TRUE(slab.give(3));
+  EXPECT_EQ(slab->look_for_rest(), Rest::moving);
+  ASSERT_TRUE(slab.give(4));
+  EXPECT_EQ(slab->look_for_rest(), Rest::moving);
+  EXPECT_EQ(slab->look_for_rest(), Rest::resting);
+  ASSERT_TRUE(purge_all());
+  EXPECT_EQ(slab->look_for_rest(), Rest::settled);
+  slab.take();
+  EXPECT_EQ(slab->look_for_rest(), Rest::moving);
+  EXPECT_EQ(slab->look_for_rest(), Rest::resting);
+  EXPECT_FALSE(slab->purge_free_pages(64, [](Address, Address) { return false; }));
+  EXPECT_EQ(slab->look_for_rest(), Rest::resting) << "what was broken off is not done";
+}
+
 }  // namespace
 }  // namespace allod::test

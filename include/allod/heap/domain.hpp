@@ -208,6 +208,7 @@ struct Domain : Front<Sizes>, slab::Owner {
   std::uint8_t large_count = 0;
   std::size_t large_bytes = 0;
   std::size_t burst_bytes = 0;  // room in magazines beyond the usual
+  Slices loosened;              // of slabs that became mostly free, since the helper was started
   DomainCounters counters;
   ListLinks<Domain> links;       // in the registry
   ListLinks<Domain> pool_links;  // in the pool

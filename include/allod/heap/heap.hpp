@@ -285,8 +285,8 @@ class Heap {
   void flush_newest(Domain& domain, Magazine& magazine, ClassIndex c,
                     std::uint32_t count) noexcept;
   void put_back(Domain& domain, ClassIndex c, void** blocks, std::uint32_t count) noexcept;
-  // A full magazine of up to so many blocks gives up its older half. A larger one is in the midst of
-  // a burst of frees: what came last goes, and not so much that the caller would have to wait.
+  // A full magazine of up to so many blocks gives up its older half. A larger one is in the midst
+  // of a burst of frees: what came last goes, and not so much that the caller would have to wait.
   static constexpr std::uint32_t kLargestHalved = 512;
   static constexpr std::uint32_t kBurstFlush = 256;
   [[nodiscard]] static bool must_settle(const Slab& slab, std::uint32_t free_before) noexcept;
@@ -381,7 +381,14 @@ class Heap {
   void shrink_idle_magazines(Domain& domain) noexcept;
   void maybe_purge() noexcept;
   void give_up_stocks(Domain& domain) noexcept;
+  void start_helper() noexcept;
   static void purge_on_helper(void* heap) noexcept;
+
+  // rest.hpp
+  [[nodiscard]] bool pause() noexcept;
+  void resume() noexcept;
+  [[nodiscard]] bool purge_resting() noexcept;
+  [[nodiscard]] Address purge_resting_in(Address at, Address end, bool* moving) noexcept;
 
   void report(MisuseKind kind, const void* address) noexcept {
     Reporter::report(describe(kind, address));
@@ -405,6 +412,7 @@ class Heap {
   std::atomic<ClassIndex> last_reaped_{0};  // where the last look at orphans ended
   std::atomic<bool> helper_running_{false};
   std::atomic<std::uint32_t> helper_sleep_{0};
+  Address rest_cursor_ = 0;  // the helper's: where its next look at slabs begins
 };
 
 }  // namespace allod::heap
@@ -419,4 +427,5 @@ class Heap {
 #include "allod/heap/release.hpp"
 #include "allod/heap/remote.hpp"
 #include "allod/heap/resize.hpp"
+#include "allod/heap/rest.hpp"
 #include "allod/heap/thread_cache.hpp"

@@ -13,6 +13,10 @@ void Heap<Policy>::look_around(Domain& domain) noexcept {
   shrink_idle_magazines(domain);
   reap_orphans(kOrphanLooks);
   maybe_purge();
+  if (domain.loosened >= Slices::covering(kWorthAThread)) {
+    domain.loosened = {};
+    start_helper();
+  }
 }
 
 // A magazine that has not run dry since the last look holds more than its class needs: half
@@ -45,29 +49,36 @@ void Heap<Policy>::maybe_purge() noexcept {
     return;
   }
   space_.purge(delay, options_.purge_budget, kPurgeStep);
-  if (!options_.purge_thread || space_.dirty_bytes() < kWorthAThread) return;
-  if (space_.refuses_purge()) return;
+  if (space_.dirty_bytes() >= kWorthAThread) start_helper();
+}
+
+template <class Policy>
+void Heap<Policy>::start_helper() noexcept {
+  if (!options_.purge_thread || options_.purge_delay_ms <= 0 || space_.refuses_purge()) return;
   if (helper_running_.load(std::memory_order_relaxed)) return;
   if (helper_running_.exchange(true, std::memory_order_acquire)) return;
   if (!space_.platform().start_helper(&purge_on_helper, this)) {
-    helper_running_.store(false, std::memory_order_relaxed);
+    helper_running_.store(false, std::memory_order_release);
   }
 }
 
-// Runs until little is left to purge. Uses nothing of the thread that started
-// it; see os/linux_helper.hpp.
+// Runs until little is left to purge and slabs are at rest. Uses nothing of the thread that
+// started it; see os/linux_helper.hpp.
 template <class Policy>
 void Heap<Policy>::purge_on_helper(void* heap) noexcept {
   Heap& self = *static_cast<Heap*>(heap);
-  const auto delay = static_cast<std::uint32_t>(self.options_.purge_delay_ms);
-  while (self.space_.dirty_bytes() >= kWorthAThread) {
+  for (bool moving = true; moving || self.space_.dirty_bytes() >= kWorthAThread;) {
+    const auto delay = static_cast<std::uint32_t>(self.options_.purge_delay_ms);
+    // Spans freed a little later are worth waiting for: few, larger steps. A slab is at rest
+    // when it has not changed for half of the delay.
     const std::uint32_t wait = self.space_.next_purge_in(delay);
-    if (wait == ~0U) break;
-    // Spans freed a little later are worth waiting for: few, larger steps.
-    if (wait != 0) Platform::futex_wait_ms(&self.helper_sleep_, 0, wait + delay / 8 + 1);
+    const std::uint32_t longest = delay / 2 + 1;
+    Platform::futex_wait_ms(&self.helper_sleep_, 0,
+                            wait < longest ? wait + delay / 8 + 1 : longest);
     self.space_.purge(delay, self.options_.purge_budget, ~std::size_t{0});
     // A system that takes nothing back will not be asked again and again.
     if (self.space_.refuses_purge()) break;
+    moving = self.purge_resting();
   }
   self.helper_running_.store(false, std::memory_order_release);
 }

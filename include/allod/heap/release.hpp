@@ -101,6 +101,7 @@ void Heap<Policy>::put_back(Domain& domain, ClassIndex c, void** blocks,
     }
     done += given;
     if (must_settle(slab, free_before)) {
+      domain.loosened = domain.loosened + slab.size;
       settle(bin, slab, free_before, [&]() noexcept { retire(domain, bin, slab); });
     }
   }

@@ -113,6 +113,7 @@ void Heap<Policy>::collect(Domain& domain, Slab& slab) noexcept {
       [&](std::uint32_t index) { report(MisuseKind::double_free, slab.block_at(index)); });
   domain.counters.collected.add(gained);
   if (must_settle(slab, free_before)) {
+    domain.loosened = domain.loosened + slab.size;
     Bin& bin = domain.bins[slab.size_class()];
     settle(bin, slab, free_before, [&]() noexcept { retire(domain, bin, slab); });
   }

@@ -42,8 +42,9 @@ class Fake {
     map_huge,
     lock,
     bind,
+    wait,  // of the helper, for time to pass
   };
-  static constexpr std::size_t kCalls = 13;
+  static constexpr std::size_t kCalls = 14;
 
   // Where the next mapping goes.
   enum class Placement : std::uint8_t {
@@ -90,7 +91,7 @@ class Fake {
   // Who calls from now on.
   void set_thread(std::uint32_t id) noexcept { thread_ = acting_ = id; }
 
-  // Failures. Only calls that can report one are counted here: all but unmap and yield.
+  // Failures. Only calls that can report one are counted here: all but unmap, yield and wait.
   // The `nth` call of this kind from now on fails, and only that one; 1 is the next.
   void fail_call(Call kind, std::uint64_t nth) noexcept { fail_kind_[index_of(kind)] = nth; }
   // The `nth` call of whatever kind fails, and only that one.
@@ -300,7 +301,9 @@ class Fake {
   static void futex_wait_ms(std::atomic<std::uint32_t>* word, std::uint32_t expected,
                             std::uint32_t milliseconds) noexcept {
     always_check(running_ != nullptr, "only a helper may wait for time to pass");
-    if (word->load() == expected) running_->advance_clock(milliseconds);
+    if (word->load() != expected) return;
+    running_->advance_clock(milliseconds);
+    running_->observe(Call::wait);
   }
   static void futex_wake(std::atomic<std::uint32_t>*, int) noexcept {}
 

@@ -35,6 +35,7 @@ class Slab : public space::Span {
     free_count_ = shape.capacity;
     first_word_ = 0;
     touched_ = 0;
+    seen_free_ = purged_free_ = kNoBlock;
     for (std::uint32_t word = 0; word < words(); ++word) free_bits()[word] = ~Word{0};
     if (capacity_ % kWordBits != 0) free_bits()[words() - 1] = low_bits(capacity_ % kWordBits);
     set_owner(owner);
@@ -232,6 +233,37 @@ class Slab : public space::Span {
     }
   }
 
+  // --- pages without blocks in use; while the owner is at rest -------------------
+
+  enum class Rest : std::uint8_t {
+    settled,  // nothing to purge that has not been purged
+    moving,   // blocks came or went since the last look, as far as their number tells
+    resting,  // none did
+  };
+  // Owner at rest. Looks at the slab again.
+  [[nodiscard]] Rest look_for_rest() noexcept {
+    if (is_full() || purged_free_ == free_count_) return Rest::settled;
+    if (seen_free_ == free_count_) return Rest::resting;
+    seen_free_ = free_count_;
+    return Rest::moving;
+  }
+  // Calls `purge(from, to)` for each run of whole pages of which no block is in use, as
+  // long as that returns true; false when it has not. What lies behind the last block has
+  // never been touched.
+  template <class Purge>
+  [[nodiscard]] bool purge_free_pages(std::size_t page, Purge&& purge) noexcept {
+    std::uint32_t begin = next_with(0, true);
+    while (begin < capacity_) {
+      const std::uint32_t end = next_with(begin, false);
+      const Address from = align_up(address_of(block_at(begin)), page);
+      const Address to = align_down(address_of(block_at(end)), page);
+      if (from < to && !purge(from, to)) return false;
+      begin = next_with(end, true);
+    }
+    purged_free_ = free_count_;
+    return true;
+  }
+
   // Counted afresh, for checks.
   [[nodiscard]] std::uint32_t count_free_bits() const noexcept {
     std::uint32_t count = 0;
@@ -283,6 +315,17 @@ class Slab : public space::Span {
   static std::size_t remote_bits_offset(std::uint32_t capacity) noexcept {
     return align_up(sizeof(Slab) + words_for(capacity) * sizeof(Word), kCacheLine);
   }
+  // The first block from `index` on that is free, or is not; capacity() if there is none.
+  [[nodiscard]] std::uint32_t next_with(std::uint32_t index, bool free) const noexcept {
+    for (; index < capacity_; index = (index / kWordBits + 1) * kWordBits) {
+      const Word bits = free ? free_bits()[index / kWordBits] : ~free_bits()[index / kWordBits];
+      const Word rest = bits & ~low_bits(index % kWordBits);
+      if (rest == 0) continue;
+      const std::uint32_t found = index / kWordBits * kWordBits + lowest_bit(rest);
+      return found < capacity_ ? found : capacity_;
+    }
+    return capacity_;
+  }
   [[nodiscard]] Word* free_bits() const noexcept {
     return reinterpret_cast<Word*>(const_cast<Slab*>(this) + 1);
   }
@@ -304,6 +347,10 @@ class Slab : public space::Span {
   alignas(kCacheLine) std::uint32_t free_count_;
   std::uint32_t first_word_;  // no free block lies in a word before this one
   Word touched_;              // of up to 64 blocks: those that have been handed out
+  // Written while the owner is at rest: free_count() at the last look, and when the last
+  // free page had been purged.
+  std::uint32_t seen_free_;
+  std::uint32_t purged_free_;
 };
 
 [[nodiscard]] inline Slab* as_slab(space::Span* span) noexcept { return static_cast<Slab*>(span); }

@@ -170,6 +170,28 @@ class Space {
   // Returns how much. Thread-safe; the memory goes without the lock held.
   std::size_t purge(std::uint32_t delay_ms, std::size_t budget, std::size_t limit) noexcept;
 
+  // Gives back the memory of [from, to), whole pages within a used span that nobody touches
+  // meanwhile. False when the system does not take it, or what is there then would not read
+  // as zero. Thread-safe.
+  bool purge_within(const Span& span, Address from, Address to) noexcept;
+  // The used part of the lowest region that does not end before `at`, from there on; empty when
+  // there is none. Thread-safe.
+  struct Range {
+    Address from = 0;
+    Address to = 0;
+  };
+  [[nodiscard]] Range range_from(Address at) noexcept {
+    LockGuard guard{lock_};
+    Range best;
+    for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
+      const Address end = region->base + region->used.bytes();
+      if (end > at && (best.to == 0 || end < best.to)) {
+        best = {region->base > at ? region->base : at, end};
+      }
+    }
+    return best;
+  }
+
   // Milliseconds until the oldest free span has been free for `delay_ms`; the
   // largest value when nothing is dirty. Thread-safe.
   [[nodiscard]] std::uint32_t next_purge_in(std::uint32_t delay_ms) noexcept {
@@ -436,14 +458,10 @@ class Space {
   [[nodiscard]] Span* oldest_to_purge(std::uint32_t delay_ms, std::size_t budget,
                                       std::size_t limit) noexcept;
   void finish_purge(Span* span, bool reads_zero) noexcept;
-  struct Range {
-    Address from;
-    Address to;
-  };
   [[nodiscard]] static Range usable_part_of(const Region& region) noexcept {
     return {region.base, region.base + region.committed.bytes()};
   }
-  void avoid_huge_around(const Span& span, Range usable) noexcept;
+  void avoid_huge_around(Address begin, Address end, Range usable) noexcept;
   void release_region(Span* span) noexcept;
 
   Lock lock_{LockRank::space};

@@ -21,7 +21,9 @@ std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
     // Nobody else can reach the span: it is in no bin and merges with nothing.
     const bool zero = platform_.purge(reinterpret_cast<void*>(span->base), span->size.bytes());
     const std::size_t bytes = span->size.bytes();
-    if (zero && span->region->filling == Filling::dense) avoid_huge_around(*span, usable);
+    if (zero && span->region->filling == Filling::dense) {
+      avoid_huge_around(span->base, end_of(*span), usable);
+    }
     LockGuard guard{lock_};
     finish_purge(span, zero);
     refuses_purge_.store(!zero, std::memory_order_relaxed);
@@ -31,22 +33,35 @@ std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
   return purged;
 }
 
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::purge_within(const Span& span, Address from, Address to) noexcept {
+  const bool zero = platform_.purge(reinterpret_cast<void*>(from), to - from);
+  if (zero && span.region->filling == Filling::dense) {
+    avoid_huge_around(from, to, usable_part_of(*span.region));
+  }
+  LockGuard guard{lock_};
+  refuses_purge_.store(!zero, std::memory_order_relaxed);
+  if (!zero) return false;
+  ++counters_.purges;
+  counters_.purged += to - from;
+  return true;
+}
+
 // Gives up the huge pages of which a part is purged, or the system might fill the hole
 // again. The whole page each time: the system keeps a record of every change along the
 // addresses, and has room for so many.
 template <os::Platform P, CheckLevel kChecks>
-void Space<P, kChecks>::avoid_huge_around(const Span& span, Range usable) noexcept {
-  const Address end = end_of(span);
+void Space<P, kChecks>::avoid_huge_around(Address begin, Address end, Range usable) noexcept {
   const auto avoid = [&](Address page) noexcept {
     // A region that is one large block may have moved to any address.
     const Address from = page > usable.from ? page : usable.from;
     const Address to = page + kHugePage < usable.to ? page + kHugePage : usable.to;
     platform_.avoid_huge(reinterpret_cast<void*>(from), to - from);
   };
-  const Address first = align_down(span.base, kHugePage);
+  const Address first = align_down(begin, kHugePage);
   const Address last = align_down(end, kHugePage);
-  if (first != span.base) avoid(first);
-  if (last != end && (last != first || first == span.base)) avoid(last);
+  if (first != begin) avoid(first);
+  if (last != end && (last != first || first == begin)) avoid(last);
 }
 
 // Takes the span that was freed first out of its bin, or a part of it, somewhat more than
