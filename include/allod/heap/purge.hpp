@@ -68,6 +68,7 @@ template <class Policy>
 void Heap<Policy>::purge_on_helper(void* heap) noexcept {
   Heap& self = *static_cast<Heap*>(heap);
   for (bool moving = true; moving || self.space_.dirty_bytes() >= kWorthAThread;) {
+    if (self.options_.purge_delay_ms <= 0) break;
     const auto delay = static_cast<std::uint32_t>(self.options_.purge_delay_ms);
     // Spans freed a little later are worth waiting for: few, larger steps. A slab is at rest
     // when it has not changed for half of the delay.
