@@ -107,3 +107,17 @@ function(allod_add_products)
   add_custom_target(products DEPENDS
     allod_shared allod_static allod_debug_shared allod_prefixed_shared allod_prefixed_static)
 endfunction()
+
+# include/allod.hpp in the build folder: composed heaps in a single file.
+function(allod_add_single_header)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  set(script ${CMAKE_SOURCE_DIR}/tools/amalgamate.py)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/*.hpp)
+  set(single ${CMAKE_BINARY_DIR}/include/allod.hpp)
+  add_custom_command(OUTPUT ${single}
+    COMMAND ${Python3_EXECUTABLE} ${script} --output ${single}
+    DEPENDS ${script} ${headers}
+    COMMENT "Writing allod.hpp" VERBATIM)
+  add_custom_target(allod_single_header ALL DEPENDS ${single})
+  add_dependencies(products allod_single_header)
+endfunction()

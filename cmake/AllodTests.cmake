@@ -66,7 +66,7 @@ endfunction()
 # engine, the program of threads under ThreadSanitizer too, and folders of programs that run on the
 # products where the products are built.
 function(allod_add_test_directories)
-  set(directories tests/unit tests/model)
+  set(directories tests/unit tests/model tests/tailored)
   if(ALLOD_SANITIZER STREQUAL "fuzzer")
     set(directories tests/fuzz)
   elseif(ALLOD_SANITIZER STREQUAL "thread")

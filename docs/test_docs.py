@@ -1,7 +1,7 @@
 """The documents say what is true: generated parts are up to date, links lead somewhere, and the
 examples of the guide do what they show.
 
-In the guide, the comment `<!-- test -->` before a console block has its commands run and their
+In the guides, the comment `<!-- test -->` before a console block has its commands run and their
 output compared, and `<!-- test: file NAME -->` before any block writes it to a file for them; see
 transcripts.py for the comparison."""
 
@@ -22,6 +22,7 @@ from transcripts import Step, assert_prints, pattern_of, run_steps, steps_of
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 GUIDE = DOCS / "guide.md"
+WITH_EXAMPLES = (GUIDE, DOCS / "tailored.md")
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "examples" / "README.md"]
 )
@@ -43,11 +44,13 @@ def _generate() -> ModuleType:
     return module
 
 
-def examples() -> Iterator[tuple[str | None, str, int]]:
-    """The marked blocks of the guide: file or None, text, line."""
-    text = GUIDE.read_text()
-    for match in EXAMPLE.finditer(text):
-        yield match["file"], match["body"], text.count("\n", 0, match.start()) + 1
+def examples() -> Iterator[tuple[str | None, str, str]]:
+    """The marked blocks of the guides: file or None, text, place."""
+    for document in WITH_EXAMPLES:
+        text = document.read_text()
+        for match in EXAMPLE.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield match["file"], match["body"], f"{document.name}-{line}"
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +89,11 @@ def _run(folder: Path, steps: list[Step]) -> list[str]:
     )
 
 
-CONSOLES = [(body, line) for file, body, line in examples() if file is None]
+CONSOLES = [(body, place) for file, body, place in examples() if file is None]
 
 
 @pytest.mark.parametrize(
-    "body", [body for body, _ in CONSOLES], ids=[f"line-{line}" for _, line in CONSOLES]
+    "body", [body for body, _ in CONSOLES], ids=[place for _, place in CONSOLES]
 )
 def test_an_example_of_the_guide_does_what_it_shows(desk: Path, body: str) -> None:
     steps = steps_of(body)

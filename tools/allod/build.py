@@ -23,6 +23,7 @@ PRODUCTS = (
     "liballod-prefixed.so",
     "liballod-prefixed.a",
     "liballod-record.so",
+    "include/allod.hpp",
 )
 SOURCE_SUFFIXES = {".c", ".cpp", ".h", ".hpp", ".cmake", ".in", ".txt"}
 BUILD_TOOLS = (Requirement("cmake", "cmake"), Requirement("ninja", "ninja-build"))

@@ -23,7 +23,7 @@ TESTS = ROOT / "tests"
 BENCH = ROOT / "bench"
 DOCS = ROOT / "docs"
 DEFAULT = (TESTS, BENCH, DOCS)
-LAYER_TESTS = ("unit", "model")
+LAYER_TESTS = ("unit", "model", "tailored")
 SLOWEST = 15
 # Options of pytest whose value could be mistaken for a path.
 VALUE_FOLLOWS = {"-k", "-m", "-p", "-o", "-W", "-c", "--deselect", "--ignore"}

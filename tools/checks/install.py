@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONSUMER = Path(__file__).with_name("consumer")
 LAYOUT = (
     "include/allod.h",
+    "include/allod.hpp",
     "lib/liballod.so",
     "lib/liballod.a",
     "lib/allod.o",
@@ -26,6 +27,7 @@ LAYOUT = (
     "lib/cmake/allod/allodConfig.cmake",
     "lib/cmake/allod/allodConfigVersion.cmake",
     "lib/pkgconfig/allod.pc",
+    "share/allod/allod.hpp",
 )
 # The file that malloc, or operator new, comes from in each program of the consumer.
 ORIGINS = {

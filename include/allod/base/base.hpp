@@ -1,6 +1,7 @@
 // Layer 0: compiler, processor, units, checks, lists, locks.
 #pragma once
 
+#include "allod/base/announce.hpp"
 #include "allod/base/bits.hpp"
 #include "allod/base/check.hpp"
 #include "allod/base/cpu.hpp"

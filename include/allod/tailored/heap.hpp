@@ -1,0 +1,470 @@
+// A heap that is composed from parts: allod::Tailored<Parts>.
+#pragma once
+
+#include <cstring>
+#include <new>
+#include <source_location>
+#include <utility>
+
+#include "allod/tailored/front.hpp"
+
+namespace allod {
+
+// See docs/tailored.md for the parts. Functions that allocate return null when there is no memory,
+// or no class for so large a block. A block is aligned to the largest power of two that divides the
+// size of its class, up to 4 KiB. All blocks end with the heap. Constant-initialised; thread-safe
+// if Threads says so, but for reset() and the end.
+template <class Composition>
+class ComposedHeap : private tailored::Owner {
+  using P = tailored::Repaired<Composition>;
+  using Core = tailored::Core<P>;
+  using Sizes = typename Core::Sizes;
+  using Front = tailored::Front<Sizes>;
+  using Fronts = tailored::ThreadFronts<ComposedHeap, Front>;
+  using Lock = typename P::Threads::Lock;
+  using Where = std::source_location;
+  static constexpr ClassIndex kClasses = Sizes::kCount;
+  static constexpr Sharing kSharing = P::Threads::kSharing;
+  static constexpr bool kCaching = kSharing == Sharing::caching;
+  static constexpr bool kChecked = P::Checks::kChecked;
+  // Nothing may go by unseen: every call goes to the slabs.
+  static constexpr bool kWatched = kChecked || P::Observer::kWatches || kAddressSanitizer;
+
+ public:
+  using Pages = typename P::Pages;
+  using Observer = typename P::Observer;
+  using Figures = tailored::Figures;
+  static constexpr bool kServesAnySize = P::Storage::kAnySize;
+  static constexpr std::size_t kLargestClass = Sizes::kLargest;
+  static constexpr std::size_t kChunkBytes = Pages::kChunkBytes;
+  static constexpr bool kManyThreads = kSharing != Sharing::one_thread;
+  // Does every block of 16 bytes or more lie on a multiple of 16?
+  static constexpr bool kAligns = Sizes::kAligns;
+
+  // `name` is for reports and must outlive the heap; `pages` go to the page source.
+  template <class... A>
+  constexpr explicit ComposedHeap(const char* name = "", A&&... pages) noexcept
+      : Owner{name, kChunkBytes, &allocate_of, &release_of, &usable_size_of},
+        core_{static_cast<A&&>(pages)...} {}
+  ComposedHeap(const ComposedHeap&) = delete;
+  ComposedHeap& operator=(const ComposedHeap&) = delete;
+  ~ComposedHeap() {
+    end();
+    if constexpr (kChecked) guardian_.end();
+  }
+
+  // --- allocation
+  // -----------------------------------------------------------------------------------
+
+  // The size is known when the program is compiled, and so is the class.
+  template <std::size_t kSize>
+  [[nodiscard]] ALLOD_INLINE void* allocate(Where where = Where::current()) noexcept {
+    constexpr ClassIndex c = Sizes::of(kSize);
+    static_assert(c < kClasses || kServesAnySize,
+                  "no size class of the heap holds so large a block");
+    return c < kClasses ? from_class(c, kSize, where) : from_any(kSize, 1, where);
+  }
+  [[nodiscard]] ALLOD_INLINE void* allocate(std::size_t size,
+                                            Where where = Where::current()) noexcept {
+    if (kClasses == 0 || __builtin_expect(size > Sizes::kLargest, 0)) {
+      return from_any(size, 1, where);
+    }
+    return from_class(Sizes::of(size), size, where);
+  }
+  // `alignment`: a power of two.
+  [[nodiscard]] void* allocate_aligned(std::size_t size, std::size_t alignment,
+                                       Where where = Where::current()) noexcept {
+    const ClassIndex c = Sizes::of_aligned(size, alignment);
+    return c < kClasses ? from_class(c, size, where) : from_any(size, alignment, where);
+  }
+  [[nodiscard]] void* allocate_zeroed(std::size_t count, std::size_t size,
+                                      Where where = Where::current()) noexcept {
+    std::size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) return nullptr;
+    void* const block = allocate(bytes, where);
+    return block == nullptr ? nullptr : std::memset(block, 0, bytes);
+  }
+  // Where the block is large enough, and not much too large, it stays. Null, and the block as it
+  // was, when there is no memory.
+  [[nodiscard]] void* reallocate(void* block, std::size_t size,
+                                 Where where = Where::current()) noexcept {
+    if (block == nullptr) return allocate(size, where);
+    const std::size_t usable = usable_size(block);
+    // A watched block has the size that was asked for last.
+    if (!kWatched && size <= usable && size >= usable / 2) return block;
+    void* const moved = allocate(size, where);
+    if (moved == nullptr) return nullptr;
+    const std::size_t kept = size < usable ? size : usable;
+    // Tools know the block to be as long as was asked for, which nobody knows here.
+    if (core_.announces()) announce_readable(block, kept);
+    std::memcpy(moved, block, kept);
+    deallocate(block);
+    return moved;
+  }
+
+  // --- the way back -----------------------------------------------------------------------------
+
+  // Of this heap, or null.
+  ALLOD_INLINE void deallocate(void* block) noexcept {
+    if (__builtin_expect(block == nullptr, 0)) return;
+    if constexpr (kWatched) {
+      release_watched(block, kUnknown);
+    } else {
+      const tailored::Content content = core_.content_of(block);
+      if (kServesAnySize && __builtin_expect(content > kClasses, 0)) return release_any(block);
+      to_class(content - 1U, block);
+    }
+  }
+  // A block, not null, of the size with which it was allocated.
+  template <std::size_t kSize>
+  ALLOD_INLINE void deallocate(void* block) noexcept {
+    deallocate(block, kSize);
+  }
+  ALLOD_INLINE void deallocate(void* block, std::size_t size) noexcept {
+    if constexpr (kWatched) {
+      release_watched(block, size);
+    } else {
+      if (kClasses == 0 || __builtin_expect(size > Sizes::kLargest, 0)) return release_any(block);
+      to_class(Sizes::of(size), block);
+    }
+  }
+
+  // --- questions
+  // ------------------------------------------------------------------------------------
+
+  // Of a block in use.
+  [[nodiscard]] std::size_t usable_size(const void* block) noexcept {
+    return core_.usable_size(block);
+  }
+  // Does the address lie in memory of the heap?
+  [[nodiscard]] bool contains(const void* address) noexcept {
+    const WholeGuard guard{lock_};
+    return core_.contains(address);
+  }
+  // Calls visit(block, bytes) for every block in use; it must not use the heap.
+  template <class Visit>
+  void for_each_block(Visit&& visit) noexcept {
+    empty_magazines();
+    const WholeGuard guard{lock_};
+    core_.for_each_block(visit);
+  }
+  [[nodiscard]] Figures figures() noexcept {
+    empty_magazines();
+    const WholeGuard guard{lock_};
+    return core_.figures();
+  }
+  [[nodiscard]] const char* name() const noexcept { return Owner::name; }
+  [[nodiscard]] Pages& pages() noexcept { return core_.pages(); }
+  [[nodiscard]] Observer& observer() noexcept { return observer_; }
+
+  // --- memory back
+  // ----------------------------------------------------------------------------------
+
+  // Everything that is free goes back to the page source now, but for what other threads have at
+  // hand. Returns how many bytes.
+  std::size_t recycle() noexcept {
+    empty_magazines();
+    const WholeGuard guard{lock_};
+    return core_.recycle(0, 0);
+  }
+  // All blocks are gone at once, and the memory is back; the heap can be used again.
+  void reset() noexcept {
+    end();
+    front_.~OwnFront();
+    new (&front_) OwnFront{};
+  }
+
+  // --- for whoever makes it the heap of a process
+  // ----------------------------------------------------
+
+  [[nodiscard]] tailored::Chunk* chunk_of(const void* block) noexcept {
+    return core_.chunk_of(block);
+  }
+  [[nodiscard]] Owner* owner() noexcept { return this; }
+  void lock_for_fork() noexcept {
+    if constexpr (kCaching) Fronts::lock_for_fork();
+    if constexpr (requires { lock_.lock_for_fork(); }) {
+      lock_.lock_for_fork();
+    } else {
+      lock_.lock();
+    }
+  }
+  void unlock_in_parent() noexcept {
+    if constexpr (requires { lock_.unlock_in_parent(); }) {
+      lock_.unlock_in_parent();
+    } else {
+      lock_.unlock();
+    }
+    if constexpr (kCaching) Fronts::unlock_in_parent();
+  }
+  void reset_in_child() noexcept {
+    new (&lock_) Lock{};
+    if constexpr (kCaching) Fronts::reset_in_child();
+  }
+
+ private:
+  template <class, class>
+  friend class tailored::ThreadFronts;
+  struct NoFront {};
+  using OwnFront = std::conditional_t<kCaching, NoFront, Front>;
+  template <bool kLocks>
+  struct Guard {
+    explicit Guard(Lock& lock) noexcept : lock_{lock} {
+      if constexpr (kLocks) lock_.lock();
+    }
+    ~Guard() {
+      if constexpr (kLocks) lock_.unlock();
+    }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+    Lock& lock_;
+  };
+  // Around everything; around what stands behind magazines.
+  using WholeGuard = Guard<kManyThreads>;
+  using CoreGuard = Guard<kCaching>;
+  static constexpr std::size_t kUnknown = ~std::size_t{0};
+
+  // --- fast paths --------------------------------------------------------------------------------
+
+  // Null: the thread used another heap last, or none.
+  [[nodiscard]] ALLOD_INLINE Front* at_hand() noexcept {
+    if constexpr (kCaching) {
+      return Fronts::at_hand(*this);
+    } else {
+      return &front_;
+    }
+  }
+  [[nodiscard]] Front* bound() noexcept {
+    if constexpr (kCaching) {
+      Front* const front = Fronts::at_hand(*this);
+      return front != nullptr ? front : Fronts::bind(*this);
+    } else {
+      return &front_;
+    }
+  }
+  [[nodiscard]] ALLOD_INLINE void* from_class(ClassIndex c, std::size_t size,
+                                              const Where& where) noexcept {
+    if constexpr (kWatched) {
+      return take_watched(c, size, 1, where.file_name(), where.line());
+    } else if constexpr (kClasses == 0) {
+      return from_any(size, 1, where);
+    } else if constexpr (kSharing == Sharing::central) {
+      return take_locked(c, size);
+    } else {
+      Front* const front = at_hand();
+      if (!kCaching || __builtin_expect(front != nullptr, 1)) {
+        void* const block = front->magazines[c].pop();
+        if (__builtin_expect(block != nullptr, 1)) return block;
+      }
+      return refill(c, size);
+    }
+  }
+  ALLOD_INLINE void to_class(ClassIndex c, void* block) noexcept {
+    if constexpr (kClasses == 0) {
+      release_any(block);
+    } else if constexpr (kSharing == Sharing::central) {
+      give_locked(c, block);
+    } else {
+      Front* const front = at_hand();
+      if (!kCaching || __builtin_expect(front != nullptr, 1)) {
+        if (__builtin_expect(front->magazines[c].push(block), 1)) return;
+      }
+      flush(c, block);
+    }
+  }
+
+  // --- slow paths
+  // ------------------------------------------------------------------------------------
+
+  [[nodiscard]] ALLOD_NOINLINE void* take_locked(ClassIndex c, std::size_t size) noexcept {
+    const WholeGuard guard{lock_};
+    void* const block = front_.magazines[c].pop();
+    return block != nullptr ? block : refill(c, size);
+  }
+  ALLOD_NOINLINE void give_locked(ClassIndex c, void* block) noexcept {
+    const WholeGuard guard{lock_};
+    if (!front_.magazines[c].push(block)) flush(c, block);
+  }
+  [[nodiscard]] ALLOD_NOINLINE void* refill(ClassIndex c, std::size_t size) noexcept {
+    Front* const front = bound();
+    const CoreGuard guard{lock_};
+    core_.look_around();
+    if (front == nullptr || core_.announces()) return take_one(c, size);
+    heap::Magazine& magazine = front->magazines[c];
+    if (void* const block = magazine.pop()) return block;
+    if (magazine.capacity() == 0) {
+      // The first chunk tells whether valgrind is there.
+      void* const block = take_one(c, size);
+      if (block != nullptr && !core_.announces()) front->open(c);
+      return block;
+    }
+    const std::uint32_t count = core_.take(c, (magazine.capacity() + 1) / 2, magazine.bottom, this);
+    magazine.top = magazine.bottom + count;
+    return magazine.pop();
+  }
+  [[nodiscard]] void* take_one(ClassIndex c, std::size_t size) noexcept {
+    void* block = nullptr;
+    if (core_.take(c, 1, &block, this) == 0) return nullptr;
+    if (core_.announces()) announce_block(block, size);
+    return block;
+  }
+  // Gives the older half back, so that what was freed last is used first.
+  ALLOD_NOINLINE void flush(ClassIndex c, void* block) noexcept {
+    Front* const front = bound();
+    const CoreGuard guard{lock_};
+    if (front == nullptr || core_.announces()) return give_one(c, block);
+    heap::Magazine& magazine = front->magazines[c];
+    if (magazine.capacity() == 0) front->open(c);
+    if (magazine.push(block)) return;
+    const std::uint32_t half = (magazine.capacity() + 1) / 2;
+    core_.give(magazine.bottom, half);
+    magazine.drop_oldest(half);
+    if (!magazine.push(block)) core_.give(&block, 1);
+  }
+  void give_one(ClassIndex c, void* block) noexcept {
+    if (core_.announces()) announce_freed(block, Sizes::size_of(c));
+    core_.give(&block, 1);
+  }
+  [[nodiscard]] ALLOD_NOINLINE void* from_any(std::size_t size, std::size_t alignment,
+                                              const Where& where) noexcept {
+    if constexpr (!kServesAnySize) return nullptr;
+    if constexpr (kWatched) {
+      return take_watched(kClasses, size, alignment, where.file_name(), where.line());
+    }
+    const WholeGuard guard{lock_};
+    void* const block = core_.take_any(size, alignment, this);
+    if (block != nullptr && core_.announces()) announce_block(block, size);
+    return block;
+  }
+  ALLOD_NOINLINE void release_any(void* block) noexcept {
+    const WholeGuard guard{lock_};
+    // The sized form comes here with a block of an aligned allocation, too.
+    if (const tailored::Content content = core_.content_of(block); content <= kClasses) {
+      return give_one(content - 1U, block);
+    }
+    if (core_.announces()) announce_freed(block, core_.usable_size(block));
+    core_.give_any(block);
+  }
+  // Of the calling thread.
+  void empty_magazines() noexcept {
+    Front* front = at_hand();
+    if constexpr (kCaching) front = front != nullptr ? front : Fronts::find(*this);
+    if (front == nullptr) return;
+    const WholeGuard guard{lock_};
+    empty(*front);
+  }
+  void empty(Front& front) noexcept {
+    for (heap::Magazine& magazine : front.magazines) {
+      if (magazine.count() == 0) continue;
+      core_.give(magazine.bottom, magazine.count());
+      magazine.top = magazine.bottom;
+    }
+  }
+
+  // --- the watched heap
+  // -------------------------------------------------------------------------------
+
+  // Class kClasses: none.
+  [[nodiscard]] ALLOD_NOINLINE void* take_watched(ClassIndex c, std::size_t size,
+                                                  std::size_t alignment, const char* file,
+                                                  std::uint32_t line) noexcept {
+    const void* const caller = __builtin_return_address(0);
+    if constexpr (kChecked) guardian_.check(Owner::name, kSharing == Sharing::one_thread);
+    const WholeGuard guard{lock_};
+    core_.look_around();
+    void* block = nullptr;
+    if (c < kClasses) {
+      block = take_one(c, size);
+    } else {
+      block = core_.take_any(size, alignment, this);
+      if (block != nullptr && core_.announces()) announce_block(block, size);
+    }
+    if (block != nullptr) observer_.allocated(block, size, Site{file, line, caller});
+    return block;
+  }
+  ALLOD_NOINLINE void release_watched(void* block, std::size_t size) noexcept {
+    if constexpr (kChecked) guardian_.check(Owner::name, kSharing == Sharing::one_thread);
+    const WholeGuard guard{lock_};
+    if constexpr (kChecked) check_block(block, size);
+    observer_.freed(block);
+    const tailored::Content content = core_.content_of(block);
+    if (content <= kClasses) return give_one(content - 1U, block);
+    if (core_.announces()) announce_freed(block, core_.usable_size(block));
+    core_.give_any(block);
+  }
+  // Ends the process when the block may not be freed here and now, or not with this size.
+  void check_block(const void* block, std::size_t size) noexcept {
+    using tailored::Fault;
+    using tailored::Guardian;
+    const char* const heap = Owner::name;
+    switch (core_.examine(block)) {
+      case Fault::none:
+        break;
+      case Fault::freed_twice:
+        Guardian::fail("heap '%s': block %p is freed twice", heap, block);
+      case Fault::not_a_block:
+        Guardian::fail("heap '%s': %p is freed, but no block begins there", heap, block);
+      case Fault::foreign:
+        if (const char* const other = tailored::known_chunks.owner_of(block)) {
+          Guardian::fail("heap '%s': block %p is freed here, but it belongs to heap '%s'", heap,
+                         block, other);
+        }
+        Guardian::fail("heap '%s': %p is freed, but belongs to no checked heap", heap, block);
+    }
+    if (size == kUnknown) return;
+    const std::size_t usable = core_.usable_size(block);
+    if (size > usable || (usable <= Sizes::kLargest && size <= Sizes::kLargest &&
+                          Sizes::of(size) > Sizes::of(usable))) {
+      Guardian::fail("heap '%s': block %p of %zu bytes is freed as one of %zu", heap, block, usable,
+                     size);
+    }
+  }
+  // --- fronts of threads; called by ThreadFronts
+  // ---------------------------------------------------
+
+  [[nodiscard]] Front* begin_front() noexcept {
+    const WholeGuard guard{lock_};
+    Front* front = idle_;
+    if (front != nullptr) {
+      idle_ = front->next_idle;
+      return front;
+    }
+    void* const memory = core_.take_records(sizeof(Front), this);
+    return memory == nullptr ? nullptr : new (memory) Front;
+  }
+  void end_front(Front& front) noexcept {
+    const WholeGuard guard{lock_};
+    empty(front);
+    front.next_idle = idle_;
+    idle_ = &front;
+  }
+
+  void end() noexcept {
+    if constexpr (kCaching) Fronts::forget(*this);
+    idle_ = nullptr;
+    observer_.ended(Owner::name);
+    core_.release_all();
+  }
+
+  // What an owner offers.
+  static void* allocate_of(Owner* owner, std::size_t size, std::size_t alignment) noexcept {
+    auto* const heap = static_cast<ComposedHeap*>(owner);
+    return alignment <= 8 ? heap->allocate(size) : heap->allocate_aligned(size, alignment);
+  }
+  static void release_of(Owner* owner, void* block) noexcept {
+    static_cast<ComposedHeap*>(owner)->deallocate(block);
+  }
+  static std::size_t usable_size_of(Owner* owner, const void* block) noexcept {
+    return static_cast<ComposedHeap*>(owner)->usable_size(block);
+  }
+
+  [[no_unique_address]] OwnFront front_;
+  std::atomic<std::uint64_t> id{0};
+  Front* idle_ = nullptr;
+  [[no_unique_address]] Lock lock_;
+  Core core_;
+  [[no_unique_address]] Observer observer_;
+  [[no_unique_address]] std::conditional_t<kChecked, tailored::Guardian, NoLock> guardian_;
+};
+
+}  // namespace allod

@@ -1,0 +1,298 @@
+// A tailored heap as the heap of a process: behind operator new and delete, or behind malloc. And
+// the heap that one thread uses in its place.
+#pragma once
+
+#include <errno.h>
+#include <pthread.h>
+
+#include <new>
+
+#include "allod/tailored/heap.hpp"
+#include "allod/tailored/std.hpp"
+
+namespace allod {
+
+namespace tailored {
+
+// The heap that operator new and malloc use on this thread, or null: that of the process.
+[[gnu::tls_model("initial-exec")]] inline constinit thread_local Owner* injected_heap = nullptr;
+
+// Never ends: the last blocks of a program are freed after its last destructors.
+template <class Heap>
+union Undying {
+  constexpr Undying() noexcept : heap{"process"} {}
+  ~Undying() {}
+  Heap heap;
+};
+
+// What operator new and the functions of libc do. Blocks find their heap by their chunk, whichever
+// thread frees them.
+template <class Heap>
+class ProcessHeap {
+  static_assert(Heap::kServesAnySize, "the heap of a process needs Storage = allod::AnySize<>");
+  static_assert(Heap::kManyThreads,
+                "the heap of a process needs Threads = allod::ThreadCaching<> or allod::Central<>");
+  static_assert(Heap::kChunkBytes != 0, "the heap of a process cannot live in a UserBuffer");
+  static_assert(Heap::kAligns,
+                "the size classes of the heap of a process are multiples of 16 bytes");
+
+ public:
+  [[nodiscard]] static ALLOD_INLINE Heap& heap() noexcept { return instance_.heap; }
+
+  [[nodiscard]] static ALLOD_INLINE void* allocate(std::size_t size) noexcept {
+    if (__builtin_expect(injected_heap != nullptr, 0)) return allocate_injected(size, 1);
+    return heap().allocate(size);
+  }
+  [[nodiscard]] static void* allocate_aligned(std::size_t size, std::size_t alignment) noexcept {
+    if (injected_heap != nullptr) return allocate_injected(size, alignment);
+    return heap().allocate_aligned(size, alignment);
+  }
+  static ALLOD_INLINE void release(void* block) noexcept {
+    if (__builtin_expect(block == nullptr, 0)) return;
+    Owner* const owner = heap().chunk_of(block)->owner;
+    if (__builtin_expect(owner != heap().owner(), 0)) return owner->release(owner, block);
+    heap().deallocate(block);
+  }
+  [[nodiscard]] static std::size_t usable_size(const void* block) noexcept {
+    if (block == nullptr) return 0;
+    Owner* const owner = heap().chunk_of(block)->owner;
+    return owner->usable_size(owner, block);
+  }
+  [[nodiscard]] static void* reallocate(void* block, std::size_t size) noexcept {
+    if (block == nullptr) return allocate(size);
+    if (injected_heap == nullptr && heap().chunk_of(block)->owner == heap().owner()) {
+      return heap().reallocate(block, size);
+    }
+    const std::size_t before = usable_size(block);
+    void* const moved = allocate(size);
+    if (moved == nullptr) return nullptr;
+    std::memcpy(moved, block, size < before ? size : before);
+    release(block);
+    return moved;
+  }
+
+  // With the new-handler loop.
+  [[nodiscard]] static ALLOD_INLINE void* make(std::size_t size) {
+    void* const block = allocate(size);
+    return __builtin_expect(block != nullptr, 1) ? block : make_slowly(size, 1);
+  }
+  [[nodiscard]] static void* make_aligned(std::size_t size, std::align_val_t alignment) {
+    return make_slowly(size, static_cast<std::size_t>(alignment));
+  }
+  // Null where the other throws.
+  [[nodiscard]] static void* make_or_null(std::size_t size, std::size_t alignment) noexcept {
+#ifdef __cpp_exceptions
+    try {
+      return make_slowly(size, alignment);
+    } catch (...) {
+      return nullptr;
+    }
+#else
+    return allocate_aligned(size, alignment);
+#endif
+  }
+
+  // A child of fork goes on with the forking thread alone.
+  static void watch_forks() noexcept {
+    pthread_atfork([] { heap().lock_for_fork(); }, [] { heap().unlock_in_parent(); },
+                   [] { heap().reset_in_child(); });
+  }
+
+ private:
+  // What the thread's own heap has no class for is the process's.
+  [[nodiscard]] static ALLOD_NOINLINE void* allocate_injected(std::size_t size,
+                                                              std::size_t alignment) noexcept {
+    Owner* const owner = injected_heap;
+    if (owner->chunk_bytes != Heap::kChunkBytes) {
+      Guardian::fail("heap '%s' has chunks of %zu bytes, and the heap of the process of %zu",
+                     owner->name, owner->chunk_bytes, Heap::kChunkBytes);
+    }
+    void* const block = owner->allocate(owner, size, alignment < 16 ? 16 : alignment);
+    return block != nullptr ? block : heap().allocate_aligned(size, alignment);
+  }
+  [[nodiscard]] static ALLOD_NOINLINE void* make_slowly(std::size_t size, std::size_t alignment) {
+    for (;;) {
+      void* const block = alignment > 16 ? allocate_aligned(size, alignment) : allocate(size);
+      if (block != nullptr) return block;
+      const std::new_handler handler = std::get_new_handler();
+      if (handler == nullptr) throw_bad_alloc();
+      handler();
+    }
+  }
+
+  static inline constinit Undying<Heap> instance_;
+};
+
+// malloc and its relatives.
+template <class Heap>
+class CSurface {
+  using Process = ProcessHeap<Heap>;
+
+ public:
+  [[nodiscard]] static ALLOD_INLINE void* malloc(std::size_t size) noexcept {
+    return checked(Process::allocate(size));
+  }
+  [[nodiscard]] static void* calloc(std::size_t count, std::size_t size) noexcept {
+    std::size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) return checked(nullptr);
+    void* const block = malloc(bytes);
+    return block == nullptr ? nullptr : std::memset(block, 0, bytes);
+  }
+  [[nodiscard]] static void* realloc(void* block, std::size_t size) noexcept {
+    if (block != nullptr && size == 0) {
+      Process::release(block);
+      return nullptr;
+    }
+    return checked(Process::reallocate(block, size));
+  }
+  [[nodiscard]] static void* reallocarray(void* block, std::size_t count,
+                                          std::size_t size) noexcept {
+    std::size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) return checked(nullptr);
+    return realloc(block, bytes);
+  }
+  [[nodiscard]] static void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
+    if (is_power_of_two(alignment)) return checked(Process::allocate_aligned(size, alignment));
+    errno = EINVAL;
+    return nullptr;
+  }
+  [[nodiscard]] static int posix_memalign(void** out, std::size_t alignment,
+                                          std::size_t size) noexcept {
+    if (!is_power_of_two(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
+    void* const block = Process::allocate_aligned(size, alignment);
+    if (block == nullptr) return ENOMEM;
+    *out = block;
+    return 0;
+  }
+  [[nodiscard]] static std::size_t page_bytes() noexcept {
+    const long bytes = ::sysconf(_SC_PAGESIZE);
+    return bytes > 0 ? static_cast<std::size_t>(bytes) : 4096;
+  }
+
+ private:
+  [[nodiscard]] static ALLOD_INLINE void* checked(void* block) noexcept {
+    if (__builtin_expect(block == nullptr, 0)) errno = ENOMEM;
+    return block;
+  }
+};
+
+}  // namespace tailored
+
+// A heap of its own for the calling thread, as long as the scope lasts: operator new, and malloc
+// where that is tailored, take from it what it has classes for. Scopes may be nested. When it ends,
+// all memory of the heap is gone: what was allocated in the scope must not be used any more. A heap
+// for OneThread wants its blocks freed by this thread, too.
+template <class Heap>
+class ThreadScope {
+  static_assert(Heap::kChunkBytes != 0, "a ThreadScope cannot live in a UserBuffer");
+
+ public:
+  template <class... A>
+  explicit ThreadScope(const char* name = "thread", A&&... pages) noexcept
+      : heap_{name, static_cast<A&&>(pages)...} {
+    if constexpr (requires { heap_.owner(); }) {
+      outer_ = tailored::injected_heap;
+      tailored::injected_heap = heap_.owner();
+    }
+  }
+  ~ThreadScope() {
+    if constexpr (requires { heap_.owner(); }) tailored::injected_heap = outer_;
+  }
+  ThreadScope(const ThreadScope&) = delete;
+  ThreadScope& operator=(const ThreadScope&) = delete;
+
+  [[nodiscard]] Heap& heap() noexcept { return heap_; }
+
+ private:
+  Heap heap_;
+  tailored::Owner* outer_ = nullptr;
+};
+
+}  // namespace allod
+
+// At namespace scope of exactly one source file: HEAP, a type, becomes the heap behind operator new
+// and delete. With ALLOD_USE_SYSTEM_MALLOC, nothing is replaced.
+#ifdef ALLOD_USE_SYSTEM_MALLOC
+#define ALLOD_REPLACE_NEW(...) static_assert(true)
+#define ALLOD_REPLACE_MALLOC(...) static_assert(true)
+#else
+// NOLINTBEGIN
+#define ALLOD_REPLACE_NEW(...)                                                                  \
+  using AllodProcess = allod::tailored::ProcessHeap<__VA_ARGS__>;                               \
+  [[gnu::constructor(102)]] static void allod_watch_forks() { AllodProcess::watch_forks(); }    \
+  void* operator new(std::size_t n) { return AllodProcess::make(n); }                           \
+  void* operator new[](std::size_t n) { return AllodProcess::make(n); }                         \
+  void* operator new(std::size_t n, const std::nothrow_t&) noexcept {                           \
+    return AllodProcess::make_or_null(n, 1);                                                    \
+  }                                                                                             \
+  void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {                         \
+    return AllodProcess::make_or_null(n, 1);                                                    \
+  }                                                                                             \
+  void* operator new(std::size_t n, std::align_val_t a) {                                       \
+    return AllodProcess::make_aligned(n, a);                                                    \
+  }                                                                                             \
+  void* operator new[](std::size_t n, std::align_val_t a) {                                     \
+    return AllodProcess::make_aligned(n, a);                                                    \
+  }                                                                                             \
+  void* operator new(std::size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {       \
+    return AllodProcess::make_or_null(n, static_cast<std::size_t>(a));                          \
+  }                                                                                             \
+  void* operator new[](std::size_t n, std::align_val_t a, const std::nothrow_t&) noexcept {     \
+    return AllodProcess::make_or_null(n, static_cast<std::size_t>(a));                          \
+  }                                                                                             \
+  void operator delete(void* p) noexcept { AllodProcess::release(p); }                          \
+  void operator delete[](void* p) noexcept { AllodProcess::release(p); }                        \
+  void operator delete(void* p, const std::nothrow_t&) noexcept { AllodProcess::release(p); }   \
+  void operator delete[](void* p, const std::nothrow_t&) noexcept { AllodProcess::release(p); } \
+  void operator delete(void* p, std::size_t) noexcept { AllodProcess::release(p); }             \
+  void operator delete[](void* p, std::size_t) noexcept { AllodProcess::release(p); }           \
+  void operator delete(void* p, std::align_val_t) noexcept { AllodProcess::release(p); }        \
+  void operator delete[](void* p, std::align_val_t) noexcept { AllodProcess::release(p); }      \
+  void operator delete(void* p, std::align_val_t, const std::nothrow_t&) noexcept {             \
+    AllodProcess::release(p);                                                                   \
+  }                                                                                             \
+  void operator delete[](void* p, std::align_val_t, const std::nothrow_t&) noexcept {           \
+    AllodProcess::release(p);                                                                   \
+  }                                                                                             \
+  void operator delete(void* p, std::size_t, std::align_val_t) noexcept {                       \
+    AllodProcess::release(p);                                                                   \
+  }                                                                                             \
+  void operator delete[](void* p, std::size_t, std::align_val_t) noexcept {                     \
+    AllodProcess::release(p);                                                                   \
+  }                                                                                             \
+  static_assert(true)
+
+// The same for malloc and all its relatives, and operator new and delete with them: in a program,
+// or in a library to be preloaded.
+#define ALLOD_REPLACE_MALLOC(...)                                                                 \
+  ALLOD_REPLACE_NEW(__VA_ARGS__);                                                                 \
+  using AllodC = allod::tailored::CSurface<__VA_ARGS__>;                                          \
+  extern "C" {                                                                                    \
+  void* malloc(std::size_t n) noexcept { return AllodC::malloc(n); }                              \
+  void free(void* p) noexcept { AllodProcess::release(p); }                                       \
+  void* calloc(std::size_t k, std::size_t n) noexcept { return AllodC::calloc(k, n); }            \
+  void* realloc(void* p, std::size_t n) noexcept { return AllodC::realloc(p, n); }                \
+  void* reallocarray(void* p, std::size_t k, std::size_t n) noexcept {                            \
+    return AllodC::reallocarray(p, k, n);                                                         \
+  }                                                                                               \
+  void* memalign(std::size_t a, std::size_t n) noexcept { return AllodC::aligned_alloc(a, n); }   \
+  void* aligned_alloc(std::size_t a, std::size_t n) noexcept {                                    \
+    return AllodC::aligned_alloc(a, n);                                                           \
+  }                                                                                               \
+  int posix_memalign(void** p, std::size_t a, std::size_t n) noexcept {                           \
+    return AllodC::posix_memalign(p, a, n);                                                       \
+  }                                                                                               \
+  void* valloc(std::size_t n) noexcept { return AllodC::aligned_alloc(AllodC::page_bytes(), n); } \
+  void* pvalloc(std::size_t n) noexcept {                                                         \
+    const std::size_t page = AllodC::page_bytes();                                                \
+    return AllodC::aligned_alloc(page, (n + page - 1) & ~(page - 1));                             \
+  }                                                                                               \
+  std::size_t malloc_usable_size(void* p) noexcept { return AllodProcess::usable_size(p); }       \
+  void free_sized(void* p, std::size_t) noexcept { AllodProcess::release(p); }                    \
+  void free_aligned_sized(void* p, std::size_t, std::size_t) noexcept {                           \
+    AllodProcess::release(p);                                                                     \
+  }                                                                                               \
+  }                                                                                               \
+  static_assert(true)
+// NOLINTEND
+#endif
