@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,6 +20,15 @@ constexpr std::string_view kPrefix = "ALLOD_";
 
 // Values are kept here, because the environment may change under us.
 constinit char stats_file_name[4096];
+constinit char profile_file_name[4096];
+
+// False when it does not fit.
+bool keep(char (&name)[4096], std::string_view value) noexcept {
+  if (value.empty() || value.size() >= sizeof name) return false;
+  memcpy(name, value.data(), value.size());
+  name[value.size()] = '\0';
+  return true;
+}
 
 bool parse_bool(std::string_view text, bool* value) noexcept {
   const bool yes = text == "1" || text == "yes" || text == "true" || text == "on";
@@ -105,9 +115,7 @@ constexpr Option kOptions[] = {
     {"STATS_FILE", "a path", "standard error", false,
      "where statistics at the end go; %p becomes the process id",
      [](Settings& s, std::string_view v) noexcept {
-       if (v.empty() || v.size() >= sizeof stats_file_name) return false;
-       memcpy(stats_file_name, v.data(), v.size());
-       stats_file_name[v.size()] = '\0';
+       if (!keep(stats_file_name, v)) return false;
        s.stats_file = stats_file_name;
        return true;
      }},
@@ -151,6 +159,27 @@ constexpr Option kOptions[] = {
        std::size_t interval = 0;
        if (!parse_size(v, &interval)) return false;
        if (interval != 0) Profile::start_with_process(interval == 1 ? 0 : interval);
+       return true;
+     }},
+    {"PROFILE_FILE", "a path", "none", false,
+     "where the profile goes when the process ends; %p becomes the process id",
+     [](Settings& s, std::string_view v) noexcept {
+       if (!keep(profile_file_name, v)) return false;
+       s.profile_file = profile_file_name;
+       return true;
+     }},
+    {"PROFILE_PEAKS", "0, 1", "0", false,
+     "also keep the profile of the moment when most memory was in use, in a second file that ends "
+     "in .peak",
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.profile_peaks); }},
+    {"PROFILE_SIGNAL", "USR1, USR2, PROF or a number", "none", true,
+     "at this signal, start sampling; when that is on, write the profile, to a file that ends in "
+     ".1, .2 and so on",
+     [](Settings& s, std::string_view v) noexcept {
+       std::int64_t number = v == "USR1" ? SIGUSR1 : v == "USR2" ? SIGUSR2 : SIGPROF;
+       if (v != "USR1" && v != "USR2" && v != "PROF" && !parse_number(v, &number)) return false;
+       if (number < 1 || number > 64 || number == SIGKILL || number == SIGSTOP) return false;
+       s.profile_signal = static_cast<int>(number);
        return true;
      }},
     {"REGION_SIZE", "bytes, 1M to 64G", "64M", true, "how much address space is reserved at a time",

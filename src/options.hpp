@@ -13,7 +13,10 @@ struct Settings {
   heap::HeapOptions heap;
   std::int64_t verbosity = 0;
   StatsFormat show_stats = StatsFormat::none;
-  const char* stats_file = nullptr;  // null: standard error
+  const char* stats_file = nullptr;    // null: standard error
+  const char* profile_file = nullptr;  // null: none
+  bool profile_peaks = false;
+  int profile_signal = 0;  // 0: none
   bool show_errors = true;
   bool abort_on_error = true;
   bool help = false;

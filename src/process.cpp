@@ -3,6 +3,7 @@
 
 #include "options.hpp"
 #include "profile.hpp"
+#include "profile_file.hpp"
 #include "report.hpp"
 #include "stats.hpp"
 #include "tracker.hpp"
@@ -23,7 +24,8 @@ namespace {
 // does not wait for it: it starts with the first allocation.
 [[gnu::constructor(101)]] void start_process() noexcept {
   Process::start();
-  if (Profile::is_on()) static_cast<void>(Profile::prepare());
+  if (Profile::is_on() || settings().profile_signal != 0) static_cast<void>(Profile::prepare());
+  profile::watch_signal();
   pthread_atfork(&profile::lock, &profile::unlock, &profile::reset_lock_after_fork);
   if constexpr (Policy::kTracked) {
     // Registered last, so taken first, as its rank demands.
@@ -33,7 +35,10 @@ namespace {
   if (verbosity() > 0) announce_start();
 }
 
-[[gnu::destructor(101)]] void end_process() noexcept { show_stats_if_asked(); }
+[[gnu::destructor(101)]] void end_process() noexcept {
+  profile::write_file_at_end();
+  show_stats_if_asked();
+}
 
 }  // namespace
 

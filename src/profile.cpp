@@ -5,6 +5,7 @@
 
 #include "backtrace.hpp"
 #include "exponential.hpp"
+#include "profile_file.hpp"
 
 // Where this library, or the program that it is linked into, begins, and where its code ends.
 extern "C" [[gnu::visibility("hidden")]] const char __ehdr_start;
@@ -49,10 +50,14 @@ struct Sample {
   std::uint32_t thread;
 };
 
-// What a sample stands for. The same when it comes and when it goes.
+// What a sample stands for, times 256 like all sums here. The same when it comes and when it goes.
 Sum weight_of(const Sample& sample) noexcept {
-  const auto times = [&](std::uint64_t n) { return (n * sample.count_x256 + 128) / 256; };
-  return {times(1), times(sample.bytes), times(sample.requested)};
+  const std::uint64_t count = sample.count_x256;
+  return {count, sample.bytes * count, sample.requested * count};
+}
+Sum told(const Sum& sum) noexcept {
+  const auto rounded = [](std::uint64_t n) { return (n + 128) / 256; };
+  return {rounded(sum.blocks), rounded(sum.bytes), rounded(sum.requested)};
 }
 void add(Sum& sum, const Sum& more) noexcept {
   sum.blocks += more.blocks;
@@ -219,7 +224,8 @@ Sample* new_sample(KnownStack* stack, Address block) noexcept {
   return sample;
 }
 
-void count_in(const Sample& sample) noexcept {
+// Is more live than ever before?
+bool count_in(const Sample& sample) noexcept {
   KnownStack& stack = *sample.stack;
   const Sum weight = weight_of(sample);
   before_change(stack);
@@ -232,10 +238,11 @@ void count_in(const Sample& sample) noexcept {
   add(book.total, weight);
   ++book.live_samples;
   ++book.total_samples;
-  if (book.live.bytes <= book.peak.bytes) return;
+  if (book.live.bytes <= book.peak.bytes) return false;
   book.peak = book.live;
   book.peak_ms = sample.birth_ms;
   ++book.peaks;
+  return true;
 }
 
 void count_out(const Sample& sample, std::uint64_t now) noexcept {
@@ -329,18 +336,22 @@ void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t byt
   const std::uint64_t count = count_x256(bytes, interval);
   const std::uint32_t thread = engine().space().platform().thread_id();
   const std::uint64_t now = now_ms();
-  LockGuard lock{book.lock};
-  Sample* const sample = new_sample(remember(stack), address_of(block));
-  if (sample == nullptr) {
-    ++book.lost_samples;
-    return;
+  std::uint64_t peak = 0;
+  {
+    LockGuard lock{book.lock};
+    Sample* const sample = new_sample(remember(stack), address_of(block));
+    if (sample == nullptr) {
+      ++book.lost_samples;
+      return;
+    }
+    sample->bytes = bytes;
+    sample->requested = size;
+    sample->count_x256 = count;
+    sample->birth_ms = now;
+    sample->thread = thread;
+    if (count_in(*sample)) peak = book.peak.bytes / 256;
   }
-  sample->bytes = bytes;
-  sample->requested = size;
-  sample->count_x256 = count;
-  sample->birth_ms = now;
-  sample->thread = thread;
-  count_in(*sample);
+  profile::write_due_files(peak);
 }
 
 bool Profile::is_busy() noexcept { return busy; }
@@ -371,13 +382,16 @@ bool Profile::forget(void* block) noexcept {
 // Not in the midst of a malloc, where it could come while another thread forks.
 bool Profile::prepare() noexcept {
   Process::ensure_started();
-  LockGuard lock{book.lock};
-  if (home_.load(std::memory_order_relaxed) != nullptr) return true;
+  if (home_.load(std::memory_order_acquire) != nullptr) return true;
   auto* const heap = engine().create_heap(nullptr);
   if (heap == nullptr) return false;
-  book.since_ms = now_ms();
-  owner_.store(heap->id(), std::memory_order_relaxed);
-  home_.store(heap, std::memory_order_release);
+  std::uint32_t none = ~0U;
+  if (owner_.compare_exchange_strong(none, heap->id())) {
+    book.since_ms = now_ms();
+    home_.store(heap, std::memory_order_release);
+  } else {
+    engine().delete_heap(*heap);
+  }
   return true;
 }
 
@@ -423,16 +437,18 @@ void summarise(allod_profile_summary_t& summary) noexcept {
   summary.interval = Profile::interval();
   const std::uint64_t now = now_ms();
   LockGuard lock{book.lock};
-  summary.live = book.live;
-  summary.peak = book.peak;
-  summary.total = book.total;
+  summary.live = told(book.live);
+  summary.peak = told(book.peak);
+  summary.total = told(book.total);
   summary.stacks = book.stack_count;
   summary.live_samples = book.live_samples;
   summary.total_samples = book.total_samples;
   summary.lost_samples = book.lost_samples;
   summary.since_ms = book.since_ms == 0 ? 0 : now - book.since_ms;
   summary.peak_age_ms = now - book.peak_ms;
-  memcpy(summary.lifetimes, book.lifetimes, sizeof summary.lifetimes);
+  for (int i = 0; i < ALLOD_PROFILE_LIFETIMES; ++i) {
+    summary.lifetimes[i] = told(book.lifetimes[i]);
+  }
 }
 
 namespace {
@@ -443,9 +459,9 @@ allod_profile_stack_t describe(const KnownStack& stack, std::uint64_t now) noexc
   return {.id = stack.id,
           .frames = stack.frames,
           .depth = stack.depth,
-          .live = stack.live,
-          .peak = peak_of(stack),
-          .total = stack.total,
+          .live = told(stack.live),
+          .peak = told(peak_of(stack)),
+          .total = told(stack.total),
           .live_samples = live,
           .total_samples = stack.total_samples,
           .freed_samples = stack.freed_samples,
@@ -459,13 +475,13 @@ int visit_stacks(allod_profile_stack_visit_t visit, void* context) noexcept {
   // Stacks stay, and so do their frames.
   for (KnownStack* stack = book.first.load(std::memory_order_acquire); stack != nullptr;
        stack = stack->next.load(std::memory_order_acquire)) {
-    allod_profile_stack_t told;
+    allod_profile_stack_t described;
     {
       const std::uint64_t now = now_ms();
       LockGuard lock{book.lock};
-      told = describe(*stack, now);
+      described = describe(*stack, now);
     }
-    if (const int result = visit(&told, context)) return result;
+    if (const int result = visit(&described, context)) return result;
   }
   return 0;
 }
@@ -478,18 +494,18 @@ int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
   const std::uint64_t now = now_ms();
   for (std::uint64_t part = 0; part < kParts; ++part) {
     for (std::size_t done = 0;;) {
-      allod_profile_block_t told[kMost];
+      allod_profile_block_t seen[kMost];
       std::size_t count = 0;
       {
         LockGuard lock{book.lock};
         if (book.samples.lists == nullptr) return 0;
         const std::size_t lists = book.samples.count() / kParts;
-        std::size_t seen = 0;
+        std::size_t passed = 0;
         for (std::size_t i = 0; i < lists && count < kMost; ++i) {
           Sample* sample = book.samples.lists[part * lists + i];
           for (; sample != nullptr && count < kMost; sample = sample->next) {
-            if (seen++ < done) continue;
-            told[count++] = {reinterpret_cast<const void*>(sample->block),
+            if (passed++ < done) continue;
+            seen[count++] = {reinterpret_cast<const void*>(sample->block),
                              sample->bytes,
                              sample->requested,
                              sample->stack->id,
@@ -500,7 +516,7 @@ int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
         }
       }
       for (std::size_t i = 0; i < count; ++i) {
-        if (const int result = visit(&told[i], context)) return result;
+        if (const int result = visit(&seen[i], context)) return result;
       }
       if (count < kMost) break;
       done += count;

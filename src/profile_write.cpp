@@ -75,11 +75,13 @@ struct Rows {
     }
   } of[kClasses + 1] = {};
 
-  void count_front(const Process::Front& front) noexcept {
+  void count_front(const Process::Front& front, bool is_shared = false) noexcept {
     for (ClassIndex c = 0; c <= kClasses; ++c) {
-      const Process::Total total = Process::total_of(front, c);
-      of[c].allocated += total.allocated;
-      of[c].freed += total.freed;
+      if (!is_shared) {
+        const Process::Total total = Process::total_of(front, c);
+        of[c].allocated += total.allocated;
+        of[c].freed += total.freed;
+      }
       if (c < kClasses) of[c].cached += front.cached(c);
     }
   }
@@ -127,7 +129,7 @@ int visit_classes(allod_profile_class_visit_t visit, void* context) noexcept {
       if (domain->state == heap::DomainState::pooled) continue;
       rows.thread = domain->thread;
       rows.domain = domain->id() / 2;
-      rows.count_front(*domain);
+      rows.count_front(*domain, domain->state == heap::DomainState::shared);
       heap.space().for_each_span([&](const space::Span& span) { rows.count_span(span, domain); });
     }
     rows.take_off(*domain);

@@ -1,11 +1,11 @@
 #include "stats.hpp"
 
-#include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "options.hpp"
+#include "output_file.hpp"
 #include "process.hpp"
 #include "version.hpp"
 
@@ -424,37 +424,14 @@ void print_stats_to_stderr() noexcept {
 
 namespace {
 
-// Opens the file that the options name, with %p replaced by the process id.
+// The file that the options name, or standard error.
 int open_stats_file(const char* pattern) noexcept {
-  struct Path {
-    char text[4096];
-    std::size_t length;
-  } path{{}, 0};
-  {
-    const auto append = [](const char* text, std::size_t length, void* context) {
-      Path& to = *static_cast<Path*>(context);
-      if (length >= sizeof to.text - to.length) return;
-      memcpy(to.text + to.length, text, length);
-      to.length += length;
-    };
-    Text out{append, &path};
-    for (const char* at = pattern; *at != '\0'; ++at) {
-      if (at[0] == '%' && at[1] == 'p') {
-        out << static_cast<std::int64_t>(raw_syscall(SYS_getpid));
-        ++at;
-      } else {
-        out << std::string_view{at, 1};
-      }
-    }
-  }
-  const long file = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(path.text),
-                                O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file < 0) {
-    Message{} << "warning: cannot write statistics to " << path.text << " (error "
-              << static_cast<std::int64_t>(-file) << "); they follow here";
-    return 2;
-  }
-  return static_cast<int>(file);
+  const OutputFile file{pattern, ""};
+  const long descriptor = file.open();
+  if (descriptor >= 0) return static_cast<int>(descriptor);
+  Message{} << "warning: cannot write statistics to " << file.path() << " (error " << -descriptor
+            << "); they follow here";
+  return 2;
 }
 
 }  // namespace

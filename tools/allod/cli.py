@@ -137,6 +137,25 @@ def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
     metavar="NAME=VALUE",
     help="Set any option of the library; -o help=1 lists them.",
 )
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Write a heap profile for pprof and a flame graph when the program ends, at its peak, and"
+    " at each SIGUSR2.",
+)
+@click.option(
+    "--interval",
+    default="512K",
+    show_default=True,
+    metavar="BYTES",
+    help="With --profile: sample one allocation for so many bytes.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="NAME",
+    help="With --profile: write NAME.pb.gz and NAME.html; PROGRAM by default.",
+)
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     debug: bool,
@@ -144,6 +163,9 @@ def run(
     verbose: int,
     purge_delay: int | None,
     options: Sequence[str],
+    profile: bool,
+    interval: str,
+    output: Path | None,
     program: Sequence[str],
 ) -> None:
     """Run PROGRAM with Allod as its allocator.
@@ -166,6 +188,10 @@ def run(
             raise click.BadParameter(f"'{option}' is not NAME=VALUE", param_hint="-o")
         plain = name.upper().replace("-", "_").removeprefix("ALLOD_")
         environment[f"ALLOD_{plain}"] = value
+    if profile:
+        from allod.profile.run import run_profiled
+
+        sys.exit(run_profiled(program, environment, output, interval, debug=debug))
     run_program(program, environment, debug=debug)
 
 

@@ -12,16 +12,25 @@ from allod.paths import LOGS, ROOT
 
 def ensure_bench() -> None:
     """Installs what the benchmark's statistics and plots need."""
-    requirements = ROOT / "tools" / "requirements-bench.txt"
+    _ensure("bench", "statistics and plots")
+
+
+def ensure_profile() -> None:
+    """Installs what heap profiles need."""
+    _ensure("profile", "heap profiles")
+
+
+def _ensure(name: str, purpose: str) -> None:
+    requirements = ROOT / "tools" / f"requirements-{name}.txt"
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
     # In the environment itself, so that a new one starts without it.
-    stamp = Path(sys.prefix) / "bench-installed"
+    stamp = Path(sys.prefix) / f"{name}-installed"
     if stamp.exists() and stamp.read_text() == wanted:
         return
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
     run_logged(
-        "installing the packages for statistics and plots",
+        f"installing the packages for {purpose}",
         [*pip, "-r", str(requirements)],
-        LOGS / "pip-bench.log",
+        LOGS / f"pip-{name}.log",
     )
     stamp.write_text(wanted)

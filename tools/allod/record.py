@@ -44,7 +44,7 @@ def record(program: Sequence[str], output: Path | None, allocator: str) -> int:
             filter(None, [*libraries, os.environ.get("LD_PRELOAD", "")])
         ),
     }
-    status = _run(path, program, environment)
+    _, status = run_to_end(path, program, environment)
     _report(trace)
     return status
 
@@ -65,17 +65,23 @@ def _make_room(output: Path) -> Path:
     return trace
 
 
-def _run(path: Path, program: Sequence[str], environment: dict[str, str]) -> int:
+def run_to_end(
+    path: Path, program: Sequence[str], environment: dict[str, str]
+) -> tuple[int, int]:
+    """Runs a program as if it were started instead of us: its process, and its status as the shell
+    shows it."""
     with _signals_for_program() as forward_to:
         try:
-            process = subprocess.Popen(program, executable=path, env=environment)
+            process = subprocess.Popen(
+                program, executable=path.absolute(), env=environment
+            )
         except OSError as error:
             raise Failure(
                 f"{program[0]} cannot be started: {error.strerror}", NOT_EXECUTABLE
             ) from None
         forward_to.append(process)
         status = process.wait()
-    return status if status >= 0 else 128 - status
+    return process.pid, status if status >= 0 else 128 - status
 
 
 @contextmanager

@@ -114,7 +114,7 @@ struct Front {
   }
   // The `count` oldest blocks of one of the two are going back.
   void note_given_up(const Magazine& magazine, ClassIndex c, std::uint32_t count) noexcept {
-    if (__builtin_expect(counts == nullptr, 1)) return;
+    if (__builtin_expect(!is_counting() || counts == nullptr, 1)) return;
     if (&magazine == &freed[c]) {
       counts[c].freed.add(count);
     } else {

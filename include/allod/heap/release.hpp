@@ -52,7 +52,7 @@ void Heap<Policy>::release_own(Domain& domain, ClassIndex c, void* address) noex
     if (magazine.capacity() == 0) resize_magazine(domain, magazine, c, 1);
     if (magazine.push(address)) return;
   }
-  if (domain.counts != nullptr) domain.counts[c].freed.add(1);
+  if (domain.is_counting() && domain.counts != nullptr) domain.counts[c].freed.add(1);
   put_back(domain, c, &address, 1);
 }
 

@@ -95,7 +95,9 @@ void Heap<Policy>::release_cached(Cache& cache, ClassIndex c, void* address) noe
   grow_cache(cache, magazine, c);
   if (magazine.push(address)) return;
   give_home(cache, magazine, c, (magazine.capacity() + 1) / 2);
-  if (!magazine.push(address)) release(cache.home, address);
+  if (magazine.push(address)) return;
+  if (cache.counts != nullptr) cache.counts[c].freed.add(1);
+  release(cache.home, address);
 }
 
 // Gives the `count` oldest blocks to the domain.

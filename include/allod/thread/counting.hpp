@@ -14,16 +14,16 @@ template <class Policy>
 ALLOD_NOINLINE void* ProcessHeap<Policy>::allocate_counted(ClassIndex c, bool* zero,
                                                            std::size_t size,
                                                            std::size_t alignment) noexcept {
-  static_cast<void>(domain_now());
+  Domain* const own = domain_now();
   Front& front = *current_;
   const std::size_t bytes = Sizes::size_of(c);
   heap::ClassCount* const counts = counts_of(front);
   if (counts == nullptr) {
+    elsewhere_[c].allocated.fetch_add(1, std::memory_order_relaxed);
     if (is_due_elsewhere(bytes)) {
       if (void* const block = Sampler::allocate(size, alignment, bytes, zero)) return block;
     }
-    elsewhere_[c].allocated.fetch_add(1, std::memory_order_relaxed);
-    return refill(c, zero);
+    return refill(own, c, zero);
   }
   heap::ClassCount& count = counts[c];
   count.settle(bytes);
@@ -44,12 +44,14 @@ ALLOD_NOINLINE void* ProcessHeap<Policy>::allocate_counted(ClassIndex c, bool* z
     front.reuse_freed(c, most < ~0U ? most + 1 : most);
     block = magazine.pop();
   }
-  if (block == nullptr) block = refill(c, zero);
-  if (block == nullptr || &front != current_) return block;
+  if (block == nullptr) block = refill(own, c, zero);
+  if (block == nullptr) return nullptr;
   // What lies beyond the sample is given back.
   while (magazine.count() > most) {
     void* const beyond = magazine.pop();
-    if (!front.freed[c].push(beyond)) release_slow(beyond);
+    if (!front.freed[c].push(beyond)) {
+      own != nullptr ? heap_.release(*own, beyond) : release_shared(beyond);
+    }
     count.freed.add(-std::uint64_t{1});
   }
   count.filled = magazine.count() + 1;

@@ -218,10 +218,10 @@ class ProcessHeap {
   [[nodiscard]] static ALLOD_INLINE void* allocate_class(ClassIndex c, bool* zero, std::size_t size,
                                                          std::size_t alignment) noexcept {
     if (__builtin_expect(Sampler::is_on(), 0)) return allocate_counted(c, zero, size, alignment);
-    return refill(c, zero);
+    return refill(domain_now(), c, zero);
   }
-  [[nodiscard]] static void* refill(ClassIndex c, bool* zero) noexcept {
-    if (Domain* const own = domain_now()) return heap_.allocate_class(*own, c, zero);
+  [[nodiscard]] static void* refill(Domain* own, ClassIndex c, bool* zero) noexcept {
+    if (own != nullptr) return heap_.allocate_class(*own, c, zero);
     const Inside inside;
     Cache* const cache = own_cache();
     if (cache != nullptr && inside.is_first()) {
@@ -252,9 +252,9 @@ class ProcessHeap {
 
   static ALLOD_NOINLINE void release_slow(void* block) noexcept {
     if (block == nullptr) return;
+    Domain* const own = domain_now();
     if (__builtin_expect(Sampler::may_know(), 0) && !forget_sample(block)) return;
-    if (Domain* const own = domain_now()) return heap_.release(*own, block);
-    release_shared(block);
+    own != nullptr ? heap_.release(*own, block) : release_shared(block);
   }
   static void release_shared(void* block) noexcept {
     const space::Tag tag = heap_.space().map().tag_of(address_of(block));

@@ -1,0 +1,106 @@
+#include "profile_file.hpp"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
+
+#include "options.hpp"
+#include "output_file.hpp"
+#include "profile.hpp"
+
+namespace allod::profile {
+
+namespace {
+
+void write_to(const OutputFile& file) noexcept {
+  long descriptor = file.open();
+  if (descriptor < 0) {
+    Message{} << "warning: cannot write the profile to " << file.path() << " (error " << -descriptor
+              << ")";
+    return;
+  }
+  int context = static_cast<int>(descriptor);
+  {
+    Text out{write_to_descriptor, &context};
+    write(out);
+  }
+  raw_syscall(SYS_close, descriptor);
+}
+
+// The end of the name of a file that a signal asks for.
+struct Numbered {
+  char text[24];
+  explicit Numbered(std::uint64_t number) noexcept {
+    char* at = text + sizeof text;
+    *--at = '\0';
+    do {
+      *--at = static_cast<char>('0' + number % 10);
+      number /= 10;
+    } while (number != 0);
+    *--at = '.';
+    suffix = at;
+  }
+  const char* suffix;
+};
+
+constinit std::atomic<std::uint64_t> asked{0};    // by signals
+constinit std::atomic<std::uint64_t> written{0};  // for them
+
+void write_what_was_asked() noexcept {
+  for (;;) {
+    std::uint64_t done = written.load();
+    if (done >= asked.load()) return;
+    if (!written.compare_exchange_strong(done, done + 1)) continue;
+    write_to(OutputFile{settings().profile_file, Numbered{done + 1}.suffix});
+  }
+}
+
+// Takes no lock that the interrupted code may hold, but for the profile's own: a thread that is
+// busy with that writes when it is done.
+void on_signal(int) noexcept {
+  const int error = errno;
+  if (!Profile::is_on()) {
+    Profile::start_with_process(0);
+  } else if (settings().profile_file != nullptr) {
+    asked.fetch_add(1);
+    if (!Profile::is_busy()) write_what_was_asked();
+  }
+  errno = error;
+}
+
+}  // namespace
+
+void watch_signal() noexcept {
+  if (settings().profile_signal == 0) return;
+  struct sigaction action{};
+  action.sa_handler = &on_signal;
+  action.sa_flags = SA_RESTART;
+  sigfillset(&action.sa_mask);
+  sigaction(settings().profile_signal, &action, nullptr);
+}
+
+void write_due_files(unsigned long long peak) noexcept {
+  if (asked.load(std::memory_order_relaxed) != written.load(std::memory_order_relaxed)) {
+    write_what_was_asked();
+  }
+  if (peak == 0 || !settings().profile_peaks || settings().profile_file == nullptr) return;
+  // An eighth more than last time, so that there are few of them.
+  static constinit std::atomic<unsigned long long> last{std::size_t{1} << 20};
+  unsigned long long before = last.load(std::memory_order_relaxed);
+  if (peak < before + before / 8) return;
+  static constinit std::atomic<bool> writing{false};
+  if (writing.exchange(true, std::memory_order_acquire)) return;
+  last.store(peak, std::memory_order_relaxed);
+  // Whoever looks finds a whole one.
+  const OutputFile unfinished{settings().profile_file, ".peak.new"};
+  write_to(unfinished);
+  unfinished.rename_to(OutputFile{settings().profile_file, ".peak"});
+  writing.store(false, std::memory_order_release);
+}
+
+void write_file_at_end() noexcept {
+  if (settings().profile_file == nullptr || !Profile::may_know()) return;
+  write_to(OutputFile{settings().profile_file, ""});
+}
+
+}  // namespace allod::profile

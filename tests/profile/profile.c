@@ -1,0 +1,278 @@
+// The heap profile through the C API, against what the program knows of itself.
+#include <allod.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cases.h"
+
+static allod_profile_summary_t summary(void) {
+  allod_profile_summary_t summary;
+  CHECK(allod_profile_summary_get(&summary, sizeof summary) == 0, "no summary");
+  return summary;
+}
+static void start(size_t interval) {
+  CHECK(allod_profile_start(interval) == 0, "does not start");
+  allod_profile_reset();
+}
+// An estimate of `count` blocks of `bytes` deviates by this much once in a million times.
+static double tolerance(double count, double bytes, double interval) {
+  const double likely = -expm1(-bytes / interval);
+  return 5 * sqrt(count * (1 - likely) / likely) + 2;
+}
+static void check_blocks(const char* what, uint64_t estimate, double count, double bytes,
+                         double interval) {
+  const double off = fabs((double)estimate - count);
+  const double most = tolerance(count, bytes, interval);
+  CHECK(off <= most, "%s: %.0f blocks of %.0f bytes are estimated as %llu; at most %.0f off", what,
+        count, bytes, (unsigned long long)estimate, most);
+}
+
+enum { MOST = 200000 };
+static void* blocks[MOST];
+
+CASE(estimates_are_as_close_as_theory_says) {
+  const size_t sizes[] = {8, 112, 1024, 3072, 40960, 163840, 1048576, 8388608};
+  const size_t interval = 1 << 16;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    const size_t size = sizes[i];
+    const size_t many = 64 * (size_t)MIB / size;
+    const size_t count = many < MOST ? many : MOST;
+    const allod_profile_summary_t before = summary();
+    start(interval);
+    for (size_t k = 0; k < count; ++k) blocks[k] = malloc(size);
+    allod_profile_stop();
+    const allod_profile_summary_t all = summary();
+    check_blocks("total", all.total.blocks, (double)count, (double)size, (double)interval);
+    check_blocks("live", all.live.blocks - before.live.blocks, (double)count, (double)size,
+                 (double)interval);
+    for (size_t k = 0; k < count; k += 2) free(blocks[k]);
+    check_blocks("half", summary().live.blocks - before.live.blocks, (double)(count / 2),
+                 (double)size, (double)interval);
+    for (size_t k = 1; k < count; k += 2) free(blocks[k]);
+    CHECK(summary().live.blocks == before.live.blocks, "something is still known");
+  }
+}
+
+CASE(what_is_allocated_and_freed_again_and_again_is_counted) {
+  const size_t count = 2000000;
+  start(1 << 16);
+  for (size_t k = 0; k < count; ++k) free(malloc(k % 2 == 0 ? 128 : 2048));
+  allod_profile_stop();
+  // The smaller ones alone deviate more.
+  const double expected = (double)count / 2;
+  const double most = tolerance(expected, 128, 1 << 16) + tolerance(expected, 2048, 1 << 16);
+  const double off = fabs((double)summary().total.blocks - (double)count);
+  CHECK(off <= most, "%.0f off, at most %.0f", off, most);
+  CHECK(summary().live.blocks == 0, "something is live");
+}
+
+CASE(with_interval_1_nothing_is_estimated) {
+  const size_t sizes[] = {1, 24, 500, 5000, 70000, 700000, 7000000};
+  start(1);
+  const allod_profile_summary_t before = summary();
+  size_t bytes = 0;
+  for (int i = 0; i < 700; ++i) {
+    blocks[i] = i % 3 == 0 ? calloc(1, sizes[i % 7]) : malloc(sizes[i % 7]);
+    bytes += sizes[i % 7];
+  }
+  allod_profile_summary_t after = summary();
+  CHECK(after.live.blocks - before.live.blocks == 700, "%llu blocks",
+        (unsigned long long)(after.live.blocks - before.live.blocks));
+  CHECK(after.live.requested - before.live.requested == bytes, "not as asked for");
+  for (int i = 0; i < 700; ++i) blocks[i] = realloc(blocks[i], 2 * sizes[i % 7] + 100);
+  after = summary();
+  CHECK(after.live.blocks - before.live.blocks == 700, "realloc loses blocks");
+  for (int i = 0; i < 700; ++i) free(blocks[i]);
+  CHECK(summary().live.blocks == before.live.blocks, "something is still known");
+}
+
+struct Wanted {
+  const char* begin;
+  const char* end;
+  uint64_t live, peak, total;
+};
+static int add_stack(const allod_profile_stack_t* stack, void* context) {
+  struct Wanted* const wanted = context;
+  for (size_t i = 0; i < stack->depth; ++i) {
+    const char* const frame = (const char*)stack->frames[i];
+    if (frame <= wanted->begin || frame > wanted->end) continue;
+    wanted->live += stack->live.blocks;
+    wanted->peak += stack->peak.blocks;
+    wanted->total += stack->total.blocks;
+    break;
+  }
+  return 0;
+}
+static struct Wanted blocks_within(const char* begin, const char* end) {
+  struct Wanted wanted = {begin, end, 0, 0, 0};
+  CHECK(allod_profile_visit_stacks(add_stack, &wanted) == 0, "stopped");
+  return wanted;
+}
+// In sections of their own, whose bounds the linker knows.
+__attribute__((noinline, section("some"))) static void fill_some(size_t from, size_t to,
+                                                                 size_t size) {
+  for (size_t k = from; k < to; ++k) blocks[k] = malloc(size);
+}
+__attribute__((noinline, section("others"))) static void fill_others(size_t from, size_t to,
+                                                                     size_t size) {
+  for (size_t k = from; k < to; ++k) blocks[k] = malloc(size);
+}
+extern const char __start_some[], __stop_some[], __start_others[], __stop_others[];
+#define BLOCKS_OF(section) blocks_within(__start_##section, __stop_##section)
+
+CASE(each_function_has_what_it_allocated) {
+  start(1);
+  fill_some(0, 100, 1000);
+  fill_others(100, 400, 2000);
+  CHECK(BLOCKS_OF(some).live == 100, "some");
+  CHECK(BLOCKS_OF(others).live == 300, "others");
+  for (size_t k = 0; k < 400; ++k) free(blocks[k]);
+  const struct Wanted gone = BLOCKS_OF(others);
+  CHECK(gone.live == 0 && gone.total == 300, "not gone");
+}
+
+CASE(the_peak_is_what_was_live_then) {
+  start(1);
+  fill_some(0, 100, 1 << 20);
+  fill_others(100, 200, 1 << 10);
+  for (size_t k = 0; k < 200; ++k) free(blocks[k]);
+  fill_others(0, 1000, 1 << 10);
+  CHECK(BLOCKS_OF(some).peak == 100, "some");
+  CHECK(BLOCKS_OF(others).peak == 100, "others: %llu", (unsigned long long)BLOCKS_OF(others).peak);
+  CHECK(BLOCKS_OF(others).live == 1000, "live");
+  for (size_t k = 0; k < 1000; ++k) free(blocks[k]);
+}
+
+struct Counted {
+  size_t size;
+  uint64_t allocated;
+  uint64_t freed;
+};
+static int add_class(const allod_profile_class_t* row, void* context) {
+  struct Counted* const counted = context;
+  if (row->size != counted->size) return 0;
+  counted->allocated += row->allocated_blocks;
+  counted->freed += row->freed_blocks;
+  return 0;
+}
+static struct Counted count_of(size_t size) {
+  struct Counted counted = {size, 0, 0};
+  allod_profile_visit_classes(add_class, &counted);
+  return counted;
+}
+static void* churn(void* argument) {
+  (void)argument;
+  void* own[50] = {0};
+  for (int i = 0; i < 100000; ++i) {
+    void** const place = &own[i * 7 % 50];
+    free(*place);
+    *place = malloc(1500);
+  }
+  for (int i = 0; i < 50; ++i) free(own[i]);
+  return NULL;
+}
+
+CASE(counts_by_class_are_exact) {
+  start(1 << 19);
+  const size_t size = allod_malloc_good_size(1500);
+  const struct Counted before = count_of(size);
+  pthread_t threads[12];
+  for (int i = 0; i < 12; ++i) pthread_create(&threads[i], NULL, churn, NULL);
+  for (int i = 0; i < 12; ++i) pthread_join(threads[i], NULL);
+  churn(NULL);
+  const struct Counted after = count_of(size);
+  CHECK(after.allocated - before.allocated == 1300000, "%llu allocated",
+        (unsigned long long)(after.allocated - before.allocated));
+  CHECK(after.freed - before.freed == 1300000, "%llu freed",
+        (unsigned long long)(after.freed - before.freed));
+}
+
+static void* on_and_off(void* done) {
+  for (unsigned i = 0; !__atomic_load_n((int*)done, __ATOMIC_ACQUIRE); ++i) {
+    allod_profile_start((size_t)1 << (i % 20));
+    (void)summary();
+    allod_profile_stop();
+  }
+  return NULL;
+}
+
+CASE(may_be_switched_while_threads_work) {
+  int done = 0;
+  pthread_t switching;
+  pthread_t threads[8];
+  pthread_create(&switching, NULL, on_and_off, &done);
+  for (int i = 0; i < 8; ++i) pthread_create(&threads[i], NULL, churn, NULL);
+  for (int i = 0; i < 8; ++i) pthread_join(threads[i], NULL);
+  __atomic_store_n(&done, 1, __ATOMIC_RELEASE);
+  pthread_join(switching, NULL);
+  allod_profile_stop();
+}
+
+CASE(a_child_goes_on_with_what_its_parent_knew) {
+  start(1);
+  const uint64_t before = summary().live.blocks;
+  for (int i = 0; i < 100; ++i) blocks[i] = malloc(1000);
+  const pid_t child = fork();
+  if (child == 0) {
+    for (int i = 0; i < 50; ++i) free(blocks[i]);
+    CHECK(summary().live.blocks == before + 50, "child: %llu",
+          (unsigned long long)summary().live.blocks);
+    for (int i = 0; i < 50; ++i) blocks[i] = malloc(100);
+    CHECK(summary().live.blocks == before + 100, "child, later");
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "child: %d", status);
+  CHECK(summary().live.blocks == before + 100, "parent");
+  for (int i = 0; i < 100; ++i) free(blocks[i]);
+}
+
+static void allocate_in_handler(int number) {
+  (void)number;
+  void* const block = malloc(200);
+  void* const other = blocks[0];
+  blocks[0] = NULL;
+  free(other);
+  free(block);
+}
+static void* interrupt(void* victim) {
+  for (int i = 0; i < 5000; ++i) pthread_kill(*(pthread_t*)victim, SIGUSR1);
+  return NULL;
+}
+
+CASE(a_handler_may_interrupt_the_profile) {
+  // Samples large enough to have no magazine: what a handler does to magazines is another matter.
+  start(1);
+  signal(SIGUSR1, allocate_in_handler);
+  pthread_t self = pthread_self();
+  pthread_t thread;
+  pthread_create(&thread, NULL, interrupt, &self);
+  for (int i = 0; i < 20000; ++i) {
+    void* const block = malloc(200);
+    void* const before = __atomic_exchange_n(&blocks[0], block, __ATOMIC_ACQ_REL);
+    free(before);
+  }
+  pthread_join(thread, NULL);
+  signal(SIGUSR1, SIG_DFL);
+}
+
+static int count_block(const allod_profile_block_t* block, void* context) {
+  CHECK(allod_malloc_usable_size(block->address) >= block->requested, "too small");
+  ++*(uint64_t*)context;
+  return 0;
+}
+
+CASE(every_sample_is_visited) {
+  start(1);
+  for (int i = 0; i < 5000; ++i) blocks[i] = malloc((size_t)i);
+  uint64_t count = 0;
+  CHECK(allod_profile_visit_blocks(count_block, &count) == 0, "stopped");
+  CHECK(count == summary().live_samples, "%llu of %llu", (unsigned long long)count,
+        (unsigned long long)summary().live_samples);
+  for (int i = 0; i < 5000; ++i) free(blocks[i]);
+}

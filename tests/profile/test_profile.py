@@ -1,0 +1,188 @@
+"""The heap profile: estimates against theory, every other case again with samples, and the files
+that ./allod run --profile writes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from allod.paths import ROOT
+from surface.black_box import (
+    SKIPPED,
+    Case,
+    cases_in,
+    describe,
+    environment,
+    run_case,
+    run_program,
+)
+
+FOLDER = Path(__file__).parent
+TESTS = FOLDER.parent
+MIB = 1 << 20
+# Small, so that most blocks are samples.
+INTERVAL = "100"
+# What counts calls of slow paths, or sets limits too low for a record of each block.
+OTHERWISE = {"deferred_frees_are_called_with_a_heartbeat", "few_descriptors"}
+ELSEWHERE = [
+    (folder, case)
+    for folder in ("surface", "traps", "heaps")
+    for case in cases_in(TESTS / folder)
+    if case.program
+    not in ("symbols", "memory_limits", "dlopened", "stage", "misuse", "load")
+    and case.name not in OTHERWISE
+    and not (folder == "heaps" and case.program != "heaps")
+]
+
+
+@pytest.mark.parametrize("case", cases_in(FOLDER), ids=str)
+def test_profile(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> None:
+    """The library that is linked, and the debug library in its place."""
+    if "debug" in library.name and case.name == "a_handler_may_interrupt_the_profile":
+        pytest.skip(
+            "the debug library has locks of its own, which a handler would find taken"
+        )
+    run_case(
+        build_dir / "tests" / "profile" / case.program, case.name, library, tmp_path
+    )
+
+
+@pytest.mark.parametrize(("folder", "case"), ELSEWHERE, ids=lambda each: str(each))
+def test_holds_for_samples_as_well(
+    folder: str, case: Case, liballod: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    program = build_dir / "tests" / folder / case.program
+    if not program.exists():
+        pytest.skip("is not built here")
+    variables = environment(liballod) | {"ALLOD_PROFILE": INTERVAL}
+    result = run_program([program, case.name], variables, tmp_path)
+    if result.returncode == SKIPPED:
+        pytest.skip(result.stdout.strip())
+    if result.returncode != 0 or "allod: " in result.stderr:
+        pytest.fail(describe(result), pytrace=False)
+
+
+def allod(*words: str | Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the front door."""
+    return subprocess.run(
+        [ROOT / "allod", *words],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def profiled(build_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the profile of the known shapes."""
+    folder = tmp_path_factory.mktemp("profile")
+    program = build_dir / "tests" / "profile" / "shapes"
+    result = allod(
+        "run", "--profile", "--interval", "16K", "--", program, directory=folder
+    )
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_a_run_writes_a_profile_and_a_page_at_the_end_and_at_the_peak(
+    profiled: Path,
+) -> None:
+    names = {each.name for each in profiled.iterdir()}
+    assert names == {
+        "shapes.pb.gz",
+        "shapes.html",
+        "shapes.peak.pb.gz",
+        "shapes.peak.html",
+    }
+
+
+def shares(path: Path, kind: str) -> dict[str, int]:
+    """Bytes by the function that they were allocated under."""
+    from allod.profile import pprof
+
+    result: dict[str, int] = {}
+    for stack in pprof.read(path).stacks:
+        for name in {frame.function.split("(")[0] for frame in stack.names()}:
+            result[name] = result.get(name, 0) + getattr(stack, kind).bytes
+    return result
+
+
+def test_the_file_says_what_the_program_did(profiled: Path) -> None:
+    live = shares(profiled / "shapes.pb.gz", "live")
+    total = shares(profiled / "shapes.pb.gz", "total")
+    peak = shares(profiled / "shapes.pb.gz", "peak")
+
+    def near(value: int, expected: int) -> bool:
+        # Five standard deviations of what small blocks deviate by.
+        return bool(abs(value - expected) <= 5 * (expected * 16384) ** 0.5)
+
+    assert near(live["shapes::leak"], 8 * MIB)
+    assert near(live["shapes::keep"], 4 * MIB)
+    assert near(live["shapes::inlined"], 8 * MIB)
+    assert "shapes::churn" not in {name for name, size in live.items() if size}
+    assert near(total["shapes::churn"], 64 * MIB)
+    assert near(peak["shapes::rise_and_fall"], 32 * MIB)
+    assert live.get("shapes::rise_and_fall", 0) == 0
+    assert live["main"] >= live["shapes::leak"] + live["shapes::keep"]
+
+
+def test_the_flame_graph_needs_nothing_from_elsewhere(profiled: Path) -> None:
+    page = (profiled / "shapes.html").read_text()
+    assert "shapes::leak" in page
+    assert re.search(r"<(script|link|img)[^>]+(src|href)=", page) is None
+
+
+def test_pprof_names_the_function(profiled: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("there is no go here")
+    top = subprocess.run(
+        [go, "tool", "pprof", "-top", "-cum", profiled / "shapes.pb.gz"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert top.returncode == 0, top.stderr
+    assert re.search(r"MB .*shapes::leak", top.stdout), top.stdout
+
+
+def test_a_signal_asks_for_a_profile(liballod: Path, tmp_path: Path) -> None:
+    script = "x = [str(i) for i in range(50000)]; print('ready', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=environment(liballod)
+        | {
+            "ALLOD_PROFILE": "1",
+            "ALLOD_PROFILE_SIGNAL": "USR2",
+            "ALLOD_PROFILE_FILE": str(tmp_path / "heap.%p"),
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.kill(process.pid, signal.SIGUSR2)
+        # The handler has run before the next system call of the process returns to it.
+        process.stdin.write("\n")
+        process.stdin.close()
+        process.stdout.read()
+    written = sorted(each.name for each in tmp_path.iterdir())
+    assert written == [f"heap.{process.pid}", f"heap.{process.pid}.1"]
+
+
+def test_a_file_that_is_no_profile_is_named(tmp_path: Path) -> None:
+    from allod.console import Failure
+    from allod.profile import model
+
+    for text in ("", "heap profile: x", "heap profile: 1: 2 [3: 4] @ heap_v2/1\n"):
+        (tmp_path / "x").write_text(text)
+        with pytest.raises(Failure, match="x "):
+            model.read_text(tmp_path / "x")

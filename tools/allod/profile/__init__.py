@@ -1,0 +1,1 @@
+"""Heap profiles: what the library writes, with names, for pprof and for people."""

@@ -1,0 +1,163 @@
+"""A heap profile in memory, and how the library's text is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allod.console import Failure
+
+HEADER = re.compile(
+    r"heap profile: (\d+): (\d+) \[(\d+): (\d+)\] @ heap_v2/1$", re.ASCII
+)
+STACK = re.compile(r"(\d+): (\d+) \[(\d+): (\d+)\] @((?: 0x[0-9a-f]+)*)$", re.ASCII)
+WORDS = re.compile(r"([a-z]+)((?: \d+)+)", re.ASCII)
+MAPPING = re.compile(
+    r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) \S+ (\d+) *(.*)$", re.ASCII
+)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Blocks, and their bytes as rounded to size classes and as asked for."""
+
+    blocks: int = 0
+    bytes: int = 0
+    requested: int = 0
+
+    def __sub__(self, other: Sums) -> Sums:
+        return Sums(
+            self.blocks - other.blocks,
+            self.bytes - other.bytes,
+            self.requested - other.requested,
+        )
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(
+            self.blocks + other.blocks,
+            self.bytes + other.bytes,
+            self.requested + other.requested,
+        )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One function of a stack; an inlined one has the address of the one it is in."""
+
+    function: str
+    file: str = ""
+    line: int = 0
+    module: str = ""
+    start_line: int = 0
+
+
+@dataclass
+class Stack:
+    """What was allocated with one call stack, innermost address first."""
+
+    addresses: tuple[int, ...]
+    live: Sums = Sums()
+    peak: Sums = Sums()
+    total: Sums = Sums()
+    # For each address the functions there, innermost first; empty until names are known.
+    frames: tuple[tuple[Frame, ...], ...] = ()
+
+    def names(self) -> Iterator[Frame]:
+        """All functions, innermost first."""
+        for at in self.frames:
+            yield from at
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """A part of a file, or of something else, at some addresses."""
+
+    start: int
+    end: int
+    offset: int
+    path: str
+    executable: bool = True
+    build_id: str = ""
+
+
+@dataclass
+class Profile:
+    """All stacks, and where their addresses lead."""
+
+    interval: int = 0
+    stacks: list[Stack] = field(default_factory=list)
+    mappings: list[Mapping] = field(default_factory=list)
+    samples: int = 0
+    lost: int = 0
+
+    def sum(self, kind: str) -> Sums:
+        """Of "live", "peak" or "total"."""
+        result = Sums()
+        for stack in self.stacks:
+            result += getattr(stack, kind)
+        return result
+
+
+def read_text(path: Path) -> Profile:
+    """Reads what allod_profile_write wrote."""
+    try:
+        text = path.read_text(errors="surrogateescape")
+    except OSError as error:
+        raise Failure(f"{path} cannot be read: {error.strerror}") from None
+    lines = text.splitlines()
+    if not lines or HEADER.match(lines[0]) is None:
+        raise Failure(f"{path} is not a heap profile of Allod")
+    profile = Profile()
+    rest = iter(lines[1:])
+    for line in rest:
+        if line == "MAPPED_LIBRARIES:":
+            break
+        if line.startswith("# allod "):
+            words = _words(line)
+            profile.interval = words.get("interval", [0])[0]
+            profile.samples = words.get("samples", [0, 0])[1]
+            profile.lost = words.get("lost", [0])[0]
+        elif line.startswith("# id "):
+            _complete(profile.stacks[-1], _words(line))
+        elif (found := STACK.match(line)) is not None:
+            live = Sums(int(found[1]), int(found[2]))
+            total = Sums(int(found[3]), int(found[4]))
+            addresses = tuple(int(word, 16) for word in found[5].split())
+            profile.stacks.append(Stack(addresses, live=live, total=total))
+        elif line:
+            raise Failure(f"{path} has a line that is not understood: {line[:60]}")
+    else:
+        raise Failure(f"{path} is cut off: it has no list of mappings")
+    profile.mappings = list(_mappings(rest))
+    return profile
+
+
+def _words(line: str) -> dict[str, list[int]]:
+    return {
+        name: [int(word) for word in numbers.split()]
+        for name, numbers in WORDS.findall(line)
+    }
+
+
+def _complete(stack: Stack, words: dict[str, list[int]]) -> None:
+    live, peak, total = words["requested"]
+    stack.live = Sums(stack.live.blocks, stack.live.bytes, live)
+    blocks, size = words["peak"]
+    stack.peak = Sums(blocks, size, peak)
+    stack.total = Sums(stack.total.blocks, stack.total.bytes, total)
+
+
+def _mappings(lines: Iterator[str]) -> Iterator[Mapping]:
+    for line in lines:
+        found = MAPPING.match(line)
+        if found is None:
+            continue
+        yield Mapping(
+            int(found[1], 16),
+            int(found[2], 16),
+            int(found[4], 16),
+            found[6],
+            executable="x" in found[3],
+        )

@@ -1,0 +1,102 @@
+"""Runs a program with its heap profile, and writes what came of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allod.build import PRESETS, ensure_built, product
+from allod.console import Failure, say
+from allod.environment import ensure_profile
+from allod.paths import shown
+from allod.record import run_to_end
+from allod.run import check_preloadable, find_program
+from allod.trace import counted, human
+
+if TYPE_CHECKING:
+    from allod.profile.model import Profile
+
+MOST_LISTED = 10
+
+
+def run_profiled(
+    program: Sequence[str],
+    options: Mapping[str, str],
+    output: Path | None,
+    interval: str,
+    *,
+    debug: bool,
+) -> int:
+    """Runs the program to its end; returns what the shell would show as its status."""
+    ensure_profile()
+    path = find_program(program[0])
+    ensure_built(PRESETS["release"])
+    library = product("liballod-debug.so" if debug else "liballod.so")
+    check_preloadable(path, library)
+    stem = (output or Path(path.name)).absolute()
+    if not os.access(stem.parent, os.W_OK):
+        raise Failure(f"{stem.parent} cannot be written to")
+    with tempfile.TemporaryDirectory(prefix="allod-profile-") as folder:
+        pattern = Path(folder) / "heap.%p"
+        environment = {
+            **os.environ,
+            "ALLOD_PROFILE_SIGNAL": "USR2",
+            **options,
+            "ALLOD_PROFILE": interval,
+            "ALLOD_PROFILE_PEAKS": "1",
+            "ALLOD_PROFILE_FILE": str(pattern),
+            "LD_PRELOAD": ":".join(
+                filter(None, [str(library), os.environ.get("LD_PRELOAD", "")])
+            ),
+        }
+        process, status = run_to_end(path, program, environment)
+        _convert(Path(folder), process, stem)
+    return status
+
+
+def _convert(folder: Path, process: int, stem: Path) -> None:
+    """The program's own profiles have the plain name, those of its children their ids."""
+    found = sorted(
+        (each for each in folder.iterdir() if each.suffix != ".new"),
+        key=lambda each: (f"heap.{process}" not in each.name, each.name),
+    )
+    if not found:
+        say(
+            "no profile was written: the program ended without its exit handlers, or did not"
+            " take the library"
+        )
+    for text in found[:MOST_LISTED]:
+        name = re.sub(rf"^heap\.({process})?", "", text.name)
+        suffix = f".{name.lstrip('.')}" if name else ""
+        _write_both(text, stem, suffix)
+    if len(found) > MOST_LISTED:
+        say(
+            f"and {len(found) - MOST_LISTED} profiles of further processes are left out"
+        )
+
+
+def _write_both(text: Path, stem: Path, suffix: str) -> None:
+    from allod.profile import flame, model, pprof, symbols
+
+    profile = model.read_text(text)
+    symbols.add_names(profile)
+    base = f"{stem.name}{suffix}"
+    compressed = stem.with_name(f"{base}.pb.gz")
+    page = stem.with_name(f"{base}.html")
+    pprof.write(profile, compressed)
+    flame.write_page(profile, page, f"Heap of {base}")
+    say(f"wrote {shown(compressed)} and {shown(page)}: {_sizes(profile)}")
+
+
+def _sizes(profile: Profile) -> str:
+    parts = (
+        f"{human(profile.sum('live').bytes)} in use,"
+        f" {human(profile.sum('peak').bytes)} at the peak,"
+        f" {human(profile.sum('total').bytes)} in all",
+        f"{counted(profile.samples, 'sample')}",
+    )
+    return ", ".join(parts)

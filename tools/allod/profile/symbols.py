@@ -1,0 +1,160 @@
+"""Functions, files and lines of addresses, by llvm-symbolizer, outside of the profiled program."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import os
+import shutil
+import subprocess
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import NoteSection
+
+from allod.packages import Requirement, ensure_requirements
+from allod.profile.model import Frame, Mapping, Profile
+
+SYMBOLIZERS = ("llvm-symbolizer", "llvm-symbolizer-19", "llvm-symbolizer-14")
+# Not worth a frame when the library is part of the program.
+OWN = ("allod::", "allod_malloc", "allod_new")
+
+
+def add_names(profile: Profile) -> None:
+    """Fills in the frames of all stacks, and the build ids of the mappings."""
+    profile.mappings = [
+        replace(each, build_id=_build_id(each.path)) for each in profile.mappings
+    ]
+    names = Names(profile.mappings)
+    names.look_up({at for stack in profile.stacks for at in stack.addresses})
+    for stack in profile.stacks:
+        known = [names.at(address) for address in stack.addresses]
+        while len(known) > 1 and known[0][0].function.startswith(OWN):
+            known.pop(0)
+            stack.addresses = stack.addresses[1:]
+        stack.frames = tuple(known)
+
+
+class Names:
+    """Looks addresses up, many at a time."""
+
+    def __init__(self, mappings: Sequence[Mapping]) -> None:
+        self._mappings = sorted(mappings, key=lambda each: each.start)
+        self._starts = [each.start for each in self._mappings]
+        self._known: dict[int, tuple[Frame, ...]] = {}
+
+    def mapping_of(self, address: int) -> Mapping | None:
+        """The mapping that an address is in."""
+        place = bisect.bisect_right(self._starts, address) - 1
+        if place < 0 or address >= self._mappings[place].end:
+            return None
+        return self._mappings[place]
+
+    def at(self, address: int) -> tuple[Frame, ...]:
+        """The functions at a return address, innermost first; at least one."""
+        return self._known.get(address) or (self._unknown(address),)
+
+    def look_up(self, addresses: set[int]) -> None:
+        """Finds the functions of return addresses: what is called ends just before."""
+        by_file: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for address in addresses:
+            mapping = self.mapping_of(address - 1)
+            if mapping is not None and os.path.isfile(mapping.path):
+                place = address - 1 - mapping.start + mapping.offset
+                by_file[mapping.path].append((address, place))
+        for path, wanted in by_file.items():
+            found = _symbolize(path, [_virtual(path, place) for _, place in wanted])
+            for (address, _), frames in zip(wanted, found, strict=True):
+                if frames:
+                    self._known[address] = frames
+
+    def _unknown(self, address: int) -> Frame:
+        mapping = self.mapping_of(address - 1)
+        if mapping is None or not mapping.path:
+            return Frame(f"{address:#x}")
+        name = Path(mapping.path).name
+        offset = address - mapping.start + mapping.offset
+        return Frame(f"{name}+{offset:#x}", module=mapping.path)
+
+
+def _symbolize(path: str, places: Sequence[int]) -> list[tuple[Frame, ...]]:
+    command = [
+        _symbolizer(),
+        f"--obj={path}",
+        "--output-style=JSON",
+        "--functions",
+        "--inlines",
+        "--demangle",
+    ]
+    text = "".join(f"{place:#x}\n" for place in places)
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, check=False
+    )
+    results: list[tuple[Frame, ...]] = []
+    for line in done.stdout.splitlines():
+        results.append(tuple(_frames(json.loads(line), path)))
+    results += [()] * (len(places) - len(results))
+    return results[: len(places)]
+
+
+def _frames(answer: dict[str, Any], path: str) -> list[Frame]:
+    return [
+        Frame(
+            each["FunctionName"],
+            each.get("FileName", ""),
+            each.get("Line", 0),
+            path,
+            each.get("StartLine", 0),
+        )
+        for each in answer.get("Symbol", [])
+        if each.get("FunctionName")
+    ]
+
+
+@cache
+def _symbolizer() -> str:
+    for name in SYMBOLIZERS:
+        if (found := shutil.which(name)) is not None:
+            return found
+    ensure_requirements([Requirement(SYMBOLIZERS[0], "llvm")])
+    return SYMBOLIZERS[0]
+
+
+@cache
+def _segments(path: str) -> tuple[tuple[int, int, int], ...]:
+    try:
+        with open(path, "rb") as file:
+            return tuple(
+                (each["p_offset"], each["p_filesz"], each["p_vaddr"])
+                for each in ELFFile(file).iter_segments("PT_LOAD")
+            )
+    except (OSError, ELFError):
+        return ()
+
+
+def _virtual(path: str, place: int) -> int:
+    """The address that a place in a file has in its own tables."""
+    for offset, size, address in _segments(path):
+        if offset <= place < offset + size:
+            return int(place - offset + address)
+    return place
+
+
+@cache
+def _build_id(path: str) -> str:
+    if not os.path.isfile(path):
+        return ""
+    try:
+        with open(path, "rb") as file:
+            section = ELFFile(file).get_section_by_name(".note.gnu.build-id")
+            if not isinstance(section, NoteSection):
+                return ""
+            return next((str(note["n_desc"]) for note in section.iter_notes()), "")
+    except (OSError, ELFError):
+        return ""
