@@ -1,6 +1,7 @@
 // Random sequences of calls on each composition, against a map of what must be in use.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <random>
@@ -238,6 +239,20 @@ TEST(ModelOfAHeapThatIsTooSmall, refuses_and_goes_on) {
   EXPECT_EQ(heap.allocate(16), nullptr);
   for (void* const block : blocks) heap.deallocate(block);
   EXPECT_NE(heap.allocate(16), nullptr);
+}
+
+// A million blocks that are allocated together touch hardly more cache lines than they need.
+TEST(ModelOfLocality, blocks_allocated_together_lie_together) {
+  Tailored<OneClass> heap{"local"};
+  constexpr std::size_t kBlocks = 1'000'000;
+  std::vector<Address> lines;
+  for (std::size_t i = 0; i < kBlocks; ++i) {
+    const Address block = address_of(heap.allocate<48>());
+    for (Address line = block / 64; line <= (block + 47) / 64; ++line) lines.push_back(line);
+  }
+  std::sort(lines.begin(), lines.end());
+  const auto distinct = std::unique(lines.begin(), lines.end()) - lines.begin();
+  EXPECT_LE(static_cast<double>(distinct), 1.01 * kBlocks * 48 / 64);
 }
 
 TEST(ModelOfRecycling, purges_after_the_delay_and_not_before) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -88,6 +89,28 @@ def test_fast_paths_keep_their_budgets(build_dir: Path) -> None:
     rules = budgets.read_budgets(ROOT / "tools" / "checks" / "budgets-tailored.toml")
     found = budgets.measure(build_dir / "tests" / "tailored_fast", rules)
     assert [complaint for one in found for complaint in one.complaints] == []
+
+
+def test_a_heap_serves_a_process_its_threads_and_its_children(build_dir: Path) -> None:
+    program = build_dir / "tests" / "tailored_process"
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_a_library_of_ten_lines_serves_an_interpreter(build_dir: Path) -> None:
+    script = "import json, threading\n" + (
+        "def work(): json.loads(json.dumps({str(i): [i] * 9 for i in range(9000)}))\n"
+        "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads]; print('done')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "LD_PRELOAD": str(build_dir / "examples" / "own_malloc.so")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 # The single header

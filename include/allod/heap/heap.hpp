@@ -282,8 +282,7 @@ class Heap {
   // release.hpp
   void release_own(Domain& domain, ClassIndex c, void* address) noexcept;
   void flush(Domain& domain, Magazine& magazine, ClassIndex c, std::uint32_t count) noexcept;
-  void flush_newest(Domain& domain, Magazine& magazine, ClassIndex c,
-                    std::uint32_t count) noexcept;
+  void flush_newest(Domain& domain, Magazine& magazine, ClassIndex c, std::uint32_t count) noexcept;
   void put_back(Domain& domain, ClassIndex c, void** blocks, std::uint32_t count) noexcept;
   // A full magazine of up to so many blocks gives up its older half. A larger one is in the midst
   // of a burst of frees: what came last goes, and not so much that the caller would have to wait.

@@ -14,7 +14,8 @@ namespace allod {
 
 namespace tailored {
 
-// The heap that operator new and malloc use on this thread, or null: that of the process.
+// The heap that operator new uses on this thread, or null: that of the process. malloc does not:
+// libc keeps what it allocates on behalf of a thread for later ones.
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local Owner* injected_heap = nullptr;
 
 // Never ends: the last blocks of a program are freed after its last destructors.
@@ -40,11 +41,9 @@ class ProcessHeap {
   [[nodiscard]] static ALLOD_INLINE Heap& heap() noexcept { return instance_.heap; }
 
   [[nodiscard]] static ALLOD_INLINE void* allocate(std::size_t size) noexcept {
-    if (__builtin_expect(injected_heap != nullptr, 0)) return allocate_injected(size, 1);
     return heap().allocate(size);
   }
   [[nodiscard]] static void* allocate_aligned(std::size_t size, std::size_t alignment) noexcept {
-    if (injected_heap != nullptr) return allocate_injected(size, alignment);
     return heap().allocate_aligned(size, alignment);
   }
   static ALLOD_INLINE void release(void* block) noexcept {
@@ -60,9 +59,7 @@ class ProcessHeap {
   }
   [[nodiscard]] static void* reallocate(void* block, std::size_t size) noexcept {
     if (block == nullptr) return allocate(size);
-    if (injected_heap == nullptr && heap().chunk_of(block)->owner == heap().owner()) {
-      return heap().reallocate(block, size);
-    }
+    if (heap().chunk_of(block)->owner == heap().owner()) return heap().reallocate(block, size);
     const std::size_t before = usable_size(block);
     void* const moved = allocate(size);
     if (moved == nullptr) return nullptr;
@@ -73,8 +70,11 @@ class ProcessHeap {
 
   // With the new-handler loop.
   [[nodiscard]] static ALLOD_INLINE void* make(std::size_t size) {
-    void* const block = allocate(size);
-    return __builtin_expect(block != nullptr, 1) ? block : make_slowly(size, 1);
+    if (__builtin_expect(injected_heap == nullptr, 1)) {
+      void* const block = allocate(size);
+      if (__builtin_expect(block != nullptr, 1)) return block;
+    }
+    return make_slowly(size, 1);
   }
   [[nodiscard]] static void* make_aligned(std::size_t size, std::align_val_t alignment) {
     return make_slowly(size, static_cast<std::size_t>(alignment));
@@ -88,7 +88,7 @@ class ProcessHeap {
       return nullptr;
     }
 #else
-    return allocate_aligned(size, alignment);
+    return attempt(size, alignment);
 #endif
   }
 
@@ -100,20 +100,23 @@ class ProcessHeap {
 
  private:
   // What the thread's own heap has no class for is the process's.
-  [[nodiscard]] static ALLOD_NOINLINE void* allocate_injected(std::size_t size,
-                                                              std::size_t alignment) noexcept {
+  [[nodiscard]] static void* attempt(std::size_t size, std::size_t alignment) noexcept {
+    if (injected_heap != nullptr) {
+      if (void* const block = allocate_injected(size, alignment)) return block;
+    }
+    return alignment > 16 ? allocate_aligned(size, alignment) : allocate(size);
+  }
+  [[nodiscard]] static void* allocate_injected(std::size_t size, std::size_t alignment) noexcept {
     Owner* const owner = injected_heap;
     if (owner->chunk_bytes != Heap::kChunkBytes) {
       Guardian::fail("heap '%s' has chunks of %zu bytes, and the heap of the process of %zu",
                      owner->name, owner->chunk_bytes, Heap::kChunkBytes);
     }
-    void* const block = owner->allocate(owner, size, alignment < 16 ? 16 : alignment);
-    return block != nullptr ? block : heap().allocate_aligned(size, alignment);
+    return owner->allocate(owner, size, alignment < 16 ? 16 : alignment);
   }
   [[nodiscard]] static ALLOD_NOINLINE void* make_slowly(std::size_t size, std::size_t alignment) {
     for (;;) {
-      void* const block = alignment > 16 ? allocate_aligned(size, alignment) : allocate(size);
-      if (block != nullptr) return block;
+      if (void* const block = attempt(size, alignment)) return block;
       const std::new_handler handler = std::get_new_handler();
       if (handler == nullptr) throw_bad_alloc();
       handler();
