@@ -5,7 +5,7 @@
 #include "stats.hpp"
 #include "surface.hpp"
 
-#define ALLOD_EXPORT extern "C" [[gnu::visibility("default")]]
+#define ALLOD_EXPORT extern "C" [[gnu::visibility("default"), gnu::hot]]
 #if __has_attribute(copy)
 #define ALLOD_ALIAS(target) [[gnu::visibility("default"), gnu::alias(#target), gnu::copy(target)]]
 #else

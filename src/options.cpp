@@ -202,14 +202,14 @@ constexpr Option kOptions[] = {
      }},
 };
 
-const Option* find_option(std::string_view name) noexcept {
+ALLOD_HOT const Option* find_option(std::string_view name) noexcept {
   for (const Option& option : kOptions) {
     if (option.name == name) return &option;
   }
   return nullptr;
 }
 
-void take_variable(std::string_view variable) noexcept {
+ALLOD_HOT void take_variable(std::string_view variable) noexcept {
   if (!variable.starts_with(kPrefix)) return;
   const std::size_t equals = variable.find('=');
   if (equals == std::string_view::npos) return;

@@ -23,12 +23,12 @@ struct Settings {
 };
 
 // Read by any thread; written at start and by set_option.
-[[nodiscard]] Settings& settings() noexcept;
-[[nodiscard]] heap::HeapOptions heap_options() noexcept;
-[[nodiscard]] std::int64_t verbosity() noexcept;
+[[nodiscard]] ALLOD_HOT Settings& settings() noexcept;
+[[nodiscard]] ALLOD_HOT heap::HeapOptions heap_options() noexcept;
+[[nodiscard]] ALLOD_HOT std::int64_t verbosity() noexcept;
 
 // Takes every ALLOD_* variable. What it does not know or understand, it says.
-void read_options_from_environment() noexcept;
+ALLOD_HOT void read_options_from_environment() noexcept;
 
 // Sets one option by its name, with or without "ALLOD_", at run time. Returns 0,
 // or an errno value: ENOENT for an unknown name, EINVAL for a value that does not
@@ -40,7 +40,7 @@ void write_options(Text& out) noexcept;
 // The same as a Markdown table, for the reference.
 void write_options_markdown(Text& out) noexcept;
 
-void show_help_if_asked() noexcept;
+ALLOD_HOT void show_help_if_asked() noexcept;
 void announce_start() noexcept;
 
 }  // namespace allod

@@ -51,7 +51,7 @@ struct LibraryPolicy {
   using Platform = os::Linux;
   using Sizes = sizes::Geometric<std::size_t{4} << 20>;
   using Reporter = ReportToUser;
-  static heap::HeapOptions options() noexcept;
+  ALLOD_HOT static heap::HeapOptions options() noexcept;
 };
 
 struct ReleasePolicy : LibraryPolicy {

@@ -18,6 +18,6 @@ void write_stats_xml(Text& out) noexcept;
 
 void print_stats_to_stderr() noexcept;
 // At the end of the process, as the options say.
-void show_stats_if_asked() noexcept;
+ALLOD_HOT void show_stats_if_asked() noexcept;
 
 }  // namespace allod

@@ -71,7 +71,7 @@ class Heap {
   // --- domains; see heap/lifetime.hpp -----------------------------------------
 
   // A domain for the calling thread, or null.
-  [[nodiscard]] Domain* attach() noexcept;
+  [[nodiscard]] ALLOD_HOT Domain* attach() noexcept;
   // A domain that threads use in turn, or null: every call for it is made within a Turn,
   // but detach(). See heap/turn.hpp.
   [[nodiscard]] Domain* attach_shared() noexcept;
@@ -104,10 +104,10 @@ class Heap {
   // `size` bytes when the magazine of its class is empty, or no class is large
   // enough. Sets `*zero` when the block is known to be all zeros. Null when the
   // system refuses.
-  [[nodiscard]] void* allocate(Domain& domain, std::size_t size, bool* zero) noexcept;
+  [[nodiscard]] ALLOD_HOT void* allocate(Domain& domain, std::size_t size, bool* zero) noexcept;
   // With an alignment above 16, a power of two.
-  [[nodiscard]] void* allocate_aligned(Domain& domain, std::size_t size, std::size_t alignment,
-                                       bool* zero) noexcept;
+  [[nodiscard]] ALLOD_HOT void* allocate_aligned(Domain& domain, std::size_t size,
+                                                 std::size_t alignment, bool* zero) noexcept;
   // The same, from a magazine if possible.
   [[nodiscard]] void* allocate_class(Domain& domain, ClassIndex c, bool* zero) noexcept {
     if (void* const block = domain.magazines[c].pop()) return block;
@@ -118,14 +118,14 @@ class Heap {
 
   // Any address: an own block whose magazine is full, somebody else's block, a
   // huge block, or an address that should not be freed.
-  void release(Domain& domain, void* address) noexcept;
+  ALLOD_HOT void release(Domain& domain, void* address) noexcept;
   // For a thread that has no domain and shall not get one.
   void release_detached(void* address) noexcept;
 
   // --- questions; see heap/inspect.hpp ------------------------------------------
 
   // Bytes that the block at `address` offers; 0 for an address that is no block.
-  [[nodiscard]] std::size_t usable_size(const void* address) const noexcept;
+  [[nodiscard]] ALLOD_HOT std::size_t usable_size(const void* address) const noexcept;
   // Is `address` the start of a block that is in use, as far as can be told
   // without stopping anybody?
   [[nodiscard]] Misuse describe(MisuseKind kind, const void* address) const noexcept;
@@ -134,14 +134,15 @@ class Heap {
 
   // Has realloc nothing to do, because `address` is an own block of the class of `size`, or a huge
   // one of as many slices? May say no when the answer is yes.
-  [[nodiscard]] bool fits(const Front<Sizes>& front, const void* address,
-                          std::size_t size) const noexcept;
+  [[nodiscard]] ALLOD_HOT bool fits(const Front<Sizes>& front, const void* address,
+                                    std::size_t size) const noexcept;
   // Changes a block's size where it stands, or by moving its pages. Null, and
   // nothing changed, when that cannot be done. `own`: the caller's domain, or null.
-  [[nodiscard]] void* resize_in_place(Domain* own, void* address, std::size_t size) noexcept;
+  [[nodiscard]] ALLOD_HOT void* resize_in_place(Domain* own, void* address,
+                                                std::size_t size) noexcept;
   // A new place for a block that grows to `size` and has no room where it stands. Null when the
   // size deserves no such care, or the system refuses: allocate it like any other.
-  [[nodiscard]] void* allocate_growing(std::size_t size) noexcept;
+  [[nodiscard]] ALLOD_HOT void* allocate_growing(std::size_t size) noexcept;
 
   // --- memory back to the system; see heap/purge.hpp ------------------------------
 
@@ -247,17 +248,18 @@ class Heap {
   using HeapPool = List<HeapDomain, &HeapDomain::pool_links>;
 
   // allocate.hpp
-  [[nodiscard]] void* refill(Domain& domain, ClassIndex c, bool* zero) noexcept;
-  [[nodiscard]] Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
-  [[nodiscard]] Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
-  [[nodiscard]] Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::uint32_t id,
-                                 space::PageSource* source = nullptr) noexcept;
-  void widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
-                      std::uint32_t most) noexcept;
-  void activate_large(Domain& domain, ClassIndex c) noexcept;
-  void resize_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
-                       std::uint32_t capacity) noexcept;
-  void replace_cells(Magazine& magazine, std::uint32_t capacity) noexcept;
+  [[nodiscard]] ALLOD_HOT void* refill(Domain& domain, ClassIndex c, bool* zero) noexcept;
+  [[nodiscard]] ALLOD_HOT Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
+  [[nodiscard]] ALLOD_HOT Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
+  [[nodiscard]] ALLOD_HOT Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
+                                           std::uint32_t id,
+                                           space::PageSource* source = nullptr) noexcept;
+  ALLOD_HOT void widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
+                                std::uint32_t most) noexcept;
+  ALLOD_HOT void activate_large(Domain& domain, ClassIndex c) noexcept;
+  ALLOD_HOT void resize_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
+                                 std::uint32_t capacity) noexcept;
+  ALLOD_HOT void replace_cells(Magazine& magazine, std::uint32_t capacity) noexcept;
   static constexpr std::size_t kUsualBytes = std::size_t{32} << 10;
   static constexpr std::uint32_t kUsualBlocks = 256;
   static constexpr std::uint32_t kMostBlocks = 4096;
@@ -275,15 +277,18 @@ class Heap {
     const std::uint32_t usual = capacity_for(c, kUsualBytes, kUsualBlocks);
     return capacity > usual ? (capacity - usual) * Sizes::size_of(c) : 0;
   }
-  [[nodiscard]] void* allocate_huge(Domain& domain, std::size_t size, Slices alignment,
-                                    bool* zero) noexcept;
-  void* make_huge(space::Span* span, space::Tag tag) noexcept;
+  [[nodiscard]] ALLOD_HOT void* allocate_huge(Domain& domain, std::size_t size, Slices alignment,
+                                              bool* zero) noexcept;
+  ALLOD_HOT void* make_huge(space::Span* span, space::Tag tag) noexcept;
 
   // release.hpp
-  void release_own(Domain& domain, ClassIndex c, void* address) noexcept;
-  void flush(Domain& domain, Magazine& magazine, ClassIndex c, std::uint32_t count) noexcept;
-  void flush_newest(Domain& domain, Magazine& magazine, ClassIndex c, std::uint32_t count) noexcept;
-  void put_back(Domain& domain, ClassIndex c, void** blocks, std::uint32_t count) noexcept;
+  ALLOD_HOT void release_own(Domain& domain, ClassIndex c, void* address) noexcept;
+  ALLOD_HOT void flush(Domain& domain, Magazine& magazine, ClassIndex c,
+                       std::uint32_t count) noexcept;
+  ALLOD_HOT void flush_newest(Domain& domain, Magazine& magazine, ClassIndex c,
+                              std::uint32_t count) noexcept;
+  ALLOD_HOT void put_back(Domain& domain, ClassIndex c, void** blocks,
+                          std::uint32_t count) noexcept;
   // A full magazine of up to so many blocks gives up its older half. A larger one is in the midst
   // of a burst of frees: what came last goes, and not so much that the caller would have to wait.
   static constexpr std::uint32_t kLargestHalved = 512;
@@ -291,9 +296,9 @@ class Heap {
   [[nodiscard]] static bool must_settle(const Slab& slab, std::uint32_t free_before) noexcept;
   template <class Retire>
   static void settle(Bin& bin, Slab& slab, std::uint32_t free_before, Retire&& retire) noexcept;
-  void retire(Domain& domain, Bin& bin, Slab& slab) noexcept;
-  void release_huge(void* address) noexcept;
-  void drop_magazine(Domain& domain, Magazine& magazine, ClassIndex c) noexcept;
+  ALLOD_HOT void retire(Domain& domain, Bin& bin, Slab& slab) noexcept;
+  ALLOD_HOT void release_huge(void* address) noexcept;
+  ALLOD_HOT void drop_magazine(Domain& domain, Magazine& magazine, ClassIndex c) noexcept;
 
   // remote.hpp
   void release_others(Domain& domain, void* address) noexcept;
@@ -304,11 +309,12 @@ class Heap {
   void collect(Domain& domain, Slab& slab) noexcept;
 
   // resize.hpp
-  [[nodiscard]] void* resize_huge(void* address, std::size_t size, space::Tag tag) noexcept;
+  [[nodiscard]] ALLOD_HOT void* resize_huge(void* address, std::size_t size,
+                                            space::Tag tag) noexcept;
 
   // lifetime.hpp
-  [[nodiscard]] Domain* new_domain(DomainState state) noexcept;
-  [[nodiscard]] Slab* adopt(Domain& domain, ClassIndex c) noexcept;
+  [[nodiscard]] ALLOD_HOT Domain* new_domain(DomainState state) noexcept;
+  [[nodiscard]] ALLOD_HOT Slab* adopt(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] Slab* adopt_locked(Domain& domain, ClassIndex c, const void** doubled) noexcept;
   void abandon(Slab& slab, const void** doubled) noexcept;
   void collect_quietly(Slab& slab, const void** doubled) noexcept;
@@ -316,8 +322,8 @@ class Heap {
   static void disown_slabs(D& domain) noexcept;
   void surrender(Domain& domain) noexcept;
   void surrender_locked(Domain& domain, const void** doubled) noexcept;
-  void set_slab_tags(const Slab& slab, space::Tag tag) noexcept;
-  void reap_orphans(std::uint32_t looks) noexcept;
+  ALLOD_HOT void set_slab_tags(const Slab& slab, space::Tag tag) noexcept;
+  ALLOD_HOT void reap_orphans(std::uint32_t looks) noexcept;
   void reap_orphans_locked(ClassIndex c, std::uint32_t* looks, const void** doubled) noexcept;
   [[nodiscard]] bool is_quiet_but_for(const Domain* own) noexcept;
 
@@ -376,9 +382,9 @@ class Heap {
   void give_up_empty(HeapDomain& heap) noexcept;
 
   // purge.hpp
-  void look_around(Domain& domain) noexcept;
-  void shrink_idle_magazines(Domain& domain) noexcept;
-  void maybe_purge() noexcept;
+  ALLOD_HOT void look_around(Domain& domain) noexcept;
+  ALLOD_HOT void shrink_idle_magazines(Domain& domain) noexcept;
+  ALLOD_HOT void maybe_purge() noexcept;
   void give_up_stocks(Domain& domain) noexcept;
   void start_helper() noexcept;
   static void purge_on_helper(void* heap) noexcept;

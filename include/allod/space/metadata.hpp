@@ -17,7 +17,7 @@ class Metadata {
   constexpr Metadata() noexcept = default;
 
   // Zeroed memory aligned to 64 bytes, or null.
-  [[nodiscard]] void* allocate(P& platform, std::size_t bytes) noexcept {
+  [[nodiscard]] ALLOD_HOT void* allocate(P& platform, std::size_t bytes) noexcept {
     const std::size_t granules = granules_for(bytes);
     LockGuard guard{lock_};
     void* const piece = take(platform, granules);
@@ -93,7 +93,7 @@ class Metadata {
     return list <= kFine ? list : (list - kFine + 1) * kFine;
   }
   static constexpr std::size_t kLists = list_of(kLargest) + 1;
-  void* take(P& platform, std::size_t granules) noexcept {
+  ALLOD_HOT void* take(P& platform, std::size_t granules) noexcept {
     if (granules <= kLargest && free_[list_of(granules)] != nullptr) {
       return cleared(pop(list_of(granules)), granules);
     }

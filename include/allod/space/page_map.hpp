@@ -75,12 +75,12 @@ class PageMap {
   // Reserves the arrays; not thread-safe, called once. False when the system
   // gives no addresses.
   template <os::Platform P>
-  [[nodiscard]] bool start(P& platform) noexcept;
+  [[nodiscard]] ALLOD_HOT bool start(P& platform) noexcept;
 
   // Makes the elements for [first, first + bytes) writable. False when they lie
   // outside of the window or the system gives no memory. Thread-safe.
   template <os::Platform P>
-  [[nodiscard]] bool cover(P& platform, Address first, std::size_t bytes) noexcept;
+  [[nodiscard]] ALLOD_HOT bool cover(P& platform, Address first, std::size_t bytes) noexcept;
 
   // The tag of any address whatsoever. Thread-safe, never faults.
   [[nodiscard]] ALLOD_INLINE Tag tag_of(Address address) const noexcept {

@@ -37,7 +37,7 @@ class Space {
   // Called once, before anything else and by one thread. False when the system
   // gives no addresses at all; every allocation fails then. Dense spans come in
   // huge pages, where the system has them, as long as `huge_from` bytes are used.
-  bool start(std::size_t region_bytes, std::size_t huge_from) noexcept {
+  ALLOD_HOT bool start(std::size_t region_bytes, std::size_t huge_from) noexcept {
     platform_.start();
     huge_from_ = huge_from;
     region_slices_ = Slices::covering(region_bytes);
@@ -48,7 +48,7 @@ class Space {
 
   // Zeroed bookkeeping memory; when the system gives no more, free slices serve.
   // Null when there are none either. Thread-safe.
-  [[nodiscard]] void* allocate_metadata(std::size_t bytes) noexcept {
+  [[nodiscard]] ALLOD_HOT void* allocate_metadata(std::size_t bytes) noexcept {
     void* piece = metadata_.allocate(platform_, bytes);
     if (piece == nullptr && feed_metadata()) piece = metadata_.allocate(platform_, bytes);
     return piece;
@@ -58,8 +58,8 @@ class Space {
   // slices (a power of two). The page map leads to it from every slice; tags are
   // the caller's to set. From `source`, or from everybody's regions for null. Null
   // when there is no more. Thread-safe.
-  [[nodiscard]] Span* allocate(Slices size, Slices alignment,
-                               PageSource* source = nullptr) noexcept {
+  [[nodiscard]] ALLOD_HOT Span* allocate(Slices size, Slices alignment,
+                                         PageSource* source = nullptr) noexcept {
     const auto attempt = [&]() noexcept {
       return allocate_with(size, alignment, Filling::sparse, source, nullptr, 0);
     };
@@ -82,8 +82,8 @@ class Space {
   // The same, but held by a descriptor of `bytes` that starts with a Span. It is
   // stable metadata: behind the Span, it holds what it held when a span with a
   // descriptor of that size was freed, or zeros.
-  [[nodiscard]] Span* allocate_described(Slices size, Filling filling, std::size_t bytes,
-                                         PageSource* source = nullptr) noexcept {
+  [[nodiscard]] ALLOD_HOT Span* allocate_described(Slices size, Filling filling, std::size_t bytes,
+                                                   PageSource* source = nullptr) noexcept {
     auto* descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
     if (descriptor == nullptr && feed_metadata()) {
       descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
@@ -99,7 +99,7 @@ class Space {
   }
 
   // Takes the span back; its descriptor is gone afterwards. Thread-safe.
-  void free(Span* span) noexcept {
+  ALLOD_HOT void free(Span* span) noexcept {
     const auto now = static_cast<std::uint32_t>(platform_.now_ms());
     const bool clean = is_purged_at_once(*span, {0});
     LockGuard guard{lock_};
@@ -112,7 +112,7 @@ class Space {
 
   // Lengthens a used span into its free neighbour. False, and nothing changed,
   // when that is used or too small. The caller sets the tags. Thread-safe.
-  [[nodiscard]] bool grow(Span* span, Slices to) noexcept {
+  [[nodiscard]] ALLOD_HOT bool grow(Span* span, Slices to) noexcept {
     LockGuard guard{lock_};
     const Slices before = span->size;
     const Slices more = to - before;
@@ -134,7 +134,7 @@ class Space {
 
   // Cuts a used span down to its first `to` slices. When there is no metadata
   // for the rest it keeps its size. Thread-safe.
-  void shrink(Span* span, Slices to) noexcept {
+  ALLOD_HOT void shrink(Span* span, Slices to) noexcept {
     const auto now = static_cast<std::uint32_t>(platform_.now_ms());
     const bool clean = is_purged_at_once(*span, to);
     LockGuard guard{lock_};
@@ -168,7 +168,8 @@ class Space {
   // the oldest but the one freed last while more than `budget` bytes are dirty;
   // at most about `limit` bytes, as huge pages go as a whole.
   // Returns how much. Thread-safe; the memory goes without the lock held.
-  std::size_t purge(std::uint32_t delay_ms, std::size_t budget, std::size_t limit) noexcept;
+  ALLOD_HOT std::size_t purge(std::uint32_t delay_ms, std::size_t budget,
+                              std::size_t limit) noexcept;
 
   // Gives back the memory of [from, to), whole pages within a used span that nobody touches
   // meanwhile. False when the system does not take it, or what is there then would not read
@@ -256,13 +257,13 @@ class Space {
   static constexpr Slices kLargestHuge{64};
   static constexpr Slices kFeed{2};  // slices that become metadata at a time
 
-  [[nodiscard]] Span* take(Slices size, Slices alignment, Filling filling) noexcept;
-  [[nodiscard]] Span* take_free(Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* take(Slices size, Slices alignment, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* take_free(Slices size, Filling filling) noexcept;
   void prefer_huge_again(const Span& span, Slices taken) noexcept;
-  [[nodiscard]] Span* take_fresh(Slices size, Filling filling) noexcept;
-  [[nodiscard]] Region* region_with(Slices size, Filling filling) noexcept;
-  [[nodiscard]] Region* new_region(Slices size, Filling filling) noexcept;
-  [[nodiscard]] bool advance(Region& region, Slices more) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* take_fresh(Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Region* region_with(Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Region* new_region(Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT bool advance(Region& region, Slices more) noexcept;
   void file_region(Region& region) noexcept;
   void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
 
@@ -310,9 +311,9 @@ class Space {
     counters_.used += bytes;
     if (counters_.used > counters_.peak_used) counters_.peak_used = counters_.used;
   }
-  [[nodiscard]] Span* allocate_with(Slices size, Slices alignment, Filling filling,
-                                    PageSource* source, Span* descriptor,
-                                    std::size_t bytes) noexcept {
+  [[nodiscard]] ALLOD_HOT Span* allocate_with(Slices size, Slices alignment, Filling filling,
+                                              PageSource* source, Span* descriptor,
+                                              std::size_t bytes) noexcept {
     LockGuard guard{lock_};
     if (size > kLargestHuge || counters_.used < huge_from_) filling = Filling::sparse;
     Span* span =
@@ -404,7 +405,7 @@ class Space {
   // Merges with free neighbours in the same state and files the result. The larger part decides on
   // the age of the whole, or one that is used again and again in a small part would never be
   // purged.
-  void insert_free(Span* span, SpanState state, std::uint32_t freed_ms) noexcept {
+  ALLOD_HOT void insert_free(Span* span, SpanState state, std::uint32_t freed_ms) noexcept {
     span->state = state;
     span->freed_ms = freed_ms;
     span->links = {};
@@ -455,9 +456,9 @@ class Space {
   void add_dirty(std::size_t bytes) noexcept {
     dirty_bytes_.store(dirty_bytes() + bytes, std::memory_order_relaxed);
   }
-  [[nodiscard]] Span* oldest_to_purge(std::uint32_t delay_ms, std::size_t budget,
-                                      std::size_t limit) noexcept;
-  void finish_purge(Span* span, bool reads_zero) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* oldest_to_purge(std::uint32_t delay_ms, std::size_t budget,
+                                                std::size_t limit) noexcept;
+  ALLOD_HOT void finish_purge(Span* span, bool reads_zero) noexcept;
   [[nodiscard]] static Range usable_part_of(const Region& region) noexcept {
     return {region.base, region.base + region.committed.bytes()};
   }

@@ -55,7 +55,8 @@ class ProcessHeap {
     }
     return allocate_anyhow(size, zero);
   }
-  [[nodiscard]] static void* allocate_aligned(std::size_t size, std::size_t alignment) noexcept {
+  [[nodiscard]] static ALLOD_HOT void* allocate_aligned(std::size_t size,
+                                                        std::size_t alignment) noexcept {
     if (alignment <= kSliceBytes) {
       const ClassIndex c = Sizes::of_aligned(size, alignment);
       if (c < Sizes::kCount) {
@@ -190,7 +191,7 @@ class ProcessHeap {
   // These are called last and with the arguments of the fast path, which then
   // needs no stack frame.
   template <class Failure>
-  [[nodiscard]] static ALLOD_NOINLINE void* allocate_large(std::size_t size) noexcept(
+  [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_large(std::size_t size) noexcept(
       Failure::kNoexcept) {
     if (__builtin_expect(size <= Sizes::kMaxSize, 1)) {
       void* const block = current_->pop(Sizes::of_large(size));
@@ -199,13 +200,13 @@ class ProcessHeap {
     return allocate_slow<Failure>(size);
   }
   template <class Failure>
-  [[nodiscard]] static ALLOD_NOINLINE void* allocate_slow(std::size_t size) noexcept(
+  [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_slow(std::size_t size) noexcept(
       Failure::kNoexcept) {
     void* const block = allocate_anyhow(size, nullptr);
     if (__builtin_expect(block != nullptr, 1)) return block;
     return Failure::out_of_memory(size);
   }
-  [[nodiscard]] static void* allocate_anyhow(std::size_t size, bool* zero) noexcept {
+  [[nodiscard]] static ALLOD_HOT void* allocate_anyhow(std::size_t size, bool* zero) noexcept {
     if (wants_beats()) beat(false);
     if (__builtin_expect(size <= Sizes::kMaxSize, 1)) {
       return allocate_class(Sizes::of(size), zero, size, 1);
@@ -220,7 +221,7 @@ class ProcessHeap {
     if (__builtin_expect(Sampler::is_on(), 0)) return allocate_counted(c, zero, size, alignment);
     return refill(domain_now(), c, zero);
   }
-  [[nodiscard]] static void* refill(Domain* own, ClassIndex c, bool* zero) noexcept {
+  [[nodiscard]] static ALLOD_HOT void* refill(Domain* own, ClassIndex c, bool* zero) noexcept {
     if (own != nullptr) return heap_.allocate_class(*own, c, zero);
     const Inside inside;
     Cache* const cache = own_cache();
@@ -250,7 +251,7 @@ class ProcessHeap {
     return result;
   }
 
-  static ALLOD_NOINLINE void release_slow(void* block) noexcept {
+  static ALLOD_NOINLINE ALLOD_HOT void release_slow(void* block) noexcept {
     if (block == nullptr) return;
     Domain* const own = domain_now();
     if (__builtin_expect(Sampler::may_know(), 0) && !forget_sample(block)) return;
@@ -317,7 +318,7 @@ class ProcessHeap {
   static void count_cached(const Cache& cache, ClassIndex c) noexcept {
     operations_ += cache.magazines[c].capacity() / 2;
   }
-  static ALLOD_NOINLINE void advance_to(std::uint32_t done) noexcept {
+  static ALLOD_NOINLINE ALLOD_HOT void advance_to(std::uint32_t done) noexcept {
     ensure_started();
     const Inside inside;
     if (current_ == &gone_ || done < kBeforeCache || !inside.is_first()) return;
@@ -382,10 +383,10 @@ class ProcessHeap {
   [[nodiscard]] static heap::ClassCount* counts_of(Front& front) noexcept;
   [[nodiscard]] static bool is_due_elsewhere(std::size_t bytes) noexcept;
   [[nodiscard]] static bool forget_sample(void* block) noexcept;
-  static void count_from_now(Front& front) noexcept;
-  static void keep_counts(Front& front) noexcept;
+  static ALLOD_HOT void count_from_now(Front& front) noexcept;
+  static ALLOD_HOT void keep_counts(Front& front) noexcept;
 
-  static void start_once() noexcept {
+  static ALLOD_HOT void start_once() noexcept {
     std::uint32_t expected = kAsleep;
     if (phase_.compare_exchange_strong(expected, kStarting, std::memory_order_acquire)) {
       heap_.start(Policy::options());
