@@ -79,8 +79,13 @@ function(allod_add_products)
     -DALLOD_VARIANT_DEBUG -fno-omit-frame-pointer -fno-optimize-sibling-calls
     -fasynchronous-unwind-tables)
 
+  allod_add_variant(allod_hardened SOURCES ${ALLOD_HARDENED_SOURCES} OPTIONS
+    -DALLOD_VARIANT_HARDENED -fno-optimize-sibling-calls -fasynchronous-unwind-tables)
+
   allod_add_shared(allod_shared allod allod_release_core allod_release_override)
   allod_add_shared(allod_debug_shared allod-debug allod_debug_core allod_debug_override)
+  allod_add_shared(allod_hardened_shared allod-hardened
+    allod_hardened_core allod_hardened_override)
   allod_add_shared(allod_prefixed_shared allod-prefixed allod_release_core)
 
   allod_add_static(allod_static allod allod.o allod_release_core allod_release_override)
@@ -91,11 +96,13 @@ function(allod_add_products)
   set_target_properties(allod_shared PROPERTIES EXPORT_NAME shared)
   set_target_properties(allod_static PROPERTIES EXPORT_NAME static)
   set_target_properties(allod_debug_shared PROPERTIES EXPORT_NAME debug)
+  set_target_properties(allod_hardened_shared PROPERTIES EXPORT_NAME hardened)
   set_target_properties(allod_prefixed_shared PROPERTIES EXPORT_NAME prefixed)
   set_target_properties(allod_prefixed_static PROPERTIES EXPORT_NAME prefixed_static)
   add_library(allod::shared ALIAS allod_shared)
   add_library(allod::static ALIAS allod_static)
   add_library(allod::debug ALIAS allod_debug_shared)
+  add_library(allod::hardened ALIAS allod_hardened_shared)
   add_library(allod::prefixed ALIAS allod_prefixed_shared)
   add_library(allod::prefixed_static ALIAS allod_prefixed_static)
 
@@ -103,9 +110,10 @@ function(allod_add_products)
   # on the list of needed ones where the linker drops those that look unused.
   target_link_options(allod_shared INTERFACE LINKER:--undefined=malloc)
   target_link_options(allod_debug_shared INTERFACE LINKER:--undefined=malloc)
+  target_link_options(allod_hardened_shared INTERFACE LINKER:--undefined=malloc)
 
   add_custom_target(products DEPENDS
-    allod_shared allod_static allod_debug_shared allod_prefixed_shared allod_prefixed_static)
+    allod_shared allod_static allod_debug_shared allod_hardened_shared allod_prefixed_shared allod_prefixed_static)
 endfunction()
 
 # include/allod.hpp in the build folder: composed heaps in a single file.

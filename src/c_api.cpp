@@ -8,6 +8,7 @@
 
 namespace entry = allod::entry;
 namespace surface = allod::surface;
+using entry::Origin;
 using entry::SetErrno;
 
 extern "C" {
@@ -37,30 +38,30 @@ void* allod_memalign(size_t alignment, size_t size) noexcept {
 }
 void* allod_valloc(size_t size) noexcept { return surface::valloc(size); }
 void* allod_pvalloc(size_t size) noexcept { return surface::pvalloc(size); }
-size_t allod_malloc_usable_size(const void* block) noexcept {
-  return allod::Process::heap().usable_size(block);
-}
+size_t allod_malloc_usable_size(const void* block) noexcept { return entry::usable_size(block); }
 size_t allod_malloc_good_size(size_t size) noexcept { return surface::good_size(size); }
 int allod_mallopt(int parameter, int value) noexcept { return surface::mallopt(parameter, value); }
 int allod_malloc_trim(size_t) noexcept { return surface::trim(); }
 
-void* allod_new(size_t size) { return entry::allocate<entry::ThrowBadAlloc>(size); }
+void* allod_new(size_t size) { return entry::allocate<entry::ThrowBadAlloc, Origin::scalar>(size); }
 void* allod_new_aligned(size_t size, size_t alignment) {
-  void* const block = entry::allocate_aligned<entry::ReturnNull>(size, alignment);
+  void* const block = entry::allocate_aligned<entry::ReturnNull, Origin::scalar>(size, alignment);
   return block != nullptr ? block : entry::new_or_throw(size, alignment);
 }
 void* allod_new_nothrow(size_t size) noexcept {
-  return entry::allocate<entry::NewReturnsNull>(size);
+  return entry::allocate<entry::NewReturnsNull, Origin::scalar>(size);
 }
 void* allod_new_aligned_nothrow(size_t size, size_t alignment) noexcept {
-  void* const block = entry::allocate_aligned<entry::ReturnNull>(size, alignment);
+  void* const block = entry::allocate_aligned<entry::ReturnNull, Origin::scalar>(size, alignment);
   return block != nullptr ? block : entry::new_or_null(size, alignment);
 }
-void allod_delete(void* block) noexcept { entry::release(block); }
-void allod_delete_sized(void* block, size_t size) noexcept { entry::release(block, size); }
-void allod_delete_aligned(void* block, size_t) noexcept { entry::release(block); }
+void allod_delete(void* block) noexcept { entry::release<Origin::scalar>(block); }
+void allod_delete_sized(void* block, size_t size) noexcept {
+  entry::release<Origin::scalar>(block, size);
+}
+void allod_delete_aligned(void* block, size_t) noexcept { entry::release<Origin::scalar>(block); }
 void allod_delete_sized_aligned(void* block, size_t size, size_t) noexcept {
-  entry::release(block, size);
+  entry::release<Origin::scalar>(block, size);
 }
 
 void allod_stats_text(allod_write_t write, void* context) noexcept {

@@ -24,8 +24,9 @@ void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
   if (owned && moved == nullptr) return nullptr;
   if constexpr (!Policy::kTracked) {
     if (!owned && size > old_size) {
-      moved = Process::heap().allocate_growing(size);
-      if (moved != nullptr) Process::changed_span(moved, size);
+      void* const roomy = Process::heap().allocate_growing(room_for(size));
+      if (roomy != nullptr) Process::changed_span(roomy, size);
+      moved = handed_out(roomy, size, Origin::c);
     }
   }
   if (moved == nullptr) moved = allocate<SetErrno>(size);
@@ -33,6 +34,17 @@ void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
   memcpy(moved, block, old_size < size ? old_size : size);
   release(block);
   return moved;
+}
+
+// Where states are kept: the block's state says whether it is one.
+[[maybe_unused]] void* reallocate_known(void* block, std::size_t size) noexcept {
+  std::size_t old_size;
+  if (!hardened::inspect(block, &old_size)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  if (void* const resized = hardened::resize(block, size)) return resized;
+  return move_block(block, old_size, size);
 }
 
 }  // namespace
@@ -44,6 +56,7 @@ void* reallocate(void* block, std::size_t size) noexcept {
     release(block);
     return nullptr;
   }
+  if constexpr (Policy::kBlockStates) return reallocate_known(block, size);
   if constexpr (Policy::kTracked) {
     // Before anything is allocated: that might be the freed block.
     if (!track_resize(block)) {

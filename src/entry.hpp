@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "hardened.hpp"
 #include "process.hpp"
 #include "tracker.hpp"
 
@@ -24,19 +25,41 @@ struct ReturnNull {
   static void* out_of_memory(std::size_t) noexcept { return nullptr; }
 };
 
-// Every block that leaves passes here.
-ALLOD_INLINE void* handed_out(void* block, std::size_t size) noexcept {
+using slab::Origin;
+
+// What to ask of a heap for a block of `size` bytes.
+[[nodiscard]] ALLOD_INLINE std::size_t room_for(std::size_t size,
+                                                std::size_t alignment = 1) noexcept {
+  if constexpr (Policy::kBlockStates) return hardened::room_for(size, alignment);
+  return size;
+}
+// Every block that a heap gives for that leaves through here.
+ALLOD_INLINE void* handed_out(void* block, std::size_t size, Origin origin = Origin::any) noexcept {
   if constexpr (Policy::kTracked) track_allocation(block, size);
+  if constexpr (Policy::kBlockStates) return hardened::seal(block, size, origin);
   return block;
 }
+// May the block go to its heap? `claimed` is the size that the caller believes in, or kAnySize.
+[[nodiscard]] ALLOD_INLINE bool take_back(void* block, std::size_t claimed) noexcept {
+  if constexpr (Policy::kTracked) return track_release(block, claimed);
+  if constexpr (Policy::kBlockStates) return hardened::take_back(block, claimed, Origin::any);
+  return true;
+}
 
-template <class Failure>
+template <class Failure, Origin kOrigin = Origin::c>
 [[nodiscard]] ALLOD_INLINE void* allocate(std::size_t size) noexcept(Failure::kNoexcept) {
-  return handed_out(Process::allocate<Failure>(size), size);
+  if constexpr (Policy::kBlockStates) {
+    void* const block = hardened::allocate(size, kOrigin);
+    return __builtin_expect(block != nullptr, 1) ? block : Failure::out_of_memory(size);
+  } else {
+    return handed_out(Process::allocate<Failure>(size), size);
+  }
 }
 
 // `claimed` is the size that the caller believes in, or kAnySize.
+template <Origin kOrigin = Origin::c>
 ALLOD_INLINE void release(void* block, std::size_t claimed = kAnySize) noexcept {
+  if constexpr (Policy::kBlockStates) return hardened::release(block, claimed, kOrigin);
   if constexpr (Policy::kTracked) {
     if (!track_release(block, claimed)) return;
   }
@@ -44,9 +67,14 @@ ALLOD_INLINE void release(void* block, std::size_t claimed = kAnySize) noexcept 
 }
 
 // `alignment` is a power of two.
-template <class Failure>
+template <class Failure, Origin kOrigin = Origin::c>
 [[nodiscard]] inline void* allocate_aligned(std::size_t size,
                                             std::size_t alignment) noexcept(Failure::kNoexcept) {
+  if constexpr (Policy::kBlockStates) {
+    if (alignment <= 8) return allocate<Failure, kOrigin>(size);
+    void* const block = hardened::allocate_aligned(size, alignment, kOrigin);
+    return block != nullptr ? block : Failure::out_of_memory(size);
+  }
   if (alignment <= 8) return allocate<Failure>(size);
   if (alignment == 16) {
     return handed_out(Process::allocate<Failure>(size < 16 ? 16 : size), size);
@@ -59,11 +87,21 @@ template <class Failure>
 [[nodiscard]] inline void* allocate_zeroed(std::size_t count, std::size_t size) noexcept {
   std::size_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes)) return SetErrno::out_of_memory(bytes);
+  if constexpr (Policy::kBlockStates) {
+    void* const sealed = hardened::allocate_zeroed(bytes);
+    return sealed != nullptr ? sealed : SetErrno::out_of_memory(bytes);
+  }
   bool zero;
   void* const block = Process::allocate_zeroable(bytes, &zero);
   if (__builtin_expect(block == nullptr, 0)) return SetErrno::out_of_memory(bytes);
   if (!zero) memset(block, 0, bytes);
   return handed_out(block, bytes);
+}
+
+// Bytes that the program may use of the block at the address; 0 for what is none.
+[[nodiscard]] inline std::size_t usable_size(const void* address) noexcept {
+  if constexpr (Policy::kBlockStates) return hardened::usable_size(address);
+  return Process::heap().usable_size(address);
 }
 
 [[nodiscard]] void* reallocate(void* block, std::size_t size) noexcept;

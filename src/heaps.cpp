@@ -31,7 +31,7 @@ Process::Heap& engine() noexcept { return Process::heap(); }
                                           std::size_t alignment = 1,
                                           bool* zero = nullptr) noexcept {
   for (;;) {
-    heap::HeapRequest request{.size = size, .alignment = alignment};
+    heap::HeapRequest request{.size = entry::room_for(size, alignment), .alignment = alignment};
     void* const block = engine().allocate_in(Process::own_domain(), heap, request);
     if (__builtin_expect(request.slow, 0) && Process::wants_beats()) Process::beat(false);
     if (zero != nullptr) *zero = request.zero;
@@ -46,9 +46,9 @@ ALLOD_NOINLINE void* allocate_slowly(HeapDomain& heap, std::size_t size) noexcep
 }
 
 ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) noexcept {
-  if constexpr (Policy::kTracked) {
-    if (!track_release(block, claimed)) return;
-  }
+  // What is not this heap's is left as it is, and reported there.
+  const bool is_own = !Policy::kBlockStates || engine().contains(heap, block);
+  if (is_own && !entry::take_back(block, claimed)) return;
   engine().release_in(Process::own_domain(), heap, block);
 }
 
@@ -63,7 +63,7 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
   }
   // Everything but the move into another heap is what plain realloc does.
   if (engine().contains(heap, block)) return entry::reallocate(block, size);
-  const std::size_t old_size = engine().usable_size(block);
+  const std::size_t old_size = entry::usable_size(block);
   if (old_size == 0) return entry::reallocate(block, size);
   void* const moved = allocate(heap, size);
   if (moved == nullptr) return nullptr;
@@ -105,7 +105,7 @@ void* allocate_beside(const void* block, std::size_t size, bool* owned) noexcept
     const space::Tag tag = engine().space().map().tag_of(address_of(block));
     // Samples of the profile are blocks like all others.
     if (!space::is_heaps(tag) || space::owner_of(tag) == Profile::owner()) return nullptr;
-    heap::HeapRequest request{.size = size};
+    heap::HeapRequest request{.size = entry::room_for(size)};
     void* const beside = engine().allocate_beside(Process::own_domain(), block, request, owned);
     if (beside != nullptr) return entry::handed_out(beside, size);
     if (!*owned) return nullptr;
@@ -202,7 +202,7 @@ void allod_heap_destroy(allod_heap_t* heap) noexcept {
 
 void* allod_heap_malloc(allod_heap_t* heap, size_t size) noexcept {
   auto& domain = heaps::domain_of(heap);
-  void* const block = Process::heap().allocate_at_once(domain, size);
+  void* const block = Process::heap().allocate_at_once(domain, entry::room_for(size));
   if (__builtin_expect(block != nullptr, 1)) return entry::handed_out(block, size);
   return heaps::allocate_slowly(domain, size);
 }
@@ -248,6 +248,7 @@ int allod_heap_contains(allod_heap_t* heap, const void* block) noexcept {
 int allod_heap_walk(allod_heap_t* heap, allod_heap_visit_t visit, void* context) noexcept {
   int result = 0;
   const auto tell = [&](void* block, std::size_t bytes) noexcept {
+    if constexpr (allod::Policy::kBlockStates) bytes = allod::hardened::size_of(block);
     result = visit(block, bytes, context);
     return result == 0;
   };

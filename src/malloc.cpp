@@ -52,7 +52,7 @@ ALLOD_EXPORT void* valloc(size_t size) noexcept { return allod::surface::valloc(
 ALLOD_EXPORT void* pvalloc(size_t size) noexcept { return allod::surface::pvalloc(size); }
 
 ALLOD_EXPORT size_t malloc_usable_size(void* block) noexcept {
-  return allod::Process::heap().usable_size(block);
+  return allod::entry::usable_size(block);
 }
 ALLOD_EXPORT size_t malloc_good_size(size_t size) noexcept {
   return allod::surface::good_size(size);

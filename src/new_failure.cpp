@@ -49,8 +49,8 @@ Handler current_handler() noexcept {
 }
 
 void* try_once(std::size_t size, std::size_t alignment) noexcept {
-  return alignment == 0 ? allocate<ReturnNull>(size)
-                        : allocate_aligned<ReturnNull>(size, alignment);
+  return alignment == 0 ? allocate<ReturnNull, Origin::any>(size)
+                        : allocate_aligned<ReturnNull, Origin::any>(size, alignment);
 }
 
 void* new_with_handler(std::size_t size, std::size_t alignment) {

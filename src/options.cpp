@@ -18,6 +18,8 @@ namespace {
 constinit Settings current_settings;
 constexpr std::string_view kPrefix = "ALLOD_";
 
+constexpr bool kReportsForeign = Policy::kTracked || Policy::kBlockStates;
+
 // Values are kept here, because the environment may change under us.
 constinit char stats_file_name[4096];
 constinit char profile_file_name[4096];
@@ -124,7 +126,21 @@ constexpr Option kOptions[] = {
     {"ABORT_ON_ERROR", "0, 1", "1", false,
      "abort after a report; with 0 the offending call has no effect",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.abort_on_error); }},
-    {"FOREIGN_FREE", "ignore, report", Policy::kTracked ? "report" : "ignore", false,
+    {"REPORT_FD", "a file descriptor", "none", false,
+     "write each report there too, as one line of JSON",
+     [](Settings& s, std::string_view v) noexcept {
+       std::int64_t descriptor = 0;
+       if (!parse_number(v, &descriptor) || descriptor < 0 || descriptor > INT32_MAX) return false;
+       s.report_descriptor = descriptor;
+       return true;
+     }},
+    {"HARDENED", "names of measures, all, none", "all", true,
+     "what the hardened library does; names are separated by commas, and with a minus before them "
+     "they are left out",
+     [](Settings& s, std::string_view v) noexcept {
+       return Mitigations::parse(v, &s.mitigations);
+     }},
+    {"FOREIGN_FREE", "ignore, report", kReportsForeign ? "report" : "ignore", false,
      "what to do when memory is freed that did not come from Allod",
      [](Settings& s, std::string_view v) noexcept {
        if (v != "ignore" && v != "report") return false;
@@ -263,7 +279,7 @@ std::int64_t verbosity() noexcept { return current_settings.verbosity; }
 heap::HeapOptions heap_options() noexcept { return current_settings.heap; }
 
 void read_options_from_environment() noexcept {
-  current_settings.heap.report_foreign = Policy::kTracked;
+  current_settings.heap.report_foreign = kReportsForeign;
   if (environ == nullptr) return take_initial_environment();
   for (char** variable = environ; *variable != nullptr; ++variable) take_variable(*variable);
 }
@@ -305,8 +321,11 @@ void show_help_if_asked() noexcept {
 }
 
 void announce_start() noexcept {
-  Message{} << kVersion << (Policy::kTracked ? " (debug)" : "") << " serves process "
-            << static_cast<std::int64_t>(raw_syscall(SYS_getpid));
+  Message{} << kVersion
+            << (Policy::kTracked       ? " (debug)"
+                : Policy::kBlockStates ? " (hardened)"
+                                       : "")
+            << " serves process " << static_cast<std::int64_t>(raw_syscall(SYS_getpid));
   if (verbosity() < 2) return;
   const heap::HeapOptions options = heap_options();
   Message{} << "regions of " << Human{options.region_bytes} << ", magazines up to "

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "allod/heap/heap.hpp"
+#include "mitigations.hpp"
 #include "text.hpp"
 
 namespace allod {
@@ -19,6 +20,8 @@ struct Settings {
   int profile_signal = 0;  // 0: none
   bool show_errors = true;
   bool abort_on_error = true;
+  std::int64_t report_descriptor = -1;           // for reports as JSON; -1: none
+  Mitigations mitigations = Mitigations::all();  // as asked for
   bool help = false;
 };
 

@@ -1,6 +1,7 @@
 // Start and end of the process, as far as the heap is concerned.
 #include "process.hpp"
 
+#include "hardened.hpp"
 #include "options.hpp"
 #include "profile.hpp"
 #include "profile_file.hpp"
@@ -31,11 +32,13 @@ namespace {
     // Registered last, so taken first, as its rank demands.
     pthread_atfork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
   }
+  if constexpr (Policy::kBlockStates) hardened::start();
   show_help_if_asked();
   if (verbosity() > 0) announce_start();
 }
 
 [[gnu::destructor(101)]] void end_process() noexcept {
+  if constexpr (Policy::kBlockStates) hardened::check_at_exit();
   profile::write_file_at_end();
   show_stats_if_asked();
 }

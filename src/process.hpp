@@ -3,6 +3,8 @@
 
 #include "allod/os/linux.hpp"
 #include "allod/thread/process_heap.hpp"
+#include "hardened_linux.hpp"
+#include "mitigations.hpp"
 
 namespace allod {
 
@@ -58,15 +60,35 @@ struct ReleasePolicy : LibraryPolicy {
   static constexpr CheckLevel kChecks = CheckLevel::always;
   // Remember for each block who allocated and who freed it.
   static constexpr bool kTracked = false;
+  // Know of each block whether it is in use, and watch over it; see hardened.hpp.
+  static constexpr bool kBlockStates = false;
 };
 
 struct DebugPolicy : LibraryPolicy {
   static constexpr CheckLevel kChecks = CheckLevel::debug;
   static constexpr bool kTracked = true;
+  static constexpr bool kBlockStates = false;
+};
+
+#ifndef ALLOD_MITIGATIONS
+#define ALLOD_MITIGATIONS "all"
+#endif
+
+struct HardenedPolicy : LibraryPolicy {
+  using Platform = HardenedLinux;
+  static constexpr CheckLevel kChecks = CheckLevel::always;
+  static constexpr bool kTracked = false;
+  static constexpr bool kBlockStates = true;
+  // What is compiled in. Options choose among these.
+  static constexpr Mitigations kMitigations = Mitigations::named(ALLOD_MITIGATIONS);
+  static heap::HeapOptions options() noexcept;
+  static void shuffle(void** blocks, std::uint32_t count) noexcept;
 };
 
 #ifdef ALLOD_VARIANT_DEBUG
 using Policy = DebugPolicy;
+#elif defined(ALLOD_VARIANT_HARDENED)
+using Policy = HardenedPolicy;
 #else
 using Policy = ReleasePolicy;
 #endif

@@ -1,7 +1,9 @@
 #include "report.hpp"
 
 #include <stdlib.h>
+#include <sys/syscall.h>
 
+#include "backtrace.hpp"
 #include "heaps.hpp"
 #include "options.hpp"
 #include "tracker.hpp"
@@ -22,8 +24,31 @@ std::string_view name_of(heap::MisuseKind kind) noexcept {
       return "free with the wrong size of ";
     case heap::MisuseKind::wrong_heap:
       return "free to the wrong heap of ";
+    case heap::MisuseKind::overflow:
+      return "write past the end of ";
+    case heap::MisuseKind::write_after_free:
+      return "write after free to ";
+    case heap::MisuseKind::wrong_function:
+      return "free with the wrong function of ";
   }
   return "misuse of ";
+}
+
+// For programs that read reports.
+std::string_view word_for(heap::MisuseKind kind) noexcept {
+  constexpr std::string_view kWords[] = {"double_free",      "invalid_free",  "foreign_free",
+                                         "size_mismatch",    "wrong_heap",    "overflow",
+                                         "write_after_free", "wrong_function"};
+  return kWords[static_cast<unsigned>(kind)];
+}
+
+std::string_view allocating_function(slab::Origin origin) noexcept {
+  constexpr std::string_view kNames[] = {"?", "malloc", "operator new", "operator new[]"};
+  return kNames[static_cast<unsigned>(origin)];
+}
+std::string_view freeing_function(slab::Origin origin) noexcept {
+  constexpr std::string_view kNames[] = {"?", "free", "operator delete", "operator delete[]"};
+  return kNames[static_cast<unsigned>(origin)];
 }
 
 void write_owner(Text& out, std::uint32_t id) noexcept {
@@ -61,9 +86,66 @@ void write_block(Text& out, const heap::Misuse& misuse) noexcept {
   }
 }
 
+// What the block's state tells, and who is calling.
+void write_state(Text& out, const heap::Misuse& misuse) noexcept {
+  if (misuse.requested != heap::kUnknownBytes) {
+    out << "\nallod:   " << (misuse.state.is_live() ? "in use" : "free") << ", requested with "
+        << std::uint64_t{misuse.requested} << " bytes";
+  }
+  if (misuse.kind == heap::MisuseKind::wrong_function) {
+    out << "\nallod:   allocated by " << allocating_function(misuse.state.origin()) << ", freed by "
+        << freeing_function(misuse.claimed_origin);
+  }
+}
+
+// One line that begins with {"allod":"error".
+void write_json(Text& out, const heap::Misuse& misuse) noexcept {
+  const auto address = [&](std::string_view name, const void* value) {
+    out << ",\"" << name << "\":\"" << Hex{address_of(value)} << "\"";
+  };
+  const auto number = [&](std::string_view name, std::uint64_t value) {
+    out << ",\"" << name << "\":" << value;
+  };
+  out << "{\"allod\":\"error\",\"kind\":\"" << word_for(misuse.kind) << "\"";
+  address("address", misuse.address);
+  if (misuse.block != nullptr) {
+    address("block", misuse.block);
+    number("block_bytes", misuse.block_bytes);
+    const bool is_heaps =
+        misuse.owner >= space::kFirstHeapOwner && misuse.owner <= space::kMaxOwner;
+    if (is_heaps) {
+      number("heap", misuse.owner);
+    } else if (misuse.owner != 0 && misuse.owner != space::kOrphanOwner) {
+      number("domain", misuse.owner / 2);  // see Front::count
+    }
+  }
+  if (misuse.requested != heap::kUnknownBytes) {
+    number("requested", misuse.requested);
+    out << ",\"in_use\":" << (misuse.state.is_live() ? "true" : "false");
+  }
+  if (misuse.kind == heap::MisuseKind::size_mismatch) number("claimed", misuse.claimed_bytes);
+  number("process", static_cast<std::uint64_t>(raw_syscall(SYS_getpid)));
+  number("thread", Process::heap().space().platform().thread_id());
+  if constexpr (Policy::kTracked || Policy::kBlockStates) {
+    Stack stack;
+    capture_stack(stack);
+    out << ",\"stack\":[";
+    for (std::uint32_t i = 0; i < stack.depth; ++i) {
+      out << (i == 0 ? "\"" : ",\"") << Hex{stack.frames[i]} << "\"";
+    }
+    out << "]";
+  }
+  out << "}\n";
+}
+
 }  // namespace
 
 void ReportToUser::report(const heap::Misuse& misuse) noexcept {
+  if (settings().report_descriptor >= 0) {
+    int descriptor = static_cast<int>(settings().report_descriptor);
+    Text out{write_to_descriptor, &descriptor};
+    write_json(out, misuse);
+  }
   if (settings().show_errors) {
     Message message;
     message << "error: " << name_of(misuse.kind) << Hex{address_of(misuse.address)};
@@ -75,10 +157,20 @@ void ReportToUser::report(const heap::Misuse& misuse) noexcept {
       message << "\nallod:   the caller names ";
       write_owner(message, misuse.claimed_owner);
     }
+    write_state(message, misuse);
     if constexpr (Policy::kTracked)
       write_history(message, misuse.block != nullptr ? misuse.block : misuse.address);
+    if constexpr (Policy::kBlockStates) {
+      message << "\nallod:   this call by thread " << Process::heap().space().platform().thread_id()
+              << ":";
+      Stack stack;
+      capture_stack(stack);
+      write_stack(message, stack);
+    }
   }
-  if (settings().abort_on_error && misuse.kind != heap::MisuseKind::foreign_free) abort();
+  // Programs that mix allocators free what is not ours, and mean no harm.
+  const bool is_deadly = Policy::kBlockStates || misuse.kind != heap::MisuseKind::foreign_free;
+  if (settings().abort_on_error && is_deadly) abort();
 }
 
 void report_failed_check(const char* what) noexcept {

@@ -49,6 +49,8 @@ namespace allod::surface {
   return entry::allocate_aligned<entry::SetErrno>(pages, page);
 }
 [[nodiscard]] inline std::size_t good_size(std::size_t size) noexcept {
+  // Nobody may use what lies behind.
+  if constexpr (Policy::kBlockStates) return size;
   if (size <= Process::Sizes::kMaxSize) {
     return Process::Sizes::size_of(Process::Sizes::of(size));
   }

@@ -32,7 +32,13 @@ def liballod_debug(build_dir: Path) -> Path:
     return _present(build_dir / "liballod-debug.so")
 
 
-@pytest.fixture(params=["liballod", "liballod_debug"])
+@pytest.fixture(scope="session")
+def liballod_hardened(build_dir: Path) -> Path:
+    """The library that replaces malloc and guards against attacks."""
+    return _present(build_dir / "liballod-hardened.so")
+
+
+@pytest.fixture(params=["liballod", "liballod_debug", "liballod_hardened"])
 def library(request: pytest.FixtureRequest) -> Path:
     """Each of the preloadable libraries, on which every case has to hold."""
     path: Path = request.getfixturevalue(request.param)

@@ -248,7 +248,9 @@ def test_one_function_can_be_held_to_what_another_costs(tmp_path: Path) -> None:
 # Symbols
 
 
-@pytest.mark.parametrize("name", ["liballod.so", "liballod-debug.so"])
+@pytest.mark.parametrize(
+    "name", ["liballod.so", "liballod-debug.so", "liballod-hardened.so"]
+)
 def test_the_replacing_libraries_export_the_whole_surface_and_need_libc(
     build_dir: Path, name: str
 ) -> None:

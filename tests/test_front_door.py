@@ -101,6 +101,18 @@ def test_run_preloads_the_debug_library_on_request(liballod_debug: Path) -> None
     assert str(liballod_debug.resolve()) in done.stdout
 
 
+def test_run_preloads_the_hardened_library_on_request(liballod_hardened: Path) -> None:
+    done = allod("run", "--hardened", "--", "python3", "-c", MAPPED)
+    assert done.returncode == 0, done.stderr
+    assert str(liballod_hardened.resolve()) in done.stdout
+
+
+def test_run_uses_one_library_at_a_time() -> None:
+    done = allod("run", "--hardened", "--debug", "--", "true")
+    assert done.returncode == 2
+    assert "--debug and --hardened are two libraries: choose one" in done.stderr
+
+
 @pytest.mark.parametrize("status", [0, 1, 42, 255])
 def test_run_passes_the_exit_status_through(status: int) -> None:
     assert allod("run", "--", "sh", "-c", f"exit {status}").returncode == status

@@ -20,6 +20,7 @@ PRODUCTS = (
     "liballod.a",
     "allod.o",
     "liballod-debug.so",
+    "liballod-hardened.so",
     "liballod-prefixed.so",
     "liballod-prefixed.a",
     "liballod-record.so",

@@ -117,6 +117,9 @@ def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
 )
 @click.option("--debug", is_flag=True, help="Use the library that checks everything.")
 @click.option(
+    "--hardened", is_flag=True, help="Use the library that guards against attacks."
+)
+@click.option(
     "--stats",
     type=click.Choice(FORMATS),
     metavar="[=text|json]",
@@ -159,6 +162,7 @@ def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     debug: bool,
+    hardened: bool,
     stats: str | None,
     verbose: int,
     purge_delay: int | None,
@@ -175,6 +179,8 @@ def run(
     """
     from allod.run import run as run_program
 
+    if debug and hardened:
+        raise click.UsageError("--debug and --hardened are two libraries: choose one")
     environment: dict[str, str] = {}
     if stats is not None:
         environment["ALLOD_SHOW_STATS"] = stats
@@ -191,8 +197,11 @@ def run(
     if profile:
         from allod.profile.run import run_profiled
 
+        if hardened:
+            raise click.UsageError("--profile is not for the hardened library yet")
         sys.exit(run_profiled(program, environment, output, interval, debug=debug))
-    run_program(program, environment, debug=debug)
+    variant = "-debug" if debug else "-hardened" if hardened else ""
+    run_program(program, environment, library_name=f"liballod{variant}.so")
 
 
 @allod.command(

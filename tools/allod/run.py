@@ -17,11 +17,13 @@ NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
 
-def run(program: Sequence[str], options: Mapping[str, str], *, debug: bool) -> NoReturn:
+def run(
+    program: Sequence[str], options: Mapping[str, str], *, library_name: str
+) -> NoReturn:
     """Replaces this process by the program, with the library preloaded."""
     path = find_program(program[0])
     ensure_built(PRESETS["release"])
-    library = product("liballod-debug.so" if debug else "liballod.so")
+    library = product(library_name)
     check_preloadable(path, library)
     environment = {**os.environ, **options}
     environment["LD_PRELOAD"] = ":".join(

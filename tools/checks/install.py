@@ -22,6 +22,7 @@ LAYOUT = (
     "lib/liballod.a",
     "lib/allod.o",
     "lib/liballod-debug.so",
+    "lib/liballod-hardened.so",
     "lib/liballod-prefixed.so",
     "lib/liballod-prefixed.a",
     "lib/cmake/allod/allodConfig.cmake",

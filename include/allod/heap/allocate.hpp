@@ -88,6 +88,7 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
     const std::uint32_t wanted = (room + 1) / 2;
     const std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
     slab->take(count, magazine.bottom);
+    if constexpr (kShuffles) Policy::shuffle(magazine.bottom, count);
     magazine.top = magazine.bottom + count;
     block = magazine.pop();
   }
@@ -123,11 +124,13 @@ Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::
   // The slabs that the class has are full. When they are many, so will be this one.
   constexpr std::uint32_t kMany = 2;
   const auto filling = bin.slab_count >= kMany ? space::Filling::dense : space::Filling::sparse;
-  space::Span* const span =
-      space_.allocate_described({shape.slices}, filling, Slab::descriptor_bytes(shape), source);
+  std::size_t bytes = Slab::descriptor_bytes(shape);
+  if constexpr (kBlockStates) bytes += slab::BlockStates::bytes_for(shape);
+  space::Span* const span = space_.allocate_described({shape.slices}, filling, bytes, source);
   if (span == nullptr) return nullptr;
   Slab* const slab = slab::as_slab(span);
   slab->start(shape, c, owner);
+  if constexpr (kBlockStates) slab::BlockStates::start(*slab, shape);
   set_slab_tags(*slab, space::make_tag(id, c));
   bin.partial.push_front(slab);
   ++bin.slab_count;

@@ -3,6 +3,7 @@
 
 #include "allod/heap/count.hpp"
 #include "allod/heap/magazine.hpp"
+#include "allod/slab/block_state.hpp"
 #include "allod/slab/mixed.hpp"
 
 namespace allod::heap {

@@ -47,6 +47,11 @@ class Heap {
   using Sizes = typename Policy::Sizes;
   using Reporter = typename Policy::Reporter;
   static constexpr CheckLevel kChecks = Policy::kChecks;
+  // Policy may ask for a state of each block, see slab/block_state.hpp, and may bring
+  // shuffle(blocks, count), which changes the order in which blocks are handed out.
+  static constexpr bool kBlockStates = requires { requires Policy::kBlockStates; };
+  static constexpr bool kShuffles =
+      requires(void** blocks, std::uint32_t count) { Policy::shuffle(blocks, count); };
   using Space = space::Space<Platform, kChecks>;
   using Lock = typename Space::Lock;
   using Domain = heap::Domain<Sizes, Lock>;

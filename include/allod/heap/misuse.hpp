@@ -1,7 +1,7 @@
 // What a program can do wrong, as the heap tells it.
 #pragma once
 
-#include "allod/base/base.hpp"
+#include "allod/slab/block_state.hpp"
 
 namespace allod::heap {
 
@@ -11,7 +11,13 @@ enum class MisuseKind : std::uint8_t {
   foreign_free,   // not our memory
   size_mismatch,  // a sized free or delete with a size of another class
   wrong_heap,     // not a block of the first-class heap that was named
+  // Seen by policies that keep states of blocks:
+  overflow,          // something was written behind a block
+  write_after_free,  // something was written into a free block
+  wrong_function,    // freed by another family of functions than allocated by
 };
+
+inline constexpr std::size_t kUnknownBytes = ~std::size_t{0};
 
 struct Misuse {
   MisuseKind kind;
@@ -22,6 +28,10 @@ struct Misuse {
   std::uint32_t owner = 0;          // id of the domain or heap that owns the block; 0: none
   std::size_t claimed_bytes = 0;    // size_mismatch: what the caller said
   std::uint32_t claimed_owner = 0;  // wrong_heap: id of the heap that the caller named
+  // Where states are kept:
+  std::size_t requested = kUnknownBytes;  // what the program asked for
+  slab::BlockState state = {};
+  slab::Origin claimed_origin = slab::Origin::any;  // wrong_function: the caller's family
 };
 
 // Says what happens on misuse. `report` may return, and then nothing is done

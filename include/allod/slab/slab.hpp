@@ -23,7 +23,7 @@ namespace allod::slab {
 class Slab : public space::Span {
  public:
   [[nodiscard]] static std::size_t descriptor_bytes(const sizes::SlabShape& shape) noexcept {
-    return remote_bits_offset(shape.capacity) + words_for(shape.capacity) * sizeof(Word);
+    return end_of_bits(shape.capacity);
   }
 
   // Turns a new or reused descriptor into a slab whose blocks are all free.
@@ -233,6 +233,11 @@ class Slab : public space::Span {
     }
   }
 
+  // What a larger descriptor holds behind the bits; see slab/block_state.hpp.
+  [[nodiscard]] unsigned char* behind_bits() const noexcept {
+    return reinterpret_cast<unsigned char*>(const_cast<Slab*>(this)) + end_of_bits(capacity_);
+  }
+
   // --- pages without blocks in use; while the owner is at rest -------------------
 
   enum class Rest : std::uint8_t {
@@ -325,6 +330,9 @@ class Slab : public space::Span {
       return found < capacity_ ? found : capacity_;
     }
     return capacity_;
+  }
+  static std::size_t end_of_bits(std::uint32_t capacity) noexcept {
+    return remote_bits_offset(capacity) + words_for(capacity) * sizeof(Word);
   }
   [[nodiscard]] Word* free_bits() const noexcept {
     return reinterpret_cast<Word*>(const_cast<Slab*>(this) + 1);

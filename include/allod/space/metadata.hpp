@@ -38,9 +38,9 @@ class Metadata {
   // one is zero.
   [[nodiscard]] void* allocate_stable(P& platform, std::size_t bytes) noexcept {
     const std::size_t granules = granules_for(bytes);
-    always_check(granules <= kFine, "a stable piece of metadata is too large");
+    always_check(granules <= kLargest, "a stable piece of metadata is too large");
     LockGuard guard{lock_};
-    Free*& list = stable_[granules];
+    Free*& list = stable_[list_of(granules)];
     void* piece = list;
     if (piece != nullptr) {
       list = list->next;
@@ -55,7 +55,8 @@ class Metadata {
     const std::size_t granules = granules_for(bytes);
     LockGuard guard{lock_};
     used_bytes_ -= granules * kGranule;
-    stable_[granules] = new (piece) Free{stable_[granules]};
+    Free*& list = stable_[list_of(granules)];
+    list = new (piece) Free{list};
   }
 
   // Takes over zeroed memory for good; used when the system gives none.
@@ -156,7 +157,7 @@ class Metadata {
   unsigned char* next_ = nullptr;
   std::size_t available_ = 0;
   Free* free_[kLists] = {};
-  Free* stable_[kFine + 1] = {};
+  Free* stable_[kLists] = {};
   std::size_t mapped_bytes_ = 0;
   std::size_t used_bytes_ = 0;
 };

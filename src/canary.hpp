@@ -1,0 +1,71 @@
+// The word behind each block.
+#pragma once
+
+#include "random.hpp"
+
+namespace allod {
+
+// A word that depends on the block's address and on a secret of the process. Byte by byte it
+// depends on where it lies, so that two canaries of a block may overlap.
+class Canary {
+ public:
+  static constexpr std::size_t kBytes = sizeof(std::uint64_t);
+
+  void start() noexcept {
+    key_ = random::secret();
+    factor_ = random::secret() | 1;
+  }
+
+  // Right behind the block's `requested` bytes, and at the very end of its `bytes`.
+  ALLOD_INLINE void write(Address block, std::size_t requested, std::size_t bytes) const noexcept {
+    const std::uint64_t word = word_of(block);
+    put(block + requested, word);
+    if (has_end(bytes)) put(block + bytes - kBytes, word);
+  }
+  [[nodiscard]] ALLOD_INLINE bool is_intact(Address block, std::size_t requested,
+                                            std::size_t bytes) const noexcept {
+    const std::uint64_t word = word_of(block);
+    if (__builtin_expect(!lies_at(block + requested, word), 0)) return false;
+    return !has_end(bytes) || lies_at(block + bytes - kBytes, word);
+  }
+  [[nodiscard]] ALLOD_INLINE bool is_end_intact(Address block, std::size_t bytes) const noexcept {
+    return !has_end(bytes) || lies_at(block + bytes - kBytes, word_of(block));
+  }
+  ALLOD_INLINE static void clear(Address block, std::size_t requested, std::size_t bytes) noexcept {
+    store(block + requested, 0);
+    if (has_end(bytes)) store(block + bytes - kBytes, 0);
+  }
+
+  // The end of a larger block is perhaps never touched otherwise.
+  [[nodiscard]] static constexpr bool has_end(std::size_t bytes) noexcept {
+    return bytes < (std::size_t{32} << 10);
+  }
+
+ private:
+  [[nodiscard]] ALLOD_INLINE std::uint64_t word_of(Address block) const noexcept {
+    const std::uint64_t product = (block ^ key_) * factor_;
+    // No byte of it is zero: that is what programs write one too far.
+    constexpr std::uint64_t kOnes = 0x0101010101010101;
+    return (product ^ product >> 32) | kOnes;
+  }
+  [[nodiscard]] static ALLOD_INLINE std::uint64_t turned(std::uint64_t word, Address at) noexcept {
+    const unsigned bits = 8 * (at & 7);
+    return word >> bits | word << (-bits & 63);
+  }
+  static ALLOD_INLINE void store(Address at, std::uint64_t word) noexcept {
+    __builtin_memcpy(reinterpret_cast<void*>(at), &word, sizeof word);
+  }
+  static ALLOD_INLINE void put(Address at, std::uint64_t word) noexcept {
+    store(at, turned(word, at));
+  }
+  [[nodiscard]] static ALLOD_INLINE bool lies_at(Address at, std::uint64_t word) noexcept {
+    std::uint64_t found;
+    __builtin_memcpy(&found, reinterpret_cast<const void*>(at), sizeof found);
+    return found == turned(word, at);
+  }
+
+  std::uint64_t key_ = 0;
+  std::uint64_t factor_ = 1;
+};
+
+}  // namespace allod

@@ -1,0 +1,585 @@
+#include "hardened.hpp"
+
+#include <string.h>
+
+#include "canary.hpp"
+#include "empty_blocks.hpp"
+#include "options.hpp"
+#include "quarantine.hpp"
+
+namespace allod {
+
+void HardenedPolicy::shuffle(void** blocks, std::uint32_t count) noexcept {
+  if (hardened::active().has(Mitigation::shuffle)) random::shuffle(blocks, count);
+}
+
+namespace hardened {
+
+namespace {
+
+using heap::Misuse;
+using heap::MisuseKind;
+using slab::BlockState;
+using slab::BlockStateCell;
+using Sizes = Process::Sizes;
+
+// The heap's first options are read before anything is allocated; until then, all.
+constinit Mitigations chosen = HardenedPolicy::kMitigations;
+constinit Canary canary;
+constinit EmptyBlocks<HardenedLinux> empty_blocks;
+constinit pthread_key_t key = 0;
+constinit bool has_key = false;
+// Of threads that have ended as far as we know: what they free goes to the heap at once.
+constinit Quarantine gone{true};
+[[gnu::tls_model("initial-exec")]] constinit thread_local Quarantine* own_quarantine = nullptr;
+
+// Blocks from here on are not filled with zeros, but give their pages back.
+constexpr std::size_t kDiscarded = std::size_t{128} << 10;
+
+template <Mitigation kMitigation>
+[[nodiscard]] ALLOD_INLINE bool on() noexcept {
+  if constexpr (!HardenedPolicy::kMitigations.has(kMitigation)) return false;
+  return chosen.has(kMitigation);
+}
+
+[[nodiscard]] HardenedLinux& platform() noexcept { return Process::heap().space().platform(); }
+
+// --- blocks and their states -------------------------------------------------------------
+
+struct Block {
+  BlockStateCell cell;
+  Address address;
+  std::size_t bytes;
+  const slab::Slab* slab;  // null: a span of its own
+  std::uint32_t index;     // in the slab
+  bool is_heaps;           // of a first-class heap
+  // Of a heap with blocks of all sizes in one slab, which keeps no states. Nothing else is known.
+  bool is_unwatched = false;
+
+  [[nodiscard]] std::size_t requested(BlockState state) const noexcept {
+    return bytes - state.slack();
+  }
+  [[nodiscard]] bool is_large() const noexcept { return bytes >= kDiscarded || slab == nullptr; }
+};
+
+// Not a block, in use or free, begins at the address.
+[[nodiscard]] ALLOD_INLINE Block no_block() noexcept {
+  return {{nullptr, BlockStateCell::Width::huge}, 0, 0, nullptr, 0, false};
+}
+[[nodiscard]] inline Block unwatched_block() noexcept {
+  Block block = no_block();
+  block.is_unwatched = true;
+  return block;
+}
+
+[[nodiscard]] ALLOD_INLINE Block find(const void* address) noexcept {
+  const space::PageMap& map = Process::heap().space().map();
+  const Address at = address_of(address);
+  const space::Tag tag = map.tag_of(at);
+  if (__builtin_expect(space::is_slab(tag), 1)) {
+    if (__builtin_expect(space::class_of(tag) == space::kMixedClass, 0)) return unwatched_block();
+    const slab::Slab& slab = *slab::as_slab(map.span_of(at));
+    const std::uint32_t index = slab.index_of(at);
+    if (__builtin_expect(index == slab::Slab::kNoBlock, 0)) return no_block();
+    return {slab::BlockStates::of(slab, index),
+            at,
+            slab.block_bytes(),
+            &slab,
+            index,
+            space::is_heaps(tag)};
+  }
+  if (tag != space::kHugeTag && !space::is_heaps(tag)) return no_block();
+  space::Span& span = *map.span_of(at);
+  if (span.base != at) return no_block();
+  return {slab::BlockStates::of(span), at, span.size.bytes(), nullptr, 0, space::is_heaps(tag)};
+}
+
+// Is there a canary behind the block? It fits when there is room for one.
+[[nodiscard]] ALLOD_INLINE bool has_canary(BlockState state) noexcept {
+  return on<Mitigation::canary>() && state.slack() >= Canary::kBytes;
+}
+
+// --- guards behind large blocks -------------------------------------------------------------
+
+struct Pages {
+  Address from;
+  std::size_t bytes;
+};
+[[nodiscard]] Pages whole_pages(Address from, Address to) noexcept {
+  const std::size_t page = platform().page_size();
+  const Address first = align_up(from, page);
+  const Address last = align_down(to, page);
+  return {first, last > first ? last - first : 0};
+}
+
+// The pages behind a block that is a span of its own. First-class heaps give all their blocks
+// back at once, and would not know of guards.
+[[nodiscard]] Pages guard_of(const Block& block, std::size_t requested) noexcept {
+  if (block.slab != nullptr || block.is_heaps || !on<Mitigation::guards>()) return {0, 0};
+  return whole_pages(block.address + requested + Canary::kBytes, block.address + block.bytes);
+}
+void set_guard(Pages pages) noexcept {
+  if (pages.bytes != 0) platform().guard(reinterpret_cast<void*>(pages.from), pages.bytes);
+}
+void clear_guard(Pages pages) noexcept {
+  if (pages.bytes != 0) platform().unguard(reinterpret_cast<void*>(pages.from), pages.bytes);
+}
+
+// --- reports -----------------------------------------------------------------------------
+
+[[nodiscard]] Misuse misuse_of(MisuseKind kind, const void* address) noexcept {
+  return Process::heap().describe(kind, address);
+}
+[[nodiscard]] Misuse misuse_of(MisuseKind kind, const Block& block, BlockState state) noexcept {
+  Misuse misuse = misuse_of(kind, reinterpret_cast<const void*>(block.address));
+  misuse.state = state;
+  if (state.is_live() || state.was_freed()) misuse.requested = block.requested(state);
+  return misuse;
+}
+
+// What begins no block, or one that the program does not have.
+[[gnu::cold]] void report_stray(const void* address) noexcept {
+  const space::Tag tag = Process::heap().space().map().tag_of(address_of(address));
+  auto kind = MisuseKind::invalid_free;
+  if (empty_blocks.holds(address)) {
+    if (empty_blocks.is_block(address)) kind = MisuseKind::double_free;
+  } else if (tag == space::kForeignTag) {
+    kind = MisuseKind::foreign_free;
+    if (!settings().heap.report_foreign) return;
+  } else if (tag == space::kFreeTag) {
+    kind = MisuseKind::double_free;
+  }
+  Misuse misuse = misuse_of(kind, address);
+  if (misuse.block != nullptr) {
+    const Block around = find(misuse.block);
+    if (around.bytes != 0) misuse.state = around.cell.load();
+    if (misuse.state.is_live()) misuse.requested = around.requested(misuse.state);
+  }
+  ReportToUser::report(misuse);
+}
+[[gnu::cold]] void report_not_in_use(const Block& block, BlockState state) noexcept {
+  ReportToUser::report(misuse_of(MisuseKind::double_free, block, state));
+}
+[[gnu::cold]] void report_overflow(const Block& block, BlockState state) noexcept {
+  ReportToUser::report(misuse_of(MisuseKind::overflow, block, state));
+}
+[[gnu::cold]] void report_written(const Block& block, BlockState state) noexcept {
+  Misuse misuse = misuse_of(MisuseKind::write_after_free, block, state);
+  const auto* byte = reinterpret_cast<const unsigned char*>(block.address);
+  const auto* const end = byte + block.bytes;
+  while (byte != end && *byte == 0) ++byte;
+  if (byte != end) misuse.address = byte;
+  ReportToUser::report(misuse);
+}
+
+// --- checks ------------------------------------------------------------------------------
+
+[[nodiscard]] bool is_zero(Address from, std::size_t bytes) noexcept {
+  const auto* word = reinterpret_cast<const std::uint64_t*>(from);
+  const std::uint64_t* const end = word + bytes / sizeof *word;
+  std::uint64_t seen = 0;
+  for (; end - word >= 8; word += 8) {
+    seen = word[0] | word[1] | word[2] | word[3] | word[4] | word[5] | word[6] | word[7];
+    if (seen != 0) return false;
+  }
+  for (; word != end; ++word) seen |= *word;
+  return seen == 0;
+}
+
+// The end of the block before: what belongs to somebody else now may be changing, so what is
+// wrong must stay so while the state stays what it is.
+[[gnu::cold, gnu::noinline]] void examine_neighbour(const Block& before) noexcept {
+  BlockState state;
+  for (int look = 0; look < 8; ++look) {
+    state = before.cell.load();
+    const bool intact =
+        state.is_live() ? !has_canary(state) || canary.is_end_intact(before.address, before.bytes)
+        : state.was_freed() ? is_zero(before.address + before.bytes - 8, 8)
+                            : true;
+    if (intact || before.cell.load() != state) return;
+    cpu_relax();
+  }
+  state.is_live() ? report_overflow(before, state) : report_written(before, state);
+}
+
+ALLOD_INLINE void check_neighbour(const Block& block) noexcept {
+  if (!on<Mitigation::neighbours>() || block.slab == nullptr || block.index == 0) return;
+  if (!Canary::has_end(block.bytes)) return;
+  const Block before{slab::BlockStates::of(*block.slab, block.index - 1),
+                     block.address - block.bytes,
+                     block.bytes,
+                     block.slab,
+                     block.index - 1,
+                     block.is_heaps};
+  const BlockState state = before.cell.load();
+  if (state.is_live()) {
+    if (!has_canary(state) || canary.is_end_intact(before.address, before.bytes)) return;
+  } else if (!state.was_freed() || !on<Mitigation::zero>() ||
+             is_zero(before.address + before.bytes - 8, 8)) {
+    return;
+  }
+  examine_neighbour(before);
+}
+
+// What the caller of a free function says of the block. False when that was reported.
+[[nodiscard]] ALLOD_INLINE bool is_as_claimed(const Block& block, BlockState state,
+                                              std::size_t claimed_bytes, Origin claimed) noexcept {
+  if (claimed_bytes != heap::kUnknownBytes) {
+    const bool exact = state.slack() < block.cell.most_slack();
+    const std::size_t requested = block.requested(state);
+    if (exact ? claimed_bytes != requested : claimed_bytes > requested) {
+      Misuse misuse = misuse_of(MisuseKind::size_mismatch, block, state);
+      misuse.claimed_bytes = claimed_bytes;
+      ReportToUser::report(misuse);
+      return false;
+    }
+  }
+  if (on<Mitigation::origin>() && state.origin() != claimed && state.origin() != Origin::any &&
+      claimed != Origin::any) {
+    Misuse misuse = misuse_of(MisuseKind::wrong_function, block, state);
+    misuse.claimed_origin = claimed;
+    ReportToUser::report(misuse);
+    return false;
+  }
+  return true;
+}
+
+// --- the end of a block ------------------------------------------------------------------------
+
+// How much of a block that is not large, from its start, is zero when it is free; the end is, too.
+// What lies between, the program had no business with.
+[[nodiscard]] ALLOD_INLINE std::size_t erased_bytes(const Block& block, BlockState state) noexcept {
+  if (block.bytes <= 512) return block.bytes;
+  const std::size_t used = align_up(block.requested(state) + Canary::kBytes, 8);
+  return used < block.bytes ? used : block.bytes;
+}
+
+// The pages of a large block. While it waits it cannot even be read.
+[[nodiscard]] Pages closed_part(const Block& block) noexcept {
+  return whole_pages(block.address, block.address + block.bytes);
+}
+[[nodiscard]] bool is_closed_while_free(const Block& block) noexcept {
+  return block.is_large() && !block.is_heaps && on<Mitigation::guards>() && on<Mitigation::zero>();
+}
+
+[[gnu::noinline]] void discard(const Block& block, BlockState state) noexcept {
+  clear_guard(guard_of(block, block.requested(state)));
+  if (!on<Mitigation::zero>()) return;
+  if (block.is_heaps) {
+    // Its memory may be the program's, and not the system's to take back.
+    memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
+    return;
+  }
+  const Pages pages = closed_part(block);
+  const Address end = pages.from + pages.bytes;
+  memset(reinterpret_cast<void*>(block.address), 0, pages.from - block.address);
+  memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
+  void* const memory = reinterpret_cast<void*>(pages.from);
+  if (is_closed_while_free(block) && platform().guard(memory, pages.bytes)) return;
+  if (!platform().purge(memory, pages.bytes)) memset(memory, 0, pages.bytes);
+}
+
+// Nothing of what the program has written stays.
+ALLOD_INLINE void erase(const Block& block, BlockState state) noexcept {
+  if (__builtin_expect(block.is_large(), 0)) return discard(block, state);
+  if (!on<Mitigation::zero>()) return;
+  memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
+  Canary::clear(block.address, block.bytes - Canary::kBytes, block.bytes);
+}
+
+[[nodiscard]] ALLOD_INLINE bool was_written(const Block& block) noexcept {
+  if (!on<Mitigation::written>() || !on<Mitigation::zero>()) return false;
+  if (block.is_large()) return false;
+  return !is_zero(block.address, erased_bytes(block, block.cell.load())) ||
+         !is_zero(block.address + block.bytes - 8, 8);
+}
+
+// A block's time in quarantine is over.
+void leave(void* address) noexcept {
+  const Block block = find(address);
+  // It cannot be anything else, unless records have been overwritten.
+  always_check(block.bytes != 0, "a block in quarantine is gone");
+  if (__builtin_expect(is_closed_while_free(block), 0)) {
+    clear_guard(closed_part(block));
+  } else if (__builtin_expect(was_written(block), 0)) {
+    report_written(block, block.cell.load());
+    erase(block, block.cell.load());
+  }
+  Process::release(address);
+}
+
+// What a block weighs in quarantine; a large one has no memory there.
+[[nodiscard]] std::size_t weight_of(const Block& block) noexcept {
+  return block.is_large() ? block.bytes / 64 : block.bytes;
+}
+
+[[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
+  void* const memory = Process::heap().space().allocate_metadata(sizeof(Quarantine));
+  if (memory == nullptr) return &gone;
+  own_quarantine = new (memory) Quarantine;
+  // May allocate.
+  if (has_key) pthread_setspecific(key, own_quarantine);
+  return own_quarantine;
+}
+
+[[nodiscard]] ALLOD_INLINE bool detain(const Block& block) noexcept {
+  if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
+  Quarantine* quarantine = own_quarantine;
+  if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
+  void* const address = reinterpret_cast<void*>(block.address);
+  return quarantine->take(address, weight_of(block), &leave);
+}
+
+// When a thread ends.
+void close_quarantine(void* quarantine) noexcept {
+  own_quarantine = &gone;
+  auto* const own = static_cast<Quarantine*>(quarantine);
+  own->clear(&leave);
+  Process::heap().space().metadata().free(own, sizeof *own);
+}
+
+}  // namespace
+
+Mitigations active() noexcept { return HardenedPolicy::kMitigations & chosen; }
+
+// --- on the way out ----------------------------------------------------------------------------
+
+// Blocks of 8 bytes have no room for a state: all are larger. Large alignments are asked for with
+// sizes that are multiples of them, and must not double.
+std::size_t room_for(std::size_t size, std::size_t alignment) noexcept {
+  if (size > kMaxBlock) return size;
+  if (!on<Mitigation::canary>() || alignment >= 4096) return size > 8 ? size : 9;
+  const std::size_t room = size + Canary::kBytes;
+  if (room <= Sizes::kMaxSize) return room > 8 ? room : 9;
+  return on<Mitigation::guards>() ? room + platform().page_size() : room;
+}
+
+namespace {
+
+struct GiveUp {
+  static constexpr bool kNoexcept = true;
+  static void* out_of_memory(std::size_t) noexcept { return nullptr; }
+};
+
+ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) noexcept {
+  if (__builtin_expect(address == nullptr, 0)) return nullptr;
+  const Block block = find(address);
+  if (__builtin_expect(block.is_unwatched, 0)) return address;
+  const std::size_t most = block.cell.most_slack();
+  const std::size_t slack = block.bytes - size < most ? block.bytes - size : most;
+  const BlockState state = BlockState::live(origin, slack);
+  always_check(block.bytes >= size && !block.cell.load().is_live(),
+               "a block is handed out that is in use");
+  if (has_canary(state)) {
+    block.cell.store(BlockState::busy());
+    canary.write(block.address, block.bytes - slack, block.bytes);
+  }
+  if (__builtin_expect(block.slab == nullptr, 0)) set_guard(guard_of(block, size));
+  block.cell.store(state);
+  return address;
+}
+
+}  // namespace
+
+namespace {
+
+// A block of the heap, sealed. When the system refuses, what the thread has in quarantine is used.
+template <class Take>
+[[nodiscard]] ALLOD_INLINE void* allocate_by(std::size_t size, Origin origin,
+                                             Take&& take) noexcept {
+  void* block = take();
+  if (__builtin_expect(block == nullptr, 0)) {
+    Quarantine* const quarantine = own_quarantine;
+    if (quarantine == nullptr || !quarantine->clear(&leave)) return nullptr;
+    block = take();
+  }
+  return seal_block(block, size, origin);
+}
+
+}  // namespace
+
+void* seal(void* block, std::size_t size, Origin origin) noexcept {
+  return seal_block(block, size, origin);
+}
+
+void* allocate(std::size_t size, Origin origin) noexcept {
+  if (__builtin_expect(size == 0, 0) && on<Mitigation::empty>()) {
+    if (void* const empty = empty_blocks.allocate()) return empty;
+  }
+  const std::size_t room = room_for(size);
+  return allocate_by(size, origin, [&]() noexcept { return Process::allocate<GiveUp>(room); });
+}
+
+void* allocate_aligned(std::size_t size, std::size_t alignment, Origin origin) noexcept {
+  const std::size_t room = room_for(size, alignment);
+  return allocate_by(size, origin,
+                     [&]() noexcept { return Process::allocate_aligned(room, alignment); });
+}
+
+void* allocate_zeroed(std::size_t bytes) noexcept {
+  if (bytes == 0) return allocate(bytes, Origin::c);
+  const std::size_t room = room_for(bytes);
+  bool zero = false;
+  void* const block = allocate_by(
+      bytes, Origin::c, [&]() noexcept { return Process::allocate_zeroable(room, &zero); });
+  if (block != nullptr && !zero) memset(block, 0, bytes);
+  return block;
+}
+
+// --- on the way back ---------------------------------------------------------------------------
+
+bool take_back(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
+  if (address == nullptr) return false;
+  const Block block = find(address);
+  if (__builtin_expect(block.bytes == 0, 0)) {
+    if (block.is_unwatched) return true;
+    const bool known = empty_blocks.holds(address) && empty_blocks.is_block(address);
+    if (!known || !empty_blocks.release(address)) report_stray(address);
+    return false;
+  }
+  BlockState state = block.cell.load();
+  if (__builtin_expect(!state.is_live(), 0)) {
+    report_not_in_use(block, state);
+    return false;
+  }
+  if (!is_as_claimed(block, state, claimed_bytes, claimed)) return false;
+  // Of two threads that free it at the same instant, one is late.
+  if (__builtin_expect(!block.cell.replace(state, BlockState::busy()), 0)) {
+    report_not_in_use(block, BlockState::freed(state.slack()));
+    return false;
+  }
+  if (has_canary(state) &&
+      __builtin_expect(!canary.is_intact(block.address, block.requested(state), block.bytes), 0)) {
+    report_overflow(block, state);
+  }
+  check_neighbour(block);
+  erase(block, state);
+  block.cell.store(BlockState::freed(state.slack()));
+  if (detain(block)) return false;
+  if (__builtin_expect(is_closed_while_free(block), 0)) clear_guard(closed_part(block));
+  return true;
+}
+
+void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
+  if (take_back(address, claimed_bytes, claimed)) Process::release(address);
+}
+
+// --- in between ----------------------------------------------------------------------------------
+
+bool inspect(const void* address, std::size_t* bytes) noexcept {
+  const Block block = find(address);
+  *bytes = 0;
+  if (block.is_unwatched) *bytes = Process::heap().usable_size(address);
+  if (*bytes != 0) return true;
+  if (block.bytes == 0) {
+    if (empty_blocks.holds(address) && empty_blocks.is_in_use(address)) return true;
+    report_stray(address);
+    return false;
+  }
+  const BlockState state = block.cell.load();
+  if (!state.is_live()) {
+    report_not_in_use(block, state);
+    return false;
+  }
+  *bytes = block.requested(state);
+  if (has_canary(state) && !canary.is_intact(block.address, *bytes, block.bytes)) {
+    report_overflow(block, state);
+  }
+  return true;
+}
+
+std::size_t size_of(const void* address) noexcept {
+  const Block block = find(address);
+  if (block.is_unwatched) return Process::heap().usable_size(address);
+  const BlockState state = block.bytes == 0 ? BlockState{} : block.cell.load();
+  return state.is_live() ? block.requested(state) : 0;
+}
+
+std::size_t usable_size(const void* address) noexcept {
+  const Block block = find(address);
+  if (block.is_unwatched) return Process::heap().usable_size(address);
+  if (block.bytes == 0) return 0;
+  const BlockState state = block.cell.load();
+  if (!state.is_live()) return 0;
+  const std::size_t requested = block.requested(state);
+  if (has_canary(state) && !canary.is_intact(block.address, requested, block.bytes)) {
+    report_overflow(block, state);
+  }
+  return requested;
+}
+
+namespace {
+
+// Within its class. `from` is not live.
+void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
+  const std::size_t before = block.requested(from);
+  if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
+  if (size < before && on<Mitigation::zero>()) {
+    memset(reinterpret_cast<void*>(block.address + size), 0, before - size);
+  }
+  block.cell.store(BlockState{});
+  return seal(reinterpret_cast<void*>(block.address), size, from.origin());
+}
+
+void* resize_span(const Block& block, BlockState from, std::size_t size) noexcept {
+  const std::size_t before = block.requested(from);
+  void* const old = reinterpret_cast<void*>(block.address);
+  clear_guard(guard_of(block, before));
+  if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
+  void* const same = Process::resize_in_place(old, room_for(size));
+  if (same == nullptr) {
+    block.cell.store(BlockState{});
+    static_cast<void>(seal(old, before, from.origin()));
+    return nullptr;
+  }
+  find(same).cell.store(BlockState{});
+  return seal(same, size, from.origin());
+}
+
+}  // namespace
+
+void* resize(void* address, std::size_t size) noexcept {
+  const Block block = find(address);
+  if (block.bytes == 0 || size == 0) return nullptr;
+  const BlockState state = block.cell.load();
+  const std::size_t room = room_for(size);
+  if (block.slab != nullptr) {
+    if (room > Sizes::kMaxSize || Sizes::size_of(Sizes::of(room)) != block.bytes) return nullptr;
+  } else if (room < heap::kGrowable) {
+    return nullptr;
+  }
+  if (!state.is_live() || !block.cell.replace(state, BlockState::busy())) return nullptr;
+  return block.slab != nullptr ? resize_in_slab(block, state, size)
+                               : resize_span(block, state, size);
+}
+
+// --- the process
+// -----------------------------------------------------------------------------------
+
+void start() noexcept {
+  if (on<Mitigation::empty>()) empty_blocks.start(platform());
+  has_key = pthread_key_create(&key, &close_quarantine) == 0;
+  if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
+  pthread_atfork(nullptr, nullptr, &random::reseed);
+}
+
+void check_at_exit() noexcept {
+  Quarantine* const quarantine = own_quarantine;
+  if (quarantine == nullptr || !on<Mitigation::written>() || !on<Mitigation::zero>()) return;
+  quarantine->for_each([](void* address) noexcept {
+    const Block block = find(address);
+    if (block.bytes != 0 && was_written(block)) report_written(block, block.cell.load());
+  });
+}
+
+}  // namespace hardened
+
+heap::HeapOptions HardenedPolicy::options() noexcept {
+  const heap::HeapOptions options = LibraryPolicy::options();
+  hardened::chosen = kMitigations & settings().mitigations;
+  hardened::canary.start();
+  HardenedLinux::scatters = hardened::on<Mitigation::addresses>();
+  return options;
+}
+
+}  // namespace allod

@@ -1,0 +1,52 @@
+// The hardened library's layer between the entry points and the heap. It gives each block a
+// canary, knows exactly which blocks are in use, and keeps freed ones in quarantine.
+//
+// What it knows of a block lies in the block's state, see slab/block_state.hpp; how long a block
+// waits, in quarantine.hpp. Everything here is thread-safe.
+#pragma once
+
+#include "process.hpp"
+
+namespace allod::hardened {
+
+using slab::Origin;
+
+// What is compiled in and was not switched off.
+[[nodiscard]] Mitigations active() noexcept;
+
+// How much to ask of the heap for a block of `size` bytes.
+[[nodiscard]] std::size_t room_for(std::size_t size, std::size_t alignment = 1) noexcept;
+// The heap's block, or null, becomes one of `size` bytes in the program's hands.
+void* seal(void* block, std::size_t size, Origin origin) noexcept;
+
+// Both in one; null when there is no memory.
+[[nodiscard]] void* allocate(std::size_t size, Origin origin) noexcept;
+[[nodiscard]] void* allocate_aligned(std::size_t size, std::size_t alignment,
+                                     Origin origin) noexcept;
+[[nodiscard]] void* allocate_zeroed(std::size_t bytes) noexcept;
+
+// Checks the block, and what the caller claims, and takes it out of the program's hands. False
+// when it must not go to the heap: that was reported, or it will go there later.
+[[nodiscard]] bool take_back(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
+// The same, and gives it to the heap.
+void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
+
+// Bytes that were asked for; 0 for what is no block in use. It may be going while it is asked
+// about.
+[[nodiscard]] std::size_t size_of(const void* address) noexcept;
+// The same for the program, which has the block: it is checked.
+[[nodiscard]] std::size_t usable_size(const void* address) noexcept;
+// Checks what is to be resized and tells its size. False when it is no block in use: that
+// was reported.
+[[nodiscard]] bool inspect(const void* address, std::size_t* bytes) noexcept;
+// The block, somewhere else perhaps, with another size; null, and nothing changed, when it
+// has to be copied. It has been inspected.
+[[nodiscard]] void* resize(void* block, std::size_t size) noexcept;
+
+// --- the process ----------------------------------------------------------------------
+
+void start() noexcept;
+// What the main thread has in quarantine has been written to, or not.
+void check_at_exit() noexcept;
+
+}  // namespace allod::hardened

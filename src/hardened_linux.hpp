@@ -1,0 +1,92 @@
+// Linux for the hardened library: memory at random addresses, records between guards.
+#pragma once
+
+#include "allod/os/linux.hpp"
+#include "random.hpp"
+
+namespace allod {
+
+class HardenedLinux : public os::Linux {
+ public:
+  void start() noexcept {
+    os::Linux::start();
+    scattered_ = scatters && address_space_limit() == 0;
+  }
+
+  [[nodiscard]] void* reserve(std::size_t bytes, std::size_t alignment) noexcept {
+    if (map_is_whole_) {
+      const std::size_t grain = alignment > kSliceBytes ? alignment : kSliceBytes;
+      if (void* const there = map_at(random_address(grain), bytes, PROT_NONE)) {
+        if ((address_of(there) & (alignment - 1)) == 0) return there;
+        unmap(there, bytes);
+      }
+    }
+    return os::Linux::reserve(bytes, alignment);
+  }
+  // Between two pages without access.
+  [[nodiscard]] void* reserve_zeros(std::size_t bytes) noexcept {
+    void* const zeros =
+        scattered_ ? map_between_guards(bytes, PROT_READ) : os::Linux::reserve_zeros(bytes);
+    // This is the page map. Where it is only a window, everything must lie in that.
+    constexpr std::size_t kAllSlices = std::size_t{1} << (kAddressBits - kSliceShift);
+    map_is_whole_ = scattered_ && zeros != nullptr && bytes / 8 >= kAllSlices;
+    return zeros;
+  }
+  // The same.
+  [[nodiscard]] void* map(std::size_t bytes) noexcept {
+    void* const memory = scattered_ ? map_between_guards(bytes, PROT_READ | PROT_WRITE) : nullptr;
+    return memory != nullptr ? memory : os::Linux::map(bytes);
+  }
+
+  // From now on every access to the pages is a fault, and what they held is gone. False when the
+  // system cannot do that.
+  bool guard(void* address, std::size_t bytes) noexcept {
+    return advise(address, bytes, kGuardInstall);
+  }
+  // The pages read as zero from now on.
+  void unguard(void* address, std::size_t bytes) noexcept { advise(address, bytes, kGuardRemove); }
+
+  // Read from the options before the start.
+  static inline constinit bool scatters = true;
+
+ private:
+  // Values of <linux/mman.h> since 6.13, which older headers do not have.
+  static constexpr long kGuardInstall = 102;
+  static constexpr long kGuardRemove = 103;
+
+  bool advise(void* address, std::size_t bytes, long advice) noexcept {
+    return raw_syscall(SYS_madvise, static_cast<long>(address_of(address)),
+                       static_cast<long>(bytes), advice) == 0;
+  }
+  // Anywhere in the middle half of the addresses that every process has.
+  [[nodiscard]] static Address random_address(std::size_t grain) noexcept {
+    constexpr Address kSpan = Address{1} << (kAddressBits - 1);
+    return align_down(kSpan / 2 + (random::word() & (kSpan - 1)), grain);
+  }
+  // At the address if it is free, else anywhere; null when there is no room.
+  [[nodiscard]] static void* map_at(Address hint, std::size_t bytes, long protection) noexcept {
+    const long result = raw_syscall(SYS_mmap, static_cast<long>(hint), static_cast<long>(bytes),
+                                    protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const bool failed = result < 0 && result > -4096;
+    return failed ? nullptr : reinterpret_cast<void*>(result);
+  }
+  [[nodiscard]] void* map_between_guards(std::size_t bytes, long protection) noexcept {
+    const std::size_t page = page_size();
+    void* const all = map_at(random_address(page), bytes + 2 * page, PROT_NONE);
+    if (all == nullptr) return nullptr;
+    const Address inside = address_of(all) + page;
+    if (raw_syscall(SYS_mprotect, static_cast<long>(inside), static_cast<long>(bytes),
+                    protection) == 0) {
+      return reinterpret_cast<void*>(inside);
+    }
+    unmap(all, bytes + 2 * page);
+    return nullptr;
+  }
+
+  bool scattered_ = false;
+  bool map_is_whole_ = false;
+};
+
+static_assert(os::Platform<HardenedLinux>);
+
+}  // namespace allod

@@ -1,0 +1,100 @@
+// The measures of the hardened library, as a set.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace allod {
+
+enum class Mitigation : std::uint8_t {
+  canary,      // a secret word behind each block
+  neighbours,  // a free also looks at the end of the block before
+  zero,        // blocks are zero when they are freed
+  written,     // and must be zero when they leave the quarantine
+  quarantine,  // a freed block is not used again at once
+  shuffle,     // free blocks are handed out in random order
+  guards,      // memory without access behind slabs and large blocks
+  empty,       // blocks of no bytes have no memory that could be read
+  origin,      // delete for new, free for malloc
+  addresses,   // memory at random addresses, records between guards
+};
+
+struct MitigationName {
+  Mitigation mitigation;
+  std::string_view name;
+};
+inline constexpr MitigationName kMitigationNames[] = {
+    {Mitigation::canary, "canary"},
+    {Mitigation::neighbours, "neighbours"},
+    {Mitigation::zero, "zero"},
+    {Mitigation::written, "written"},
+    {Mitigation::quarantine, "quarantine"},
+    {Mitigation::shuffle, "shuffle"},
+    {Mitigation::guards, "guards"},
+    {Mitigation::empty, "empty"},
+    {Mitigation::origin, "origin"},
+    {Mitigation::addresses, "addresses"},
+};
+
+class Mitigations {
+ public:
+  constexpr Mitigations() noexcept = default;
+  [[nodiscard]] static constexpr Mitigations all() noexcept {
+    Mitigations set;
+    for (const MitigationName& known : kMitigationNames) set = set.with(known.mitigation);
+    return set;
+  }
+  [[nodiscard]] constexpr bool has(Mitigation m) const noexcept { return (bits_ & bit(m)) != 0; }
+  [[nodiscard]] constexpr Mitigations with(Mitigation m) const noexcept { return {bits_ | bit(m)}; }
+  [[nodiscard]] constexpr Mitigations without(Mitigation m) const noexcept {
+    return {bits_ & ~bit(m)};
+  }
+  [[nodiscard]] constexpr bool empty() const noexcept { return bits_ == 0; }
+  friend constexpr Mitigations operator&(Mitigations a, Mitigations b) noexcept {
+    return {a.bits_ & b.bits_};
+  }
+
+  // Takes names, separated by commas: those to have; "all" and "none"; after these, or
+  // alone, "-name" is one to leave out. False for a name that is unknown.
+  [[nodiscard]] static constexpr bool parse(std::string_view text, Mitigations* result) noexcept {
+    Mitigations set = text.starts_with('-') ? all() : Mitigations{};
+    while (!text.empty()) {
+      const std::size_t comma = text.find(',');
+      std::string_view word{text.data(), comma == std::string_view::npos ? text.size() : comma};
+      text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+      if (!set.apply(word)) return false;
+    }
+    *result = set;
+    return true;
+  }
+  // The same for a name in code: one that is unknown does not compile.
+  [[nodiscard]] static consteval Mitigations named(std::string_view text) noexcept {
+    Mitigations set;
+    if (!parse(text, &set)) __builtin_unreachable();
+    return set;
+  }
+
+ private:
+  constexpr Mitigations(std::uint32_t bits) noexcept : bits_{bits} {}
+  [[nodiscard]] static constexpr std::uint32_t bit(Mitigation m) noexcept {
+    return 1U << static_cast<unsigned>(m);
+  }
+  constexpr bool apply(std::string_view word) noexcept {
+    if (word == "all" || word == "none") {
+      *this = word == "all" ? all() : Mitigations{};
+      return true;
+    }
+    const bool out = word.starts_with('-');
+    if (out) word.remove_prefix(1);
+    for (const MitigationName& known : kMitigationNames) {
+      if (known.name != word) continue;
+      *this = out ? without(known.mitigation) : with(known.mitigation);
+      return true;
+    }
+    return false;
+  }
+
+  std::uint32_t bits_ = 0;
+};
+
+}  // namespace allod

@@ -1,0 +1,385 @@
+"""The hardened library sees what a program does to the heap, and says what and where."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from surface.black_box import CASE_SECONDS
+
+from death.reports import (
+    FOREIGN_ADDRESSES,
+    FREE,
+    GONE,
+    NOT_OURS,
+    REALLOC,
+    Misuse,
+    Scene,
+    run,
+)
+
+KIB, MIB = 1 << 10, 1 << 20
+
+SIZES = {
+    30: 48,
+    100: 112,
+    1000: 1024,
+    40_000: 40_960,
+    600_000: 655_360,
+    10 * MIB: 10 * MIB + 64 * KIB,
+}
+"""From what is asked for to what the heap gives for it and a word: from each kind of block one."""
+
+SMALL = [size for size in SIZES if size < 32 * KIB]
+MISUSED = (FREE, "misusing_function")
+MODEL_SEEDS = range(1, 9)
+MODEL_OPERATIONS = 20_000
+
+
+def about(
+    headline: str,
+    size: int,
+    *,
+    state: str = "in use",
+    offset: int = 0,
+    more: str = "",
+    misused: tuple[str, str] = MISUSED,
+    thread: str = "",
+    may_be_gone: bool = False,
+) -> Callable[[Scene], str]:
+    """A report about a block that the case has told of."""
+
+    def text(scene: Scene) -> str:
+        place = scene.place(SIZES[size], offset=offset) + scene.requested(state, size)
+        return (
+            scene.headline(headline, scene.facts["block"] + offset)
+            + (f"(?:{place}|{GONE})" if may_be_gone else place)
+            + more
+            + scene.event("this call", *misused, thread=thread)
+        )
+
+    return text
+
+
+def somewhere(headline: str, where: str, name: str) -> Callable[[Scene], str]:
+    """A report about an address that is no block."""
+
+    def text(scene: Scene) -> str:
+        return (
+            scene.headline(headline, scene.facts[name])
+            + where
+            + scene.event("this call", *MISUSED)
+        )
+
+    return text
+
+
+def double_frees() -> Iterator[Misuse]:
+    """Each size, at each moment: in quarantine, behind it, from anywhere."""
+    for size in SIZES:
+        given = {"SIZE": size}
+        second = about("double free of", size, state="free")
+        yield Misuse("misuse", "double_free_at_once", second, given)
+        # A large block that others have driven out of quarantine may not be a block any more.
+        later = about("double free of", size, state="free", may_be_gone=size > MIB // 2)
+        yield Misuse("misuse", "double_free_after_other_frees", later, given)
+        # A block above 4 MiB moves with its pages, and its old place is nobody's.
+        if size < 4 * MIB:
+            yield Misuse("misuse", "double_free_after_realloc", later, given)
+        elsewhere = about("double free of", size, state="free", thread="thread")
+        yield Misuse("misuse", "double_free_by_another_thread", elsewhere, given)
+        resizing = (REALLOC, "misusing_realloc")
+        resized = about("double free of", size, state="free", misused=resizing)
+        for new_size in (size, 3 * size):
+            new = {"NEW_SIZE": new_size}
+            yield Misuse("misuse", "realloc_of_a_freed_block", resized, given | new)
+    for size in SMALL:
+        later = about("double free of", size, state="free")
+        given = {"SIZE": size}
+        yield Misuse("overruns", "double_free_after_the_quarantine", later, given)
+    empty = somewhere("double free of", GONE, "block")
+    yield Misuse("overruns", "double_free_of_a_block_of_no_bytes", empty)
+
+
+def invalid_frees() -> Iterator[Misuse]:
+    """Addresses in blocks, behind the last block, and of others."""
+    for size in SIZES:
+        for offset in (1, 16, size // 2, size - 1):
+            text = about("invalid free of", size, offset=offset)
+            given = {"SIZE": size, "OFFSET": offset}
+            yield Misuse("misuse", "free_of_an_address_in_a_block", text, given)
+    end = {"SIZE": 100, "OFFSET": 585 * 112}
+    text = somewhere("invalid free of", GONE, "address")
+    yield Misuse("misuse", "free_of_the_end_of_a_slab", text, end)
+    for case, parameters in FOREIGN_ADDRESSES:
+        foreign = somewhere("free of foreign address", NOT_OURS, "address")
+        yield Misuse("misuse", case, foreign, parameters)
+
+
+def wrong_writes() -> Iterator[Misuse]:
+    """Behind blocks, before them, and into free ones."""
+    for size in SIZES:
+        for offset in (0, 1, 7):
+            text = about("write past the end of", size)
+            given = {"SIZE": size, "OFFSET": offset}
+            yield Misuse("overruns", "write_behind_a_block", text, given)
+        resizing = (REALLOC, "misusing_realloc")
+        text = about("write past the end of", size, misused=resizing)
+        given = {"SIZE": size}
+        yield Misuse("overruns", "write_behind_a_block_that_is_resized", text, given)
+        asking = ("malloc_usable_size", "asking_for_usable_size")
+        text = about("write past the end of", size, misused=asking)
+        yield Misuse(
+            "overruns", "write_behind_a_block_that_is_asked_about", text, given
+        )
+    for size in SMALL:
+        for offset in (1, 8):
+            text = about("write past the end of", size)
+            given = {"SIZE": size, "CLASS": SIZES[size], "OFFSET": offset}
+            yield Misuse("overruns", "write_before_a_block", text, given)
+        for offset in (0, size // 2, size - 1):
+            text = about("write after free to", size, state="free", offset=offset)
+            given = {"SIZE": size, "OFFSET": offset}
+            yield Misuse("overruns", "write_after_free", text, given)
+
+
+def wrong_functions() -> Iterator[Misuse]:
+    """Every family with another's free."""
+    for case, allocated, freed, misused in (
+        ("new_and_free", "operator new", "free", MISUSED),
+        ("malloc_and_delete", "malloc", "operator delete", ("_ZdlPv", "using_delete")),
+        (
+            "new_and_array_delete",
+            "operator new",
+            r"operator delete\[\]",
+            ("_ZdaPv", "using_array_delete"),
+        ),
+        (
+            "array_new_and_delete",
+            r"operator new\[\]",
+            "operator delete",
+            ("_ZdlPv", "using_delete"),
+        ),
+    ):
+        more = f"allod:   allocated by {allocated}, freed by {freed}\n"
+        for size in (30, 600_000):
+            text = about(
+                "free with the wrong function of", size, more=more, misused=misused
+            )
+            yield Misuse("overruns", case, text, {"SIZE": size})
+
+
+def wrong_sizes() -> Iterator[Misuse]:
+    """Sized deletes, with less and more than was asked for."""
+    for claimed in (0, 99, 101, 112, 5000):
+        for case, function in (
+            ("sized_delete_with_the_wrong_size", "function_with_sized_delete"),
+            (
+                "sized_array_delete_with_the_wrong_size",
+                "function_with_sized_array_delete",
+            ),
+        ):
+            entry = "_ZdaPvm" if "array" in case else "_ZdlPvm"
+
+            def text(
+                scene: Scene,
+                claimed: int = claimed,
+                misused: tuple[str, str] = (entry, function),
+            ) -> str:
+                return (
+                    scene.headline("free with the wrong size of", scene.facts["block"])
+                    + scene.place(112)
+                    + f"allod:   the caller says {claimed} bytes\n"
+                    + scene.requested("in use", 100)
+                    + scene.event("this call", *misused)
+                )
+
+            yield Misuse("deletes", case, text, {"SIZE": 100, "CLAIMED": claimed})
+
+
+MISUSES = [
+    *double_frees(),
+    *invalid_frees(),
+    *wrong_writes(),
+    *wrong_functions(),
+    *wrong_sizes(),
+]
+
+
+@pytest.fixture
+def programs(build_dir: Path) -> Path:
+    """The folder of the programs."""
+    return build_dir / "tests" / "death"
+
+
+@pytest.mark.parametrize("misuse", MISUSES, ids=str)
+def test_report(
+    misuse: Misuse, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """The report, and nothing else, is on standard error, and the process is aborted."""
+    program = programs / misuse.program
+    outcome = run(
+        program, misuse.case, liballod_hardened, tmp_path, misuse.parameters, ALL
+    )
+    outcome.expect(misuse.expected(outcome.scene), death=True)
+
+
+@pytest.mark.parametrize("misuse", MISUSES[::5], ids=str)
+def test_program_goes_on(
+    misuse: Misuse, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """With ALLOD_ABORT_ON_ERROR=0 there is one report, and the heap stays in order."""
+    outcome = run(
+        programs / misuse.program,
+        misuse.case,
+        liballod_hardened,
+        tmp_path,
+        misuse.parameters,
+        ALL | {"ABORT_ON_ERROR": "0"},
+    )
+    outcome.expect(misuse.expected(outcome.scene), death=False)
+
+
+ALL = {"HARDENED": "all"}
+
+
+@pytest.mark.parametrize("offset", [0, 29])
+def test_write_after_free_is_seen_at_the_end(
+    offset: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """What the main thread has in quarantine is looked at when the process ends."""
+    outcome = run(
+        programs / "overruns",
+        "write_after_free_until_the_end",
+        liballod_hardened,
+        tmp_path,
+        {"SIZE": 30, "OFFSET": offset},
+        ALL,
+    )
+    assert outcome.status == -signal.SIGABRT, outcome.description
+    address = outcome.scene.facts["block"] + offset
+    headline = outcome.scene.headline("write after free to", address)
+    assert outcome.errors.startswith(headline), outcome.description
+
+
+@pytest.mark.parametrize(
+    ("case", "parameters"),
+    [
+        ("write_to_a_block_of_no_bytes", {}),
+        ("write_to_a_large_block_after_free", {"SIZE": 600_000, "OFFSET": 5000}),
+        ("write_to_a_large_block_after_free", {"SIZE": 10 * MIB, "OFFSET": 5 * MIB}),
+        ("write_far_behind_a_large_block", {"SIZE": 10 * MIB, "OFFSET": 5000}),
+    ],
+)
+def test_access_without_memory_is_a_fault(
+    case: str,
+    parameters: dict[str, int],
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    """What has no memory, or none that can be used now, stops the program at the access."""
+    program = programs / "overruns"
+    outcome = run(program, case, liballod_hardened, tmp_path, parameters, ALL)
+    assert outcome.status == -signal.SIGSEGV, outcome.description
+
+
+@pytest.mark.parametrize(
+    ("measures", "case", "is_found"),
+    [
+        ("none", "write_behind_a_block", False),
+        ("canary", "write_behind_a_block", True),
+        ("-canary", "write_behind_a_block", False),
+        ("none", "write_after_free", False),
+        ("zero,written,quarantine", "write_after_free", True),
+        ("all,-written", "write_after_free", False),
+        ("none", "new_and_free", False),
+        ("origin", "new_and_free", True),
+        ("none", "double_free_after_the_quarantine", True),
+    ],
+)
+def test_measures_by_name(
+    measures: str,
+    case: str,
+    is_found: bool,
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    """ALLOD_HARDENED chooses the measures; states are always kept."""
+    outcome = run(
+        programs / "overruns",
+        case,
+        liballod_hardened,
+        tmp_path,
+        {"SIZE": 30, "OFFSET": 0},
+        {"HARDENED": measures},
+    )
+    assert outcome.status == (-signal.SIGABRT if is_found else 0), outcome.description
+
+
+def test_report_for_programs(
+    programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """With ALLOD_REPORT_FD a report is one line of JSON, too."""
+    read_end, write_end = os.pipe()
+    environment = {
+        "LD_PRELOAD": str(liballod_hardened),
+        "ALLOD_REPORT_FD": str(write_end),
+        "ALLOD_SHOW_ERRORS": "0",
+        "TEST_SIZE": "30",
+        "TEST_OFFSET": "0",
+    }
+    done = subprocess.run(
+        [programs / "overruns", "write_behind_a_block"],
+        env=environment,
+        pass_fds=[write_end],
+        capture_output=True,
+        text=True,
+        timeout=CASE_SECONDS,
+        check=False,
+    )
+    os.close(write_end)
+    with open(read_end, encoding="utf-8") as lines:
+        found = [json.loads(line) for line in lines]
+    facts = dict(line.split() for line in done.stdout.splitlines())
+    assert done.returncode == -signal.SIGABRT
+    assert done.stderr == ""
+    assert len(found) == 1
+    thread = int(facts["main_thread"], 16)
+    stack = found[0].pop("stack")
+    assert len(stack) > 2
+    assert found[0] == {
+        "allod": "error",
+        "kind": "overflow",
+        "address": facts["block"],
+        "block": facts["block"],
+        "block_bytes": 48,
+        "domain": 1,
+        "requested": 30,
+        "in_use": True,
+        "process": thread,
+        "thread": thread,
+    }
+
+
+@pytest.mark.parametrize("seed", MODEL_SEEDS)
+def test_every_defect_is_found_and_nothing_else(
+    seed: int, programs: Path, liballod_hardened: Path
+) -> None:
+    """Random calls with defects among them: the model says which report must come, and when."""
+    done = subprocess.run(
+        [programs / "corruption", str(seed), str(MODEL_OPERATIONS)],
+        env={"LD_PRELOAD": str(liballod_hardened)},
+        capture_output=True,
+        text=True,
+        timeout=CASE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "all found" in done.stdout
