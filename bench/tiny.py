@@ -24,6 +24,8 @@ TINY: dict[str, dict[str, int]] = {
     "larson": {"objects": 200, "lives": 6, "ops": 2_000},
     "latency": {"ops": 5_000, "live": 500},
     "locality": {"elements": 1_000, "walks": 2},
+    "tailored": {"ops": 20_000},
+    "tailored_threads": {"batches": 20},
     "logic": {"inputs": 8, "cubes": 12, "literals": 4, "rounds": 3},
     "many_threads": {"threads": 30, "ops": 30_000, "once": 100},
     "mixed_order": {"blocks": 120, "rounds": 30},

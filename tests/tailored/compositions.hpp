@@ -62,6 +62,12 @@ struct Transparent : Parts {
   using Storage = AnySize<>;
   using Pages = TransparentHuge<SystemPages<2_MiB>>;
 };
+struct SmallChunks : Parts {
+  using Storage = AnySize<>;
+  using Threads = Central<>;
+  using Pages = SystemPages<64_KiB>;
+  using Recycling = RecycleAtOnce<64_KiB>;
+};
 struct Huge : Parts {
   using Storage = AnySize<>;
   using Pages = HugePages<2_MiB>;

@@ -254,6 +254,27 @@ _LOCALITY = (
     ),
 )
 
+# What Allod's headers offer beside any malloc. They say nothing of the malloc as a whole.
+_COMPOSED = (
+    Case(
+        "tailored",
+        "tailored",
+        "a heap composed for the program, beside pools of the C++ library and malloc",
+        quick={"ops": 5_000_000},
+        by_default=False,
+        group="small objects",
+    ),
+    Case(
+        "tailored_threads",
+        "tailored_threads",
+        "four threads free each other's objects, in a composed heap and by malloc",
+        quick={"batches": 5_000},
+        threads=4,
+        by_default=False,
+        group="threads",
+    ),
+)
+
 _LATENCY = (
     Case(
         "latency",
@@ -308,5 +329,6 @@ CASES: tuple[Case, ...] = (
     *_MEMORY,
     *_LOCALITY,
     *_LATENCY,
+    *_COMPOSED,
     *_CALLS,
 )

@@ -30,7 +30,6 @@ inline constexpr bool kAddressSanitizer = false;
 // Client requests of valgrind, as its manual documents them: instructions that do nothing on a
 // processor, and that valgrind's translator knows.
 enum class ValgrindRequest : std::uint64_t {
-  running = 0x1001,
   block_allocated = 0x1301,
   block_freed = 0x1302,
   no_access = 0x4d430000,  // 'M', 'C': of the tool Memcheck
@@ -64,8 +63,10 @@ ALLOD_INLINE std::uint64_t ask_valgrind(ValgrindRequest request, std::uint64_t a
   return result;
 }
 
-[[nodiscard]] inline bool runs_on_valgrind() noexcept {
-  return ask_valgrind(ValgrindRequest::running) != 0;
+// Does its tool Memcheck watch? Other tools count or time what happens, and should see what happens
+// without them. Only Memcheck answers its own requests, and -1 to this one.
+[[nodiscard]] inline bool memcheck_watches() noexcept {
+  return ask_valgrind(ValgrindRequest::defined) != 0;
 }
 
 // Memory that holds no block: nobody may touch it.

@@ -120,7 +120,7 @@ void* Core<P>::take_run(std::size_t size, std::size_t alignment, Owner* owner) n
 template <class P>
 void* Core<P>::take_huge(std::size_t size, Owner* owner) noexcept {
   if constexpr (kOnePlace) return nullptr;
-  if (!started_) on_valgrind_ = runs_on_valgrind();
+  if (!started_) is_watched_ = memcheck_watches();
   started_ = true;
   std::size_t bytes = align_up(size + kHugeOffset, kOnePlace ? 1 : Pages::kChunkBytes);
   void* const memory = pages_.take(bytes, &bytes);

@@ -43,7 +43,7 @@ class Core {
 
   [[nodiscard]] Pages& pages() noexcept { return pages_; }
   // Are tools that watch memory told about each block?
-  [[nodiscard]] bool announces() const noexcept { return kAddressSanitizer || on_valgrind_; }
+  [[nodiscard]] bool announces() const noexcept { return kAddressSanitizer || is_watched_; }
 
   // --- blocks of a class --------------------------------------------------------------------
 
@@ -112,8 +112,12 @@ class Core {
   void release_all() noexcept;
 
  private:
-  // Of a slab for blocks without class; a single place may be small.
-  static constexpr std::uint32_t kAnyUnits = kOnePlace ? 4 : 16;
+  // Of a slab for blocks without class; chunks, and a single place, may be small.
+  static constexpr std::uint32_t kAnyUnits = [] {
+    const std::size_t quarter = Pages::kChunkBytes / kUnit / 4;
+    const std::size_t units = kOnePlace ? 4 : quarter < 1 ? 1 : quarter > 16 ? 16 : quarter;
+    return static_cast<std::uint32_t>(units);
+  }();
   static constexpr auto kGranules =
       static_cast<std::uint32_t>(kAnyUnits * kUnit / Storage::kGranule);
   static constexpr std::size_t kLargestInSlab = kAnyUnits * kUnit / 8;
@@ -175,7 +179,7 @@ class Core {
   std::uint32_t oldest_ms_ = 0;  // no unit that is dirty has been free for longer
   std::uint32_t empty_chunks_ = 0;
   bool refuses_ = false;  // the page source does not purge
-  bool on_valgrind_ = false;
+  bool is_watched_ = false;
   bool started_ = false;
   std::uint64_t refills_ = 0;
   std::uint64_t flushes_ = 0;
@@ -273,7 +277,7 @@ void Core<P>::gained(Run& run, RunList& list, std::uint32_t free_before,
 
 template <class P>
 Chunk* Core<P>::new_chunk(Owner* owner) noexcept {
-  if (!started_) on_valgrind_ = runs_on_valgrind();
+  if (!started_) is_watched_ = memcheck_watches();
   started_ = true;
   if (kOnePlace && only_ != nullptr) return nullptr;
   std::size_t bytes = Pages::kChunkBytes;
