@@ -356,6 +356,21 @@ ALLOD_API int allod_profile_summary_get(allod_profile_summary_t* summary,
  * docs/profiling.md. */
 ALLOD_API void allod_profile_write(allod_write_t write, void* context) ALLOD_NOTHROW;
 
+/* --- leaks ---------------------------------------------------------------------- */
+
+/* A block leaks when nothing leads to it any more: no global, no stack, no register, no
+ * thread-local variable, and no block that is reached from these. What looks like an address
+ * is taken for one. Only blocks that the profile has sampled are looked for; with
+ * ALLOD_LEAKS=1, those are all. */
+
+/* From now on, only blocks that are allocated later count as leaks. */
+ALLOD_API void allod_leaks_begin(void) ALLOD_NOTHROW;
+/* Looks for leaks. All other threads are stopped meanwhile, by a signal: system calls of
+ * theirs that cannot be restarted end with EINTR. Not within an allocation, nor in a signal
+ * handler. Returns how many blocks leak, or -1 for want of memory; writes them to the file
+ * that ALLOD_LEAKS_FILE names, as the profile is written, or to standard error. */
+ALLOD_API long allod_leaks_check(void) ALLOD_NOTHROW;
+
 /* --- for language runtimes ------------------------------------------------------ */
 
 /* Called from slow paths of allocation, on the thread that allocates, so that a runtime

@@ -23,6 +23,7 @@ constexpr bool kReportsForeign = Policy::kTracked || Policy::kBlockStates;
 // Values are kept here, because the environment may change under us.
 constinit char stats_file_name[4096];
 constinit char profile_file_name[4096];
+constinit char leaks_file_name[4096];
 
 // False when it does not fit.
 bool keep(char (&name)[4096], std::string_view value) noexcept {
@@ -196,6 +197,20 @@ constexpr Option kOptions[] = {
        if (v != "USR1" && v != "USR2" && v != "PROF" && !parse_number(v, &number)) return false;
        if (number < 1 || number > 64 || number == SIGKILL || number == SIGSTOP) return false;
        s.profile_signal = static_cast<int>(number);
+       return true;
+     }},
+    {"LEAKS", "0, 1", "0", true,
+     "note every allocation, and look for blocks that nothing leads to when the process ends",
+     [](Settings& s, std::string_view v) noexcept {
+       if (!parse_bool(v, &s.leaks)) return false;
+       if (s.leaks) Profile::start_with_process(1);
+       return true;
+     }},
+    {"LEAKS_FILE", "a path", "standard error", false,
+     "where leaks are written to; %p becomes the process id",
+     [](Settings& s, std::string_view v) noexcept {
+       if (!keep(leaks_file_name, v)) return false;
+       s.leaks_file = leaks_file_name;
        return true;
      }},
     {"REGION_SIZE", "bytes, 1M to 64G", "64M", true, "how much address space is reserved at a time",

@@ -16,6 +16,8 @@ struct Settings {
   StatsFormat show_stats = StatsFormat::none;
   const char* stats_file = nullptr;    // null: standard error
   const char* profile_file = nullptr;  // null: none
+  bool leaks = false;                  // look for them when the process ends
+  const char* leaks_file = nullptr;    // null: standard error
   bool profile_peaks = false;
   int profile_signal = 0;  // 0: none
   bool show_errors = true;

@@ -2,6 +2,7 @@
 #include "process.hpp"
 
 #include "hardened.hpp"
+#include "leaks.hpp"
 #include "options.hpp"
 #include "profile.hpp"
 #include "profile_file.hpp"
@@ -39,6 +40,7 @@ namespace {
 
 [[gnu::destructor(101)]] void end_process() noexcept {
   if constexpr (Policy::kBlockStates) hardened::check_at_exit();
+  leaks::check_at_end();
   profile::write_file_at_end();
   show_stats_if_asked();
 }

@@ -35,6 +35,8 @@ struct KnownStack {
   std::uint64_t freed_samples;
   std::uint64_t births_ms;  // of the live ones, summed up
   std::uint64_t lives_ms;   // of the freed ones, summed up
+  Sum leaked_directly;      // when leaks were looked for last
+  Sum leaked;
   std::uint32_t depth;
   std::uintptr_t frames[1];  // as many as there are
 };
@@ -47,6 +49,7 @@ struct Sample {
   std::size_t requested;
   std::uint64_t count_x256;  // blocks that it stands for
   std::uint64_t birth_ms;
+  std::uint64_t number;
   std::uint32_t thread;
 };
 
@@ -120,6 +123,8 @@ constinit struct Book {
   std::uint64_t live_samples = 0;
   std::uint64_t total_samples = 0;
   std::uint64_t lost_samples = 0;
+  std::uint64_t samples_ever = 0;
+  std::uint64_t forgiven = 0;  // so many of them do not leak
   std::uint64_t since_ms = 0;
   std::uint64_t peak_ms = 0;
   Sum lifetimes[ALLOD_PROFILE_LIFETIMES] = {};
@@ -349,6 +354,7 @@ void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t byt
     sample->count_x256 = count;
     sample->birth_ms = now;
     sample->thread = thread;
+    sample->number = ++book.samples_ever;
     if (count_in(*sample)) peak = book.peak.bytes / 256;
   }
   profile::write_due_files(peak);
@@ -523,6 +529,81 @@ int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
     }
   }
   return 0;
+}
+
+void forgive() noexcept {
+  LockGuard lock{book.lock};
+  book.forgiven = book.samples_ever;
+}
+
+AtRest::AtRest() noexcept {
+  busy = true;
+  book.lock.lock();
+}
+AtRest::~AtRest() {
+  book.lock.unlock();
+  busy = false;
+}
+std::size_t AtRest::count() const noexcept { return book.samples.entries; }
+void AtRest::list(Suspect* suspects) const noexcept {
+  for (std::size_t i = 0; book.samples.lists != nullptr && i < book.samples.count(); ++i) {
+    for (Sample* sample = book.samples.lists[i]; sample != nullptr; sample = sample->next) {
+      *suspects++ = {.begin = sample->block,
+                     .end = sample->block + sample->bytes,
+                     .sample = sample,
+                     .leak = Suspect::Leak::direct,
+                     .is_new = sample->number > book.forgiven};
+    }
+  }
+}
+void AtRest::note(const Suspect* suspects, std::size_t count) noexcept {
+  for (KnownStack* stack = book.first.load(); stack != nullptr; stack = stack->next.load()) {
+    stack->leaked_directly = stack->leaked = {};
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    if (suspects[i].leak == Suspect::Leak::none) continue;
+    const Sample& sample = *static_cast<const Sample*>(suspects[i].sample);
+    add(sample.stack->leaked, weight_of(sample));
+    if (suspects[i].leak == Suspect::Leak::direct) {
+      add(sample.stack->leaked_directly, weight_of(sample));
+    }
+  }
+}
+
+int visit_leaks(allod_profile_stack_visit_t visit, void* context) noexcept {
+  for (KnownStack* stack = book.first.load(std::memory_order_acquire); stack != nullptr;
+       stack = stack->next.load(std::memory_order_acquire)) {
+    if (stack->leaked.blocks == 0) continue;
+    const allod_profile_stack_t leak{.id = stack->id,
+                                     .frames = stack->frames,
+                                     .depth = stack->depth,
+                                     .live = told(stack->leaked_directly),
+                                     .peak = {},
+                                     .total = told(stack->leaked),
+                                     .live_samples = 0,
+                                     .total_samples = 0,
+                                     .freed_samples = 0,
+                                     .mean_age_ms = 0,
+                                     .mean_lifetime_ms = 0};
+    if (const int result = visit(&leak, context)) return result;
+  }
+  return 0;
+}
+
+void show_leaks(Text& out) noexcept {
+  const auto show = [](const allod_profile_stack_t* leak, void* context) {
+    Text& text = *static_cast<Text*>(context);
+    text << "\nallod:   " << leak->total.requested << " bytes in " << leak->total.blocks
+         << " blocks" << (leak->live.blocks == 0 ? ", which others lead to" : "")
+         << ", allocated at:";
+    Stack stack;
+    stack.depth = leak->depth < Stack::kDepth ? static_cast<std::uint32_t>(leak->depth)
+                                              : static_cast<std::uint32_t>(Stack::kDepth);
+    memcpy(stack.frames, leak->frames, stack.depth * sizeof stack.frames[0]);
+    allod::write_stack(text, stack);
+    return 0;
+  };
+  static_cast<void>(visit_leaks(show, &out));
 }
 
 void lock() noexcept { book.lock.lock_for_fork(); }

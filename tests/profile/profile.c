@@ -2,6 +2,7 @@
 #include <allod.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,4 +276,53 @@ CASE(every_sample_is_visited) {
   CHECK(count == summary().live_samples, "%llu of %llu", (unsigned long long)count,
         (unsigned long long)summary().live_samples);
   for (int i = 0; i < 5000; ++i) free(blocks[i]);
+}
+
+static void* volatile kept;
+__attribute__((noinline)) static void lose_blocks(int count) {
+  for (int i = 0; i < count; ++i) kept = malloc(300);
+  kept = NULL;
+}
+__attribute__((noinline)) static void clear_stack(void) {
+  volatile char bytes[1 << 15];
+  for (size_t i = 0; i < sizeof bytes; ++i) bytes[i] = 0;
+}
+
+CASE(leaks_are_found_between_two_calls) {
+  start(1);
+  const char* const file = "/dev/null";
+  CHECK(allod_option_set("LEAKS_FILE", file) == 0, "option");
+  lose_blocks(10);
+  clear_stack();
+  const long before = allod_leaks_check();
+  CHECK(before >= 9 && before <= 10, "%ld leak", before);
+  allod_leaks_begin();
+  CHECK(allod_leaks_check() == 0, "old leaks are told");
+  lose_blocks(50);
+  clear_stack();
+  const long after = allod_leaks_check();
+  CHECK(after >= 49 && after <= 50, "%ld leak", after);
+}
+
+static void* keep_one(void* block) {
+  void* volatile own = block;
+  allocate_in_handler(0);
+  while (kept == NULL) sched_yield();
+  return own;
+}
+
+CASE(stopped_threads_go_on) {
+  start(1);
+  CHECK(allod_option_set("LEAKS_FILE", "/dev/null") == 0, "option");
+  kept = NULL;
+  pthread_t threads[8];
+  for (int i = 0; i < 8; ++i) pthread_create(&threads[i], NULL, keep_one, malloc(500));
+  clear_stack();
+  for (int i = 0; i < 20; ++i) CHECK(allod_leaks_check() == 0, "something leaks");
+  kept = blocks;
+  for (int i = 0; i < 8; ++i) {
+    void* block;
+    CHECK(pthread_join(threads[i], &block) == 0, "thread");
+    free(block);
+  }
 }

@@ -205,6 +205,58 @@ def run(
 
 
 @allod.command(
+    cls=Command,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] --",
+)
+@click.option(
+    "--suppressions",
+    "-s",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Lines like leak:PATTERN, as for LeakSanitizer. Can be repeated.",
+)
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+def leaks(suppressions: Sequence[Path], program: Sequence[str]) -> None:
+    """Run PROGRAM and report the blocks that nothing leads to when it ends.
+
+    The exit status is the program's, or 23 if that is 0 and something leaks.
+    """
+    from allod.profile.leaks import find_leaks
+
+    sys.exit(find_leaks(program, suppressions))
+
+
+@allod.command(cls=Command)
+@click.argument("first", type=click.Path(path_type=Path))
+@click.argument("second", type=click.Path(path_type=Path))
+@click.option(
+    "--kind",
+    type=click.Choice(("live", "peak", "total")),
+    default="live",
+    show_default=True,
+    help="What to compare: bytes in use, at the peak, or ever allocated.",
+)
+@click.option(
+    "--most",
+    type=click.IntRange(1),
+    default=30,
+    show_default=True,
+    help="Print no more functions than that.",
+)
+def diff(first: Path, second: Path, kind: str, most: int) -> None:
+    """Compare two heap profiles by function.
+
+    FIRST and SECOND are files of ./allod run --profile (NAME.pb.gz), or texts that the library
+    wrote.
+    """
+    from allod.profile.compare import compare
+
+    compare(first, second, kind, most)
+
+
+@allod.command(
     cls=TestCommand,
     context_settings={
         "ignore_unknown_options": True,

@@ -69,6 +69,15 @@ class Metadata {
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return mapped_bytes_; }
   [[nodiscard]] std::size_t used_bytes() const noexcept { return used_bytes_; }
 
+  // Where a piece may be, as far as it is known: of very many chunks, some are not. While no other
+  // thread allocates.
+  [[nodiscard]] bool holds(Address address) const noexcept {
+    for (std::size_t i = 0; i < range_count_; ++i) {
+      if (address - ranges_[i].from < ranges_[i].bytes) return true;
+    }
+    return false;
+  }
+
   using Lock = RankedLock<P, kCheckRanks>;
   [[nodiscard]] Lock& lock() noexcept { return lock_; }
 
@@ -151,7 +160,26 @@ class Metadata {
     next_ = static_cast<unsigned char*>(memory);
     available_ = bytes;
     mapped_bytes_ += bytes;
+    note_range(address_of(memory), bytes);
   }
+
+  // Chunks that follow each other are one range.
+  void note_range(Address from, std::size_t bytes) noexcept {
+    for (std::size_t i = range_count_; i-- > 0;) {
+      Range& range = ranges_[i];
+      const bool before = from + bytes == range.from;
+      if (!before && range.from + range.bytes != from) continue;
+      if (before) range.from = from;
+      range.bytes += bytes;
+      return;
+    }
+    if (range_count_ < kMostRanges) ranges_[range_count_++] = {from, bytes};
+  }
+  struct Range {
+    Address from;
+    std::size_t bytes;
+  };
+  static constexpr std::size_t kMostRanges = 256;
 
   Lock lock_{LockRank::metadata};
   unsigned char* next_ = nullptr;
@@ -160,6 +188,8 @@ class Metadata {
   Free* stable_[kLists] = {};
   std::size_t mapped_bytes_ = 0;
   std::size_t used_bytes_ = 0;
+  std::size_t range_count_ = 0;
+  Range ranges_[kMostRanges] = {};
 };
 
 }  // namespace allod::space

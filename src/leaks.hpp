@@ -1,0 +1,13 @@
+// Blocks that nothing leads to.
+#pragma once
+
+namespace allod::leaks {
+
+// As the functions of allod.h.
+void begin() noexcept;
+long check() noexcept;
+
+// For a destructor: what the options ask for.
+void check_at_end() noexcept;
+
+}  // namespace allod::leaks

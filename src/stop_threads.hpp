@@ -1,0 +1,25 @@
+// All other threads of the process, stopped for a moment.
+#pragma once
+
+#include "allod/base/base.hpp"
+
+namespace allod {
+
+// While it exists, the other threads wait in a signal handler. What their registers held is on
+// their stacks. Those that block the signal go on. One at a time.
+class StoppedThreads {
+ public:
+  StoppedThreads() noexcept;
+  ~StoppedThreads();
+  StoppedThreads(const StoppedThreads&) = delete;
+  StoppedThreads& operator=(const StoppedThreads&) = delete;
+
+  // Of the stack that lies within [begin, end): where what is in use begins. `begin` when there is
+  // none, or it is not known.
+  [[nodiscard]] Address used_from(Address begin, Address end) const noexcept;
+
+ private:
+  void stop_all() noexcept;
+};
+
+}  // namespace allod

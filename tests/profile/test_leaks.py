@@ -1,0 +1,111 @@
+"""./allod leaks finds every planted leak, and nothing in programs that have none."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from allod.console import Failure
+from allod.paths import ROOT
+from conftest import DebianPackages
+
+LEAKING = 23
+PLANTED = {
+    "planted::leak_one()": 1,
+    "planted::leak_chain()": 2,
+    "planted::leak_cycle()": 2,
+    "planted::leak_huge()": 1,
+    "planted::leak_object()": 2,
+    "planted::leak_on_thread(void*)": 1,
+}
+
+
+def leaks(*words: str | Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the command."""
+    return subprocess.run(
+        [ROOT / "allod", "leaks", *words],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def found(errors: str) -> dict[str, int]:
+    """Leaking blocks by the planted function that they were allocated under."""
+    result: dict[str, int] = {}
+    blocks = 0
+    for line in errors.splitlines():
+        if "allocated at" in line:
+            counts = re.findall(r"in ([\d,]+) block", line)
+            blocks = sum(int(count.replace(",", "")) for count in counts)
+        elif (name := re.search(r"#\d+ (planted::leak_.+?\)) ", line)) is not None:
+            result[name[1]] = result.get(name[1], 0) + blocks
+            blocks = 0
+    return result
+
+
+def test_every_planted_leak_is_found(build_dir: Path, tmp_path: Path) -> None:
+    program = build_dir / "tests" / "profile" / "planted"
+    result = leaks("--", program, "leak", directory=tmp_path)
+    assert result.returncode == LEAKING, result.stderr
+    assert found(result.stderr) == PLANTED, result.stderr
+    assert "that only leaking blocks lead to" in result.stderr
+
+
+def test_what_something_leads_to_is_no_leak(build_dir: Path, tmp_path: Path) -> None:
+    program = build_dir / "tests" / "profile" / "planted"
+    result = leaks("--", program, directory=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "leak" not in result.stderr, result.stderr
+
+
+def test_suppressions_are_those_of_leak_sanitizer(
+    build_dir: Path, tmp_path: Path
+) -> None:
+    program = build_dir / "tests" / "profile" / "planted"
+    file = tmp_path / "known"
+    file.write_text(
+        "# known\nleak:leak_one\nleak:^planted::leak_c*e\nleak:planted.cpp$\n"
+    )
+    result = leaks("--suppressions", file, "--", program, "leak", directory=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "1 block suppressed by leak:leak_one" in result.stderr
+    assert "suppressed by leak:^planted::leak_c*e" in result.stderr
+
+
+def test_a_line_that_is_no_suppression_is_named(tmp_path: Path) -> None:
+    from allod.profile.leaks import Suppressions
+
+    file = tmp_path / "known"
+    file.write_text("leak:x\nthread:y\n")
+    with pytest.raises(Failure, match=r"known:2: 'thread:y' is not leak:PATTERN"):
+        Suppressions([file])
+
+
+def test_the_status_of_a_failing_program_stays(tmp_path: Path) -> None:
+    assert leaks("--", "sh", "-c", "exit 7", directory=tmp_path).returncode == 7
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["git", "-C", str(ROOT), "log", "-20", "--stat"],
+        [
+            "sqlite3",
+            ":memory:",
+            "create table t(x); insert into t values(1); select * from t",
+        ],
+        ["redis-server", "--version"],
+    ],
+    ids=lambda command: str(command[0]),
+)
+def test_nothing_is_found_in_clean_programs(
+    command: list[str], debian_packages: DebianPackages, tmp_path: Path
+) -> None:
+    debian_packages("git", "sqlite3", "redis-server")
+    result = leaks("--", *command, directory=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert " leak" not in result.stderr, result.stderr
