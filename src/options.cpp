@@ -213,6 +213,17 @@ constexpr Option kOptions[] = {
        s.leaks_file = leaks_file_name;
        return true;
      }},
+    {"POPULATE", "off, adaptive, all", "adaptive", false,
+     "make fresh memory present before it is touched: of small sizes that have filled many slabs, "
+     "or all",
+     [](Settings& s, std::string_view v) noexcept {
+       using heap::Populate;
+       if (v != "off" && v != "adaptive" && v != "all") return false;
+       s.heap.populate = v == "off"   ? Populate::off
+                         : v == "all" ? Populate::all
+                                      : Populate::adaptive;
+       return true;
+     }},
     {"REGION_SIZE", "bytes, 1M to 64G", "64M", true, "how much address space is reserved at a time",
      [](Settings& s, std::string_view v) noexcept {
        std::size_t bytes = 0;

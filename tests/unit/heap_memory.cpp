@@ -134,6 +134,51 @@ TEST_F(HeapPurge, has_no_helper_in_a_forked_child_until_it_is_needed) {
   system.run_helper();
 }
 
+// --- population -------------------------------------------------------------------------------
+
+class HeapPopulation : public HeapWorld {
+ protected:
+  // Enough to fill so many slabs of 64 KiB.
+  void fill_slabs(Domain& domain, std::size_t slabs, std::size_t size = 64) {
+    allocate_many(domain, slabs * kSliceBytes / size, size);
+  }
+};
+
+TEST_F(HeapPopulation, begins_when_a_class_has_filled_many_slabs) {
+  Domain& domain = attach();
+  fill_slabs(domain, 8);
+  EXPECT_EQ(system.populated_bytes(), 0U);
+  fill_slabs(domain, 4);
+  EXPECT_EQ(system.populated_bytes(), 4 * kSliceBytes);
+  fill_slabs(domain, 12, 128);
+  EXPECT_EQ(system.populated_bytes(), 8 * kSliceBytes) << "each class for itself";
+  fill_slabs(domain, 100, 8192);
+  EXPECT_EQ(system.populated_bytes(), 8 * kSliceBytes) << "large blocks may be used in part";
+}
+
+TEST_F(HeapPopulation, leaves_alone_what_has_been_used) {
+  Domain& domain = attach();
+  void* const block = allocate(domain, 4 * kMiB);
+  release(domain, block);
+  fill_slabs(domain, 12);
+  EXPECT_EQ(system.populated_bytes(), 0U) << "the memory is dirty, and present";
+}
+
+TEST_F(HeapPopulation, can_be_all_or_nothing) {
+  heap.options().populate = heap::Populate::off;
+  Domain& domain = attach();
+  fill_slabs(domain, 20);
+  EXPECT_EQ(system.populated_bytes(), 0U);
+  heap.options().populate = heap::Populate::all;
+  auto* const huge = static_cast<unsigned char*>(allocate(domain, 5 * kMiB));
+  EXPECT_EQ(system.populated_bytes(), 5 * kMiB);
+  EXPECT_EQ(Fake::resident_bytes(huge, 5 * kMiB), 5 * kMiB);
+  EXPECT_TRUE(is_all(huge, 5 * kMiB, 0));
+  const std::size_t before = system.populated_bytes();
+  fill_slabs(domain, 1, 256);
+  EXPECT_GT(system.populated_bytes(), before);
+}
+
 // --- slabs at rest ------------------------------------------------------------------------------
 
 class HeapRest : public HeapPurge {

@@ -40,6 +40,7 @@ void* Heap<Policy>::allocate_huge(Domain& domain, std::size_t size, Slices align
   }
   if (span == nullptr) return nullptr;
   if (zero != nullptr) *zero = span->zero;
+  populate(*span, false);
   void* const block = make_huge(span, space::kHugeTag);
   maybe_purge();
   return block;
@@ -129,12 +130,26 @@ Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::
   space::Span* const span = space_.allocate_described({shape.slices}, filling, bytes, source);
   if (span == nullptr) return nullptr;
   Slab* const slab = slab::as_slab(span);
+  // Blocks up to a page touch every page; and where many slabs have become full, this one will.
+  constexpr std::uint32_t kManyFull = 8;
+  constexpr std::size_t kLargest = 4096;
+  populate(*span, bin.slab_count >= kManyFull && shape.block_bytes <= kLargest);
   slab->start(shape, c, owner);
   if constexpr (kBlockStates) slab::BlockStates::start(*slab, shape);
   set_slab_tags(*slab, space::make_tag(id, c));
   bin.partial.push_front(slab);
   ++bin.slab_count;
   return slab;
+}
+
+// Fresh pages are cheaper in one go than one by one.
+template <class Policy>
+void Heap<Policy>::populate(const space::Span& span, bool will_be_full) noexcept {
+  if (!span.zero || options_.populate == Populate::off) return;
+  if (options_.populate == Populate::adaptive && !will_be_full) return;
+  // Huge pages come in one go anyway, and a heap's own memory is its own affair.
+  if (span.region->filling == space::Filling::dense || span.region->source != nullptr) return;
+  space_.platform().populate(reinterpret_cast<void*>(span.base), span.size.bytes());
 }
 
 // --- magazines ---------------------------------------------------------------

@@ -25,6 +25,13 @@ inline constexpr std::uint32_t kLookInterval = 256;
 // Orphans that are looked at then.
 inline constexpr std::uint32_t kOrphanLooks = 16;
 
+// Which fresh memory is made present before anybody touches it.
+enum class Populate : std::uint8_t {
+  off,
+  adaptive,  // slabs of small classes that have filled many
+  all,
+};
+
 struct HeapOptions {
   std::size_t region_bytes = std::size_t{64} << 20;
   std::size_t magazine_bytes = std::size_t{256} << 10;  // of one class, at most
@@ -33,6 +40,7 @@ struct HeapOptions {
   std::size_t purge_budget = std::size_t{64} << 20;
   std::size_t huge_pages_from = std::size_t{32} << 20;  // all ones: never
   std::int32_t purge_delay_ms = 500;                    // 0: at once; negative: only when told
+  Populate populate = Populate::adaptive;
   bool purge_thread = true;
   bool report_foreign = false;
 };
@@ -259,6 +267,7 @@ class Heap {
   [[nodiscard]] ALLOD_HOT Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
                                            std::uint32_t id,
                                            space::PageSource* source = nullptr) noexcept;
+  ALLOD_HOT void populate(const space::Span& span, bool will_be_full) noexcept;
   ALLOD_HOT void widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
                                 std::uint32_t most) noexcept;
   ALLOD_HOT void activate_large(Domain& domain, ClassIndex c) noexcept;

@@ -132,6 +132,7 @@ class Fake {
   // Were huge pages asked for at this slice, and not given up since?
   [[nodiscard]] bool is_huge_at(Address slice) { return state().huge.contains(slice); }
   [[nodiscard]] std::size_t purged_bytes() const noexcept { return purged_bytes_; }
+  [[nodiscard]] std::size_t populated_bytes() const noexcept { return populated_bytes_; }
   // First address of the arena, a multiple of 1 GiB.
   [[nodiscard]] Address arena() noexcept { return state().base; }
   [[nodiscard]] static constexpr std::size_t arena_bytes() noexcept { return kArenaBytes; }
@@ -219,6 +220,14 @@ class Fake {
       std::memset(static_cast<char*>(address) + at, 0xdb, 64);
     }
     return false;
+  }
+  void populate(void* address, std::size_t bytes) noexcept {
+    check_range(address, bytes, "populate");
+    populated_bytes_ += bytes;
+    for (std::size_t at = 0; at < bytes; at += kRealPage) {
+      // Reads as zero before and after.
+      static_cast<volatile unsigned char*>(address)[at] = 0;
+    }
   }
   void prefer_huge(void* address, std::size_t bytes) { set_huge(address, bytes, true); }
   void avoid_huge(void* address, std::size_t bytes) { set_huge(address, bytes, false); }
@@ -588,6 +597,7 @@ class Fake {
   std::size_t mapped_bytes_ = 0;
   std::size_t usable_bytes_ = 0;
   std::size_t purged_bytes_ = 0;
+  std::size_t populated_bytes_ = 0;
 
   void (*helper_)(void*) = nullptr;
   void* helper_argument_ = nullptr;

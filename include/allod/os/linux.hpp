@@ -53,6 +53,9 @@ class Linux {
   [[nodiscard]] bool purge(void* address, std::size_t bytes) noexcept {
     return raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_DONTNEED) == 0;
   }
+  void populate(void* address, std::size_t bytes) noexcept {
+    raw_syscall(SYS_madvise, to_long(address), to_long(bytes), kPopulateWrite);
+  }
   void prefer_huge(void* address, std::size_t bytes) noexcept {
     raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_HUGEPAGE);
   }
@@ -187,6 +190,7 @@ class Linux {
     return reinterpret_cast<void*>(aligned);
   }
 
+  static constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, since Linux 5.14
   std::size_t page_size_ = 4096;
 };
 

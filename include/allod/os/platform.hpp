@@ -22,6 +22,7 @@ namespace allod::os {
 //   unmap(address, bytes)        gives addresses and memory back
 //   purge(address, bytes)        gives memory back, keeps the addresses; true
 //                                when they read as zero from now on
+//   populate(address, bytes)     makes usable memory present in one go; may do nothing
 //   prefer_huge(address, bytes)  asks for huge pages there; may do nothing
 //   avoid_huge(address, bytes)   no huge pages there, now or later; may do nothing
 //   grow(address, from, to)      lengthens a mapping where it stands
@@ -60,6 +61,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.map(bytes) } -> std::same_as<void*>;
   { platform.unmap(address, bytes) };
   { platform.purge(address, bytes) } -> std::same_as<bool>;
+  { platform.populate(address, bytes) };
   { platform.prefer_huge(address, bytes) };
   { platform.avoid_huge(address, bytes) };
   { platform.grow(address, bytes, bytes) } -> std::same_as<bool>;
