@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -45,13 +46,25 @@ def compiler(request: pytest.FixtureRequest, debian_packages: DebianPackages) ->
     return name
 
 
+@pytest.fixture(scope="module")
+def said_of_wrong() -> dict[tuple[str, str], str]:
+    """What each compiler says of each composition of wrong.cpp."""
+    cases = [(name, number) for name in COMPILERS for number in WRONG]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        said = pool.map(
+            lambda case: compile_with(
+                case[0], "-fsyntax-only", f"-DWRONG={case[1]}", HERE / "wrong.cpp"
+            ),
+            cases,
+        )
+        return dict(zip(cases, said, strict=True))
+
+
 @pytest.mark.parametrize("number", WRONG)
 def test_a_wrong_composition_is_refused_in_one_sentence(
-    compiler: str, number: str
+    compiler: str, number: str, said_of_wrong: dict[tuple[str, str], str]
 ) -> None:
-    said = compile_with(
-        compiler, "-fsyntax-only", f"-DWRONG={number}", HERE / "wrong.cpp"
-    )
+    said = said_of_wrong[compiler, number]
     errors = re.findall(r"error: (.*)", said)
     if number == "0":
         assert errors == []
