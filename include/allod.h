@@ -181,6 +181,9 @@ typedef struct allod_heap_options {
   int locked;     /* not 0: kept in memory, as by mlock */
   /* One bit for each NUMA node that the memory may come from, node 0 the lowest; 0: any. */
   uint64_t nodes;
+  /* Not 0: blocks in use are reported, as by allod_heap_report_leaks, when the heap is
+   * destroyed and when the process ends. */
+  int report_leaks;
 } allod_heap_options_t;
 
 /* An empty heap, without limit. */
@@ -230,6 +233,9 @@ ALLOD_API int allod_heap_contains(allod_heap_t* heap, const void* block) ALLOD_N
 typedef int (*allod_heap_visit_t)(void* block, size_t bytes, void* context);
 ALLOD_API int allod_heap_walk(allod_heap_t* heap, allod_heap_visit_t visit,
                               void* context) ALLOD_NOTHROW;
+/* Writes the blocks in use to standard error, the first twenty one by one; the debug library
+ * tells who allocated them. Returns how many there are. */
+ALLOD_API size_t allod_heap_report_leaks(allod_heap_t* heap) ALLOD_NOTHROW;
 /* Gives up slabs of the heap that hold no block; returns their bytes. */
 ALLOD_API size_t allod_heap_collect(allod_heap_t* heap) ALLOD_NOTHROW;
 /* Changes the limit; 0: none. Blocks beyond it stay. */

@@ -11,8 +11,12 @@ namespace {
 
 using entry::SetErrno;
 
-HeapDomain& domain_of(const allod_heap_t* heap) noexcept {
-  return *reinterpret_cast<HeapDomain*>(const_cast<allod_heap_t*>(heap));
+ALLOD_INLINE HeapDomain& domain_of(const allod_heap_t* heap) noexcept {
+  auto& domain = *reinterpret_cast<HeapDomain*>(const_cast<allod_heap_t*>(heap));
+  if constexpr (Policy::kTracked) {
+    if (!domain.active) report_gone(domain);
+  }
+  return domain;
 }
 allod_heap_t* handle_of(HeapDomain& heap) noexcept {
   return reinterpret_cast<allod_heap_t*>(&heap);
@@ -49,6 +53,7 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
   // What is not this heap's is left as it is, and reported there.
   const bool is_own = !Policy::kBlockStates || engine().contains(heap, block);
   if (is_own && !entry::take_back(block, claimed)) return;
+  if (__builtin_expect(engine().release_at_once(heap, block), 1)) return;
   engine().release_in(Process::own_domain(), heap, block);
 }
 
@@ -178,6 +183,7 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
   if (chosen.byte_limit != 0) Process::heap().limit_heap(*heap, chosen.byte_limit);
   heap->on_limit = reinterpret_cast<void (*)()>(chosen.on_limit);
   heap->on_limit_context = chosen.on_limit_context;
+  heap->reports_leaks = chosen.report_leaks != 0;
   return heaps::handle_of(*heap);
 }
 
@@ -189,6 +195,7 @@ int allod_heap_delete(allod_heap_t* heap) noexcept {
 void allod_heap_destroy(allod_heap_t* heap) noexcept {
   if (heap == nullptr) return;
   auto& domain = heaps::domain_of(heap);
+  if (domain.reports_leaks) heaps::report_leaks(domain);
   if constexpr (allod::Policy::kTracked) {
     // So that a block that is freed later is found out, and where it went.
     const auto forget = [](void* block, std::size_t) noexcept {
@@ -255,6 +262,9 @@ int allod_heap_walk(allod_heap_t* heap, allod_heap_visit_t visit, void* context)
   if (Process::heap().walk_heap(heaps::domain_of(heap), tell)) return result;
   errno = ENOMEM;
   return -1;
+}
+size_t allod_heap_report_leaks(allod_heap_t* heap) noexcept {
+  return heaps::report_leaks(heaps::domain_of(heap));
 }
 size_t allod_heap_collect(allod_heap_t* heap) noexcept {
   return Process::heap().collect_heap(heaps::domain_of(heap));

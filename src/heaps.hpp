@@ -15,6 +15,13 @@ inline constexpr std::size_t kNameBytes = HeapDomain::kNameBytes;
 // The name of the heap with this id; false when there is none now.
 [[nodiscard]] bool copy_name(std::uint32_t id, char (&name)[kNameBytes]) noexcept;
 
+// Ends the process with a report, in the debug library.
+[[noreturn]] void report_gone(const HeapDomain& heap) noexcept;
+// Tells of the blocks in use; returns how many there are.
+std::size_t report_leaks(HeapDomain& heap) noexcept;
+// The same for every heap that wants it, at the end of the process.
+void report_leaks_at_exit() noexcept;
+
 // What is told about one heap.
 struct Row {
   char name[kNameBytes];

@@ -2,6 +2,7 @@
 #include "process.hpp"
 
 #include "hardened.hpp"
+#include "heaps.hpp"
 #include "leaks.hpp"
 #include "options.hpp"
 #include "profile.hpp"
@@ -42,6 +43,7 @@ namespace {
   if constexpr (Policy::kBlockStates) hardened::check_at_exit();
   leaks::check_at_end();
   profile::write_file_at_end();
+  heaps::report_leaks_at_exit();
   show_stats_if_asked();
 }
 

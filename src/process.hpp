@@ -65,6 +65,8 @@ struct ReleasePolicy : LibraryPolicy {
 };
 
 struct DebugPolicy : LibraryPolicy {
+  // Heaps that are gone and serve no other yet.
+  static constexpr std::uint32_t kKeptHeaps = 64;
   static constexpr CheckLevel kChecks = CheckLevel::debug;
   static constexpr bool kTracked = true;
   static constexpr bool kBlockStates = false;

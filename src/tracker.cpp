@@ -174,6 +174,18 @@ bool track_resize(void* address) noexcept {
   return false;
 }
 
+void write_origin(Text& out, const void* block) noexcept {
+  Record copy{};
+  {
+    LockGuard guard{records_lock};
+    const Record* const record = find_record(address_of(block));
+    if (record == nullptr) return;
+    copy = *record;
+  }
+  out << ", requested with " << std::uint64_t{copy.bytes} << " bytes";
+  write_event(out, "allocated", copy.allocating_thread, copy.allocated_at);
+}
+
 void write_history(Text& out, const void* block) noexcept {
   Stack stack;
   capture_stack(stack);

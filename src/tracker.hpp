@@ -27,6 +27,9 @@ void track_end(void* block) noexcept;
 // Writes who allocated and who freed the block last, and who is calling now.
 void write_history(Text& out, const void* block) noexcept;
 
+// Writes who allocated a block in use, if it is known.
+void write_origin(Text& out, const void* block) noexcept;
+
 void lock_records() noexcept;
 void unlock_records() noexcept;
 void reset_records_lock_after_fork() noexcept;

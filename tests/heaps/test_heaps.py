@@ -80,6 +80,58 @@ def test_a_free_to_the_wrong_heap_is_reported(
     ), describe(result)
 
 
+@pytest.mark.parametrize(
+    ("how", "name", "end"),
+    [
+        ("destroyed", 'heap "one"', "destroyed"),
+        ("deleted", 'heap "one"', "deleted"),
+        ("nameless-gone", r"heap \d+", "destroyed"),
+    ],
+)
+def test_a_heap_that_is_gone_is_named_by_the_debug_library(
+    how: str,
+    name: str,
+    end: str,
+    liballod_debug: Path,
+    build_dir: Path,
+    tmp_path: Path,
+) -> None:
+    """Its record serves no other heap for a while, and the process is aborted."""
+    program = build_dir / "tests" / "heaps" / "misuse"
+    result = run_program([program, how], environment(liballod_debug), tmp_path)
+    assert result.returncode == -signal.SIGABRT, describe(result)
+    assert re.match(
+        rf"allod: error: use of {name}, which is gone\n"
+        rf"allod:   it was {end}\n"
+        r"allod:   this call by thread \d+:\n",
+        result.stderr,
+    ), describe(result)
+
+
+@pytest.mark.parametrize("how", ["leaks", "exit", "many-leaks"])
+def test_blocks_that_are_left_are_reported(
+    how: str, library: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """When the heap is destroyed, or at exit; the debug library says who allocated them."""
+    program = build_dir / "tests" / "heaps" / "misuse"
+    result = run_program([program, how], environment(library), tmp_path)
+    assert result.returncode == 0, describe(result)
+    count = 25 if how == "many-leaks" else 1
+    blocks = "25 blocks" if count > 1 else "1 block"
+    line = r"allod:   block 0x[0-9a-f]+ of 112 bytes"
+    if library.name == "liballod-debug.so":
+        line += r", requested with 100 bytes\n"
+        line += r"allod:   allocated by thread \d+:\n(allod:     #\d+ .*\n)+"
+    else:
+        line += r"\n"
+    rest = r"allod:   and 5 more\n" if count > 20 else ""
+    assert re.fullmatch(
+        rf'allod: heap "leaky" has {blocks} in use, {112 * count} bytes\n'
+        rf"({line}){{{min(count, 20)}}}{rest}",
+        result.stderr,
+    ), describe(result)
+
+
 @pytest.mark.parametrize("load", LOADS, ids=str)
 def test_load(
     load: tuple[int, int, int],

@@ -163,6 +163,7 @@ TEST_F(FirstClassHeap, gets_a_block_back_at_once_when_nobody_uses_it) {
 TEST_F(FirstClassHeap, gets_a_block_back_later_when_somebody_uses_it) {
   HeapDomain& own = create();
   const std::vector<void*> blocks = fill(own, 10, 64);
+  own.lean_to_nobody();
   own.lock.lock();
   release(*caller, blocks[3]);
   EXPECT_EQ(own.figures.live_blocks, 10U);
@@ -483,6 +484,7 @@ TEST_F(FirstClassHeap, goes_on_in_the_child_of_a_fork) {
   HeapDomain& own = create();
   Domain& other = attach();
   const std::vector<void*> blocks = fill(own, 100, 64);
+  own.lean_to_nobody();
   own.lock.lock();
   release(other, blocks[0]);
   own.lock.unlock();
@@ -527,6 +529,124 @@ TEST_F(FirstClassHeap, is_not_used_by_others_during_a_fork) {
   EXPECT_DEATH(elsewhere([&] { heap.release(other, block); }), "would wait for ever");
   system.set_thread(caller->thread);
   heap.after_fork_in_parent();
+  heap.destroy_heap(own);
+}
+
+// --- whose turn it is ----------------------------------------------------------------------------
+
+TEST_F(FirstClassHeap, leans_to_its_maker_and_then_to_whoever_uses_it) {
+  Domain& other = attach();
+  system.set_thread(caller->thread);
+  HeapDomain& own = create();
+  void* const self = Fake::self();
+  EXPECT_EQ(own.leans_to.load(), self);
+  void* const block = allocate_in(own, 64);
+  EXPECT_EQ(heap.allocate_at_once(own, 64), reinterpret_cast<char*>(block) + 64);
+
+  system.set_thread(other.thread);
+  EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "it leans to another thread";
+  heap::HeapRequest request{.size = 64};
+  EXPECT_NE(heap.allocate_in(&other, own, request), nullptr);
+  EXPECT_EQ(own.leans_to.load(), nullptr) << "that asked for a turn and took the leaning away";
+  for (std::uint32_t i = 0; own.leans_to.load() == nullptr; ++i) {
+    ASSERT_LE(i, own.patience + 1) << "it never leans again";
+    request = {.size = 64};
+    EXPECT_NE(heap.allocate_in(&other, own, request), nullptr);
+  }
+  EXPECT_EQ(own.leans_to.load(), Fake::self());
+  EXPECT_EQ(own.patience, 2 * HeapDomain::kFirstPatience);
+  heap.destroy_heap(own);
+  EXPECT_EQ(own.leans_to.load(), nullptr);
+}
+
+TEST_F(FirstClassHeap, keeps_leaning_when_others_free_by_plain_free_until_nobody_looks) {
+  Domain& other = attach();
+  system.set_thread(caller->thread);
+  HeapDomain& own = create();
+  void* const self = Fake::self();
+  const std::vector<void*> blocks = fill(own, 600, 64);
+  system.set_thread(other.thread);
+  std::size_t freed = 0;
+  for (; own.leans_to.load() == self && freed < blocks.size(); ++freed) {
+    release(other, blocks[freed]);
+  }
+  EXPECT_GE(freed, HeapDomain::kMostMarks) << "a thread that frees does not take the heap away";
+  EXPECT_LE(freed, HeapDomain::kMostMarks + 2) << "but a heap that is left alone gets its memory";
+  EXPECT_EQ(own.figures.live_blocks, blocks.size() - freed);
+  heap.destroy_heap(own);
+}
+
+TEST_F(FirstClassHeap, waits_for_the_thread_that_it_leans_to) {
+  Domain& other = attach();
+  system.set_thread(caller->thread);
+  HeapDomain& own = create();
+  void* const block = allocate_in(own, 64);
+  own.leaning_in.store(true);
+  EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "a signal handler within a turn";
+  release(*caller, block);
+  EXPECT_EQ(own.figures.live_blocks, 1U);
+  own.leaning_in.store(false);
+  EXPECT_FALSE(heap.contains(own, block)) << "it leaves a mark";
+  system.set_thread(other.thread);
+  own.leaning_in.store(true);
+  int yields = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::yield && ++yields == 3) own.leaning_in.store(false);
+  });
+  heap.limit_heap(own, 1000);
+  EXPECT_EQ(yields, 3);
+  system.set_observer({});
+  heap.destroy_heap(own);
+}
+
+TEST_F(FirstClassHeap, leans_to_its_thread_again_after_a_fork_kept_it_out) {
+  HeapDomain& own = create();
+  system.set_thread(caller->thread);
+  own.leaning_in.store(true);
+  int yields = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::yield && ++yields == 3) own.leaning_in.store(false);
+  });
+  heap.before_fork(caller);
+  EXPECT_EQ(yields, 3) << "a fork waits for it";
+  system.set_observer({});
+  EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "the gate is closed";
+  heap.after_fork_in_parent();
+  static_cast<void>(allocate_in(own, 64));
+  EXPECT_NE(heap.allocate_at_once(own, 64), nullptr);
+  heap.before_fork(caller);
+  heap.after_fork_in_child(caller);
+  EXPECT_EQ(own.leans_to.load(), nullptr);
+  EXPECT_NE(allocate_in(own, 64), nullptr);
+  heap.destroy_heap(own);
+}
+
+TEST_F(FirstClassHeap, keeps_its_books_when_slabs_fill_and_empty_at_hand) {
+  HeapDomain& own = create();
+  Random random{3};
+  std::vector<void*> blocks;
+  for (int step = 0; step < 60'000; ++step) {
+    const bool grows = (step / 6000) % 2 == 0;
+    if (blocks.empty() || random.below(10) < (grows ? 7U : 3U)) {
+      const std::size_t size = 200 * (1 + random.below(4));
+      void* block = heap.allocate_at_once(own, size);
+      if (block == nullptr) block = allocate_in(own, size);
+      ASSERT_NE(block, nullptr);
+      blocks.push_back(block);
+    } else {
+      std::swap(blocks[random.below(blocks.size())], blocks.back());
+      if (!heap.release_at_once(own, blocks.back())) release_in(own, blocks.back());
+      blocks.pop_back();
+    }
+    if (step % 2000 == 0) heap.check_invariants();
+    if (step % 9000 == 0) {
+      ASSERT_EQ(walk(own), std::set<void*>(blocks.begin(), blocks.end()));
+    }
+  }
+  for (void* const block : blocks) ASSERT_TRUE(heap.release_at_once(own, block));
+  EXPECT_FALSE(heap.release_at_once(own, blocks.front())) << "freed twice";
+  heap.collect_heap(own);
+  EXPECT_EQ(figures(own).held, 0U);
   heap.destroy_heap(own);
 }
 

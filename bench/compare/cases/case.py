@@ -11,6 +11,7 @@ GROUPS = (
     "locality",
     "latency",
     "calls",
+    "heaps",
     "real programs",
 )
 

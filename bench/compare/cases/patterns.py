@@ -322,6 +322,18 @@ _CALLS = (
     ),
 )
 
+_HEAPS = (
+    Case(
+        "heaps",
+        "heaps",
+        "one thread, a heap of the program's own beside std::pmr's resources, and its end;"
+        " malloc and free where an allocator has no heaps",
+        quick={"ops": 500_000, "blocks": 200_000, "rounds": 2},
+        by_default=False,
+        group="heaps",
+    ),
+)
+
 CASES: tuple[Case, ...] = (
     *_SMALL,
     *_THREADS,
@@ -330,5 +342,6 @@ CASES: tuple[Case, ...] = (
     *_LOCALITY,
     *_LATENCY,
     *_COMPOSED,
+    *_HEAPS,
     *_CALLS,
 )

@@ -20,9 +20,11 @@ auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes
     HeapTurn turn{*heap, gate_};
     heap->figures = {};
     heap->on_limit = nullptr;
+    heap->was_deleted = heap->reports_leaks = false;
     copy_name(*heap, name);
     heap->inbox.open();
     heap->active = true;
+    heap->favour(gate_.self());
     if (wishes.are_any()) opened = open_source(*heap, wishes, error);
     if (!opened) destroy_in_turn(*heap);
   }
@@ -35,7 +37,10 @@ template <class Policy>
 auto Heap<Policy>::new_heap() noexcept -> HeapDomain* {
   if (!usable_) return nullptr;
   LockGuard guard{registry_lock_};
-  if (HeapDomain* const heap = heap_pool_.pop_front()) return heap;
+  if (pooled_heaps_ > kKeptHeaps) {
+    --pooled_heaps_;
+    return heap_pool_.pop_front();
+  }
   if (next_heap_id_ < space::kFirstHeapOwner) return nullptr;
   void* const memory = space_.allocate_metadata(sizeof(HeapDomain));
   if (memory == nullptr) return nullptr;
@@ -92,15 +97,18 @@ void Heap<Policy>::close_heap(HeapDomain& heap) noexcept {
     space_.close_source(heap.source);
     heap.source = nullptr;
   }
+  for (Slab*& slab : heap.at_hand) slab = nullptr;
   heap.figures = {};
   heap.active = false;
+  heap.lean_to_nobody();
 }
 
 // The next one may use it at once.
 template <class Policy>
 void Heap<Policy>::pool_heap(HeapDomain& heap) noexcept {
   LockGuard guard{registry_lock_};
-  heap_pool_.push_front(&heap);
+  ++pooled_heaps_;
+  kKeptHeaps == 0 ? heap_pool_.push_front(&heap) : heap_pool_.push_back(&heap);
 }
 
 template <class Policy>
@@ -118,6 +126,7 @@ bool Heap<Policy>::delete_heap(HeapDomain& heap) noexcept {
       abandon_slabs(heap, &doubled);
       close_heap(heap);
     }
+    heap.was_deleted = !stays;
   }
   if (!stays) pool_heap(heap);
   maybe_purge();

@@ -26,16 +26,22 @@ void* Heap<Policy>::allocate_beside(Domain* own, const void* block, HeapRequest&
   return result;
 }
 
-// The common case of allocate_in, small and without a request in memory.
+// The common case of allocate_in: small, and without a request in memory.
 template <class Policy>
 ALLOD_INLINE void* Heap<Policy>::allocate_at_once(HeapDomain& heap, std::size_t size) noexcept {
-  if (__builtin_expect(size > Sizes::kMaxSize, 0)) return nullptr;
-  const ClassIndex c = Sizes::of(size);
-  HeapTurn turn{heap, gate_, HeapTurn::Wait::no};
+  if (__builtin_expect(size > HeapDomain::kQuickSize, 0)) return nullptr;
+  const ClassIndex c = HeapDomain::quick_class_of(size);
+  LeaningTurn turn{heap, gate_};
   if (__builtin_expect(!turn, 0)) return nullptr;
-  Bin* const bin = at_hand(heap, c);
-  HeapRequest request;
-  return bin == nullptr ? nullptr : take_at_hand(heap, *bin, request);
+  check_in_use(heap);
+  Slab* const slab = heap.at_hand[c];
+  if (__builtin_expect(slab == nullptr || slab->is_full(), 0)) return nullptr;
+  if (__builtin_expect(++heap.operations >= kHeapLookInterval, 0)) return nullptr;
+  const std::size_t bytes = slab->block_bytes();
+  if (__builtin_expect(!heap.has_room_for(bytes), 0)) return nullptr;
+  void* const block = slab->take_one_of_many();
+  heap.count_in(bytes);
+  return block;
 }
 
 // `beside`: null, or a block without which the heap may not be the one that was meant.
@@ -82,35 +88,53 @@ ALLOD_INLINE void* Heap<Policy>::take_from(HeapDomain& heap, HeapRequest& reques
 template <class Policy>
 ALLOD_INLINE void* Heap<Policy>::take_class(HeapDomain& heap, ClassIndex c,
                                             HeapRequest& request) noexcept {
-  Bin* const bin = at_hand(heap, c);
-  return bin != nullptr ? take_at_hand(heap, *bin, request) : take_with_look(heap, c, request);
+  Slab* const slab = at_hand(heap, c);
+  return slab != nullptr ? take_at_hand(heap, *slab, request) : take_with_look(heap, c, request);
 }
 
-// The bin of class `c`; null when it has no free block, or the request needs more than
-// that, or it is time to look around.
+// A slab of class `c` with a free block; null when there is none, or the request needs more
+// than that, or it is time to look around.
 template <class Policy>
-ALLOD_INLINE Bin* Heap<Policy>::at_hand(HeapDomain& heap, ClassIndex c) noexcept {
+ALLOD_INLINE Slab* Heap<Policy>::at_hand(HeapDomain& heap, ClassIndex c) noexcept {
   check_in_use(heap);
-  Bin* const bin = heap.find_bin(c);
-  if (__builtin_expect(bin == nullptr || bin->partial.empty(), 0)) return nullptr;
+  Slab* const slab = first_with_room(heap, c);
+  if (__builtin_expect(slab == nullptr, 0)) return nullptr;
   if (__builtin_expect(++heap.operations >= kHeapLookInterval, 0)) return nullptr;
-  const Slab& slab = *slab::as_slab(bin->partial.first());
-  return __builtin_expect(heap.has_room_for(slab.block_bytes()), 1) ? bin : nullptr;
+  return __builtin_expect(heap.has_room_for(slab->block_bytes()), 1) ? slab : nullptr;
 }
 
 template <class Policy>
-ALLOD_INLINE void* Heap<Policy>::take_at_hand(HeapDomain& heap, Bin& bin,
+ALLOD_INLINE Slab* Heap<Policy>::first_with_room(HeapDomain& heap, ClassIndex c) noexcept {
+  if (c < HeapDomain::kQuickClasses && heap.at_hand[c] != nullptr) {
+    if (!heap.at_hand[c]->is_full()) return heap.at_hand[c];
+    put_full_away(heap, *heap.at_hand[c]);
+  }
+  const Bin* const bin = heap.find_bin(c);
+  return bin == nullptr ? nullptr : slab::as_slab(bin->partial.first());
+}
+
+template <class Policy>
+ALLOD_INLINE void* Heap<Policy>::take_at_hand(HeapDomain& heap, Slab& slab,
                                               HeapRequest& request) noexcept {
-  Slab& slab = *slab::as_slab(bin.partial.first());
   bool virgin;
   void* const block = slab.take_one(&virgin);
   request.zero = virgin && slab.zero;
-  if (slab.is_full()) {
-    bin.partial.remove(&slab);
-    bin.full.push_front(&slab);
-  }
   heap.count_in(slab.block_bytes());
+  if (slab.is_full()) {
+    put_full_away(heap, slab);
+  } else if (slab.size_class() < HeapDomain::kQuickClasses) {
+    heap.at_hand[slab.size_class()] = &slab;
+  }
   return block;
+}
+
+template <class Policy>
+ALLOD_NOINLINE void Heap<Policy>::put_full_away(HeapDomain& heap, Slab& slab) noexcept {
+  const ClassIndex c = slab.size_class();
+  if (c < HeapDomain::kQuickClasses) heap.at_hand[c] = nullptr;
+  Bin& bin = *heap.find_bin(c);
+  bin.partial.remove(&slab);
+  bin.full.push_front(&slab);
 }
 
 template <class Policy>
@@ -120,15 +144,15 @@ ALLOD_NOINLINE void* Heap<Policy>::take_with_look(HeapDomain& heap, ClassIndex c
   heap.operations = 0;
   if (!heap.inbox.empty()) collect_in_heap(heap, &request.doubled);
   request.over_limit = !heap.has_room_for(Sizes::shape_of(c).block_bytes);
-  Bin* const bin = request.over_limit ? nullptr : stock_bin(heap, c);
-  if (bin == nullptr) ++heap.figures.refused;
-  return bin == nullptr ? nullptr : take_at_hand(heap, *bin, request);
+  Slab* const slab = request.over_limit ? nullptr : stock_bin(heap, c);
+  if (slab == nullptr) ++heap.figures.refused;
+  return slab == nullptr ? nullptr : take_at_hand(heap, *slab, request);
 }
 
-// The bin of class `c` with a free block in it. Never an orphan's: other blocks of it
+// A slab of class `c` with a free block. Never an orphan: other blocks of it
 // would be destroyed with the heap, and frees of them may be waiting in batches.
 template <class Policy>
-Bin* Heap<Policy>::stock_bin(HeapDomain& heap, ClassIndex c) noexcept {
+Slab* Heap<Policy>::stock_bin(HeapDomain& heap, ClassIndex c) noexcept {
   using Group = typename HeapDomain::BinGroup;
   Group*& group = heap.groups[c / HeapDomain::kBinsInGroup];
   if (group == nullptr) {
@@ -136,13 +160,12 @@ Bin* Heap<Policy>::stock_bin(HeapDomain& heap, ClassIndex c) noexcept {
     if (memory == nullptr) return nullptr;
     group = new (memory) Group{};
   }
-  Bin& bin = *heap.find_bin(c);
-  if (!bin.partial.empty()) return &bin;
-  Slab* const slab = fresh_slab(bin, c, &heap, heap.id(), heap.source);
+  if (Slab* const slab = first_with_room(heap, c)) return slab;
+  Slab* const slab = fresh_slab(*heap.find_bin(c), c, &heap, heap.id(), heap.source);
   if (slab == nullptr) return nullptr;
   ++heap.figures.slabs;
   heap.figures.held += slab->size.bytes();
-  return &bin;
+  return slab;
 }
 
 template <class Policy>
@@ -199,6 +222,37 @@ ALLOD_INLINE bool Heap<Policy>::is_owned_by(const HeapDomain& heap,
 
 // --- free ---------------------------------------------------------------------------
 
+// What the heap leans to the calling thread for. The tag is looked at in the turn: a heap that is
+// being deleted by another thread leans to nobody.
+template <class Policy>
+ALLOD_INLINE bool Heap<Policy>::release_at_once(HeapDomain& heap, void* address) noexcept {
+  LeaningTurn turn{heap, gate_};
+  if (__builtin_expect(!turn, 0)) return false;
+  check_in_use(heap);
+  const space::Tag tag = space_.map().tag_of(address_of(address));
+  constexpr std::uint32_t kEnd = HeapDomain::kQuickClasses * space::kClassStride;
+  if (__builtin_expect((tag ^ heap.tag) >= kEnd, 0)) return false;
+  Slab& slab = *slab::as_slab(space_.map().span_at(address_of(address)));
+  const std::uint32_t free_before = slab.free_count();
+  if (__builtin_expect(!slab.give_one(address), 0)) return false;
+  heap.count_out(slab.block_bytes(), 1);
+  if (&slab == heap.at_hand[slab.size_class()] || !must_settle(slab, free_before)) return true;
+  turn.pass_on();
+  settle_and_leave(heap, slab, free_before);
+  return true;
+}
+
+// Ends the turn of release_at_once().
+template <class Policy>
+ALLOD_NOINLINE void Heap<Policy>::settle_and_leave(HeapDomain& heap, Slab& slab,
+                                                   std::uint32_t free_before) noexcept {
+  const std::size_t held = heap.figures.held;
+  settle_in_heap(heap, slab, free_before);
+  const bool retired = heap.figures.held != held;
+  heap.leaning_in.store(false, std::memory_order_release);
+  if (retired) maybe_purge();
+}
+
 template <class Policy>
 void Heap<Policy>::release_in(Domain* own, HeapDomain& heap, void* address) noexcept {
   if (address == nullptr) return;
@@ -233,17 +287,22 @@ ALLOD_NOINLINE void Heap<Policy>::release_to_heap(Domain* own, void* address) no
     return maybe_purge();
   }
   HeapDomain* const heap = heap_of(address);
+  if (heap != nullptr && release_at_once(*heap, address)) return;
   // A signal handler that interrupts a slow path must not wait for a fork, which waits for it.
   const bool interrupts = own != nullptr && own->in_slow_path.load(std::memory_order_relaxed);
   if (heap != nullptr && !interrupts) {
     HeapRelease outcome;
     bool owned = false;
+    const void* doubled = nullptr;
     {
       HeapTurn turn{*heap, gate_, HeapTurn::Wait::no};
       owned = turn && is_owned_by(*heap, address);
       if (owned) release_in_turn(*heap, address, outcome);
+      if (owned && heap->has_many_marks()) collect_in_heap(*heap, &doubled);
     }
+    if (doubled != nullptr) report(MisuseKind::double_free, doubled);
     if (owned) return tell(outcome, address);
+    heap->marks.fetch_add(1, std::memory_order_relaxed);
   }
   mark_for_heap(own, *slab::as_slab(span), address);
 }
@@ -307,12 +366,16 @@ void Heap<Policy>::free_huge_of_heap(space::Span* span) noexcept {
 template <class Policy>
 void Heap<Policy>::settle_in_heap(HeapDomain& heap, Slab& slab,
                                   std::uint32_t free_before) noexcept {
-  Bin& bin = *heap.find_bin(slab.size_class());
+  const ClassIndex c = slab.size_class();
+  if (c < HeapDomain::kQuickClasses && heap.at_hand[c] == &slab) return;
+  Bin& bin = *heap.find_bin(c);
   settle(bin, slab, free_before, [&]() noexcept { retire_from_heap(heap, bin, slab); });
 }
 
 template <class Policy>
 void Heap<Policy>::retire_from_heap(HeapDomain& heap, Bin& bin, Slab& slab) noexcept {
+  const ClassIndex c = slab.size_class();
+  if (c < HeapDomain::kQuickClasses && heap.at_hand[c] == &slab) heap.at_hand[c] = nullptr;
   bin.partial.remove(&slab);
   --bin.slab_count;
   --heap.figures.slabs;
@@ -324,6 +387,7 @@ void Heap<Policy>::retire_from_heap(HeapDomain& heap, Bin& bin, Slab& slab) noex
 // `*doubled` is set to a block that was freed twice, if there is one.
 template <class Policy>
 void Heap<Policy>::collect_in_heap(HeapDomain& heap, const void** doubled) noexcept {
+  heap.marks.store(0, std::memory_order_relaxed);
   heap.inbox.take_all([&](Slab* slab) noexcept {
     // See collect_inbox().
     if (slab->owner() != &heap) return slab->announce();

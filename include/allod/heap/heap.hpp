@@ -66,7 +66,8 @@ class Heap {
   using Cache = heap::ThreadCache<Sizes, Lock>;
   using Turn = heap::Turn<Domain, ForkGate<Platform>>;
   using HeapDomain = heap::HeapDomain<Sizes, Lock>;
-  using HeapTurn = heap::Turn<HeapDomain, ForkGate<Platform>>;
+  using HeapTurn = heap::HeapTurn<HeapTurns<Lock>, ForkGate<Platform>>;
+  using LeaningTurn = heap::LeaningTurn<HeapTurns<Lock>, ForkGate<Platform>>;
   static constexpr ClassIndex kClasses = Sizes::kCount;
 
   constexpr Heap() noexcept = default;
@@ -185,8 +186,10 @@ class Heap {
 
   // Null when the heap's limit or the system refuses.
   [[nodiscard]] void* allocate_in(Domain* own, HeapDomain& heap, HeapRequest& request) noexcept;
-  // The same when that takes few steps; null otherwise.
+  // The same when that takes few steps, for the thread that the heap leans to; null otherwise.
   [[nodiscard]] void* allocate_at_once(HeapDomain& heap, std::size_t size) noexcept;
+  // The same for release_in(): false, and nothing is done, when it takes more.
+  [[nodiscard]] bool release_at_once(HeapDomain& heap, void* address) noexcept;
   // The same in the heap that owns `block`, a block in use; `*owned` is set to
   // whether there is one.
   [[nodiscard]] void* allocate_beside(Domain* own, const void* block, HeapRequest& request,
@@ -366,11 +369,14 @@ class Heap {
                             HeapRequest& request) noexcept;
   [[nodiscard]] void* take_from(HeapDomain& heap, HeapRequest& request) noexcept;
   [[nodiscard]] void* take_class(HeapDomain& heap, ClassIndex c, HeapRequest& request) noexcept;
-  [[nodiscard]] Bin* at_hand(HeapDomain& heap, ClassIndex c) noexcept;
-  [[nodiscard]] static void* take_at_hand(HeapDomain& heap, Bin& bin,
+  [[nodiscard]] Slab* at_hand(HeapDomain& heap, ClassIndex c) noexcept;
+  [[nodiscard]] static Slab* first_with_room(HeapDomain& heap, ClassIndex c) noexcept;
+  void settle_and_leave(HeapDomain& heap, Slab& slab, std::uint32_t free_before) noexcept;
+  [[nodiscard]] static void* take_at_hand(HeapDomain& heap, Slab& slab,
                                           HeapRequest& request) noexcept;
+  static void put_full_away(HeapDomain& heap, Slab& slab) noexcept;
   [[nodiscard]] void* take_with_look(HeapDomain& heap, ClassIndex c, HeapRequest& request) noexcept;
-  [[nodiscard]] Bin* stock_bin(HeapDomain& heap, ClassIndex c) noexcept;
+  [[nodiscard]] Slab* stock_bin(HeapDomain& heap, ClassIndex c) noexcept;
   [[nodiscard]] void* take_huge(HeapDomain& heap, HeapRequest& request) noexcept;
   [[nodiscard]] bool is_owned_by(const HeapDomain& heap, const void* address) const noexcept;
   void release_in_turn(HeapDomain& heap, void* address, HeapRelease& outcome) noexcept;
@@ -423,6 +429,12 @@ class Heap {
   DomainPool pool_;
   HeapList heaps_;
   HeapPool heap_pool_;
+  std::uint32_t pooled_heaps_ = 0;
+  // Where uses of heaps that are gone are to be found out, the last ones stay what they were.
+  static constexpr std::uint32_t kKeptHeaps = [] {
+    if constexpr (requires { Policy::kKeptHeaps; }) return Policy::kKeptHeaps;
+    return 0U;
+  }();
   std::uint32_t next_heap_id_ = space::kMaxOwner;
   std::uint32_t next_id_ = 2;
   std::atomic<std::uint32_t> cache_count_{0};

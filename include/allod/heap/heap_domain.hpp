@@ -2,29 +2,30 @@
 #pragma once
 
 #include "allod/heap/domain.hpp"
+#include "allod/heap/heap_turn.hpp"
 
 namespace allod::heap {
 
 // Figures of one first-class heap; bytes unless said otherwise. Blocks count as
 // rounded.
 struct HeapFigures {
-  std::size_t live = 0;         // in blocks that the program holds
-  std::size_t live_blocks = 0;  // how many
+  std::size_t live = 0;  // in blocks that the program holds
   std::size_t peak_live = 0;
   std::size_t held = 0;  // in slabs and huge blocks
   std::size_t slabs = 0;
   std::size_t huge_blocks = 0;
   std::size_t limit = ~std::size_t{0};  // of `live`
-  std::uint64_t refused = 0;            // requests that the limit, or the system, did not allow
+  std::size_t live_blocks = 0;
+  std::uint64_t refused = 0;  // requests that the limit, or the system, did not allow
 };
 
-// Threads use it in turn, see heap/turn.hpp; the inbox is everybody's. Slabs
+// Threads use it in turn, see heap/heap_turn.hpp; the inbox is everybody's. Slabs
 // have no magazines in front, so that their bits tell exactly what is in use.
 //
 // The object outlives the heap and becomes another one later: a thread that is
 // late may still look at its lock and its inbox.
 template <class Sizes, class Lock>
-struct HeapDomain : slab::Owner {
+struct HeapDomain : slab::Owner, HeapTurns<Lock> {
   static constexpr ClassIndex kClasses = Sizes::kCount;
   static constexpr std::size_t kNameBytes = 48;
   // Most heaps use few classes, and near ones: bins come in groups, on demand.
@@ -62,11 +63,21 @@ struct HeapDomain : slab::Owner {
     return bytes <= figures.limit && figures.live <= figures.limit - bytes;
   }
 
-  Lock lock{LockRank::domain};
-  std::atomic<bool> in_slow_path{false};
-  std::atomic<void*> holder{nullptr};
+  // Small classes, whose slabs have so many blocks that nobody knows which were handed out.
+  static constexpr std::size_t kQuickSize = Sizes::kTableMaxSize - 64;
+  static constexpr ClassIndex kQuickClasses = Sizes::of(kQuickSize) + 1;
+  static_assert(Sizes::shape_of(kQuickClasses - 1).capacity > kWordBits);
+  [[nodiscard]] static ALLOD_INLINE ClassIndex quick_class_of(std::size_t size) noexcept {
+    return kClassOfSize[size];
+  }
+  // Of a small class: the slab to take from, one of its bin that has or had free blocks; or null.
+  // It stays where it is in the bin, even when it becomes empty or full.
+  Slab* at_hand[kQuickClasses] = {};
+
   const space::Tag tag;
   bool active = false;
+  bool was_deleted = false;  // of one that is not active: its blocks were left
+  bool reports_leaks = false;
   std::uint32_t operations = 0;
   HeapFigures figures;
   BinGroup* groups[kGroups] = {};
@@ -81,6 +92,15 @@ struct HeapDomain : slab::Owner {
   void* on_limit_context = nullptr;
   ListLinks<HeapDomain> links;       // in the registry
   ListLinks<HeapDomain> pool_links;  // in the pool
+
+ private:
+  static constexpr auto kClassOfSize = [] {
+    std::array<std::uint8_t, kQuickSize + 1> classes{};
+    for (std::size_t size = 0; size <= kQuickSize; ++size) {
+      classes[size] = static_cast<std::uint8_t>(Sizes::of(size));
+    }
+    return classes;
+  }();
 };
 
 // What became of a free.

@@ -217,7 +217,7 @@ bool Heap<Policy>::is_quiet_but_for(const Domain* own) noexcept {
     if (&domain != own && domain.in_slow_path.load(std::memory_order_acquire)) quiet = false;
   });
   for (HeapDomain* heap = heaps_.first(); heap != nullptr; heap = HeapList::next(heap)) {
-    if (heap->in_slow_path.load(std::memory_order_acquire)) quiet = false;
+    if (!heap->is_quiet()) quiet = false;
   }
   return quiet;
 }
@@ -255,8 +255,7 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
     detach(*d);
   }
   for (HeapDomain* heap = heaps_.first(); heap != nullptr; heap = HeapList::next(heap)) {
-    heap->lock.reset_in_child();
-    heap->holder.store(nullptr, std::memory_order_relaxed);
+    heap->HeapTurns<Lock>::reset_in_child();
   }
   // As long as the gate is closed, this thread needs no turns.
   gate_.open();

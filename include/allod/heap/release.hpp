@@ -109,7 +109,7 @@ void Heap<Policy>::put_back(Domain& domain, ClassIndex c, void** blocks,
 
 // Has a slab that had `free_before` free blocks come to another place in its bin?
 template <class Policy>
-bool Heap<Policy>::must_settle(const Slab& slab, std::uint32_t free_before) noexcept {
+ALLOD_INLINE bool Heap<Policy>::must_settle(const Slab& slab, std::uint32_t free_before) noexcept {
   const std::uint32_t half = slab.capacity() / 2;
   return free_before == 0 || slab.is_empty() || (free_before <= half && slab.free_count() > half);
 }

@@ -17,7 +17,14 @@ class ForkGate {
   constexpr ForkGate() noexcept = default;
 
   // Where the system can make all threads pass a barrier, slow paths need none.
-  void start(P& platform) noexcept { fence_needed_ = !platform.start_barriers(); }
+  void start(P& platform) noexcept {
+    platform_ = &platform;
+    fence_needed_ = !platform.start_barriers();
+  }
+  [[nodiscard]] bool has_barrier() const noexcept { return !fence_needed_; }
+  // Every thread passes a memory barrier; only where has_barrier().
+  void barrier() noexcept { platform_->barrier(); }
+  void yield() noexcept { platform_->yield(); }
 
   [[nodiscard]] ALLOD_INLINE bool is_closed() const noexcept {
     return closed_.load(std::memory_order_relaxed) != 0;
@@ -54,6 +61,7 @@ class ForkGate {
  private:
   std::atomic<std::uint32_t> closed_{0};
   std::atomic<void*> forker_{nullptr};
+  P* platform_ = nullptr;
   bool fence_needed_ = true;
 };
 

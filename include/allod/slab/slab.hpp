@@ -121,6 +121,21 @@ class Slab : public space::Span {
     if (known) touched_ |= bit(lowest);
     return block_at(word * kWordBits + lowest);
   }
+  // The same for a slab of more than kWordBits blocks, of which that is not known.
+  [[nodiscard]] ALLOD_INLINE void* take_one_of_many() noexcept {
+    std::uint32_t word = first_word_;
+    Word bits = free_bits()[word];
+    if (__builtin_expect(bits == 0, 0)) {
+      while ((bits = free_bits()[++word]) == 0) {
+      }
+      first_word_ = word;
+    }
+    free_bits()[word] = bits & (bits - 1);
+    --free_count_;
+    void* const block = block_at(word * kWordBits + lowest_bit(bits));
+    if (block == nullptr) __builtin_unreachable();
+    return block;
+  }
   // Marks one block free; false when that is not a used block of this slab.
   [[nodiscard]] ALLOD_INLINE bool give_one(const void* block) noexcept {
     const std::uint32_t index = index_of(address_of(block));

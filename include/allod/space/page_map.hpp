@@ -105,6 +105,10 @@ class PageMap {
     if (__builtin_expect(slice >= slices_, 0)) return nullptr;
     return spans_[slice].load(std::memory_order_relaxed);
   }
+  // The same for an address with a tag.
+  [[nodiscard]] ALLOD_INLINE Span* span_at(Address address) const noexcept {
+    return spans_[(address - base_) >> kSliceShift].load(std::memory_order_relaxed);
+  }
   // The range must have been covered.
   void set_tags(Address first, Slices count, Tag tag) noexcept {
     const std::size_t slice = (first - base_) >> kSliceShift;
