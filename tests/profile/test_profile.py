@@ -30,6 +30,13 @@ MIB = 1 << 20
 INTERVAL = "100"
 # What counts calls of slow paths, or sets limits too low for a record of each block.
 OTHERWISE = {"deferred_frees_are_called_with_a_heartbeat", "few_descriptors"}
+# What compares figures that the hardened library changes.
+EXACT = {
+    "counts_by_class_are_exact",
+    "estimates_are_as_close_as_theory_says",
+    "every_sample_is_visited",
+    "with_interval_1_nothing_is_estimated",
+}
 ELSEWHERE = [
     (folder, case)
     for folder in ("surface", "traps", "heaps")
@@ -44,6 +51,10 @@ ELSEWHERE = [
 @pytest.mark.parametrize("case", cases_in(FOLDER), ids=str)
 def test_profile(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> None:
     """The library that is linked, and the debug library in its place."""
+    if "hardened" in library.name and case.name in EXACT:
+        pytest.skip(
+            "there, blocks are larger by their canaries, and wait in quarantine"
+        )
     if "debug" in library.name and case.name == "a_handler_may_interrupt_the_profile":
         pytest.skip(
             "the debug library has locks of its own, which a handler would find taken"

@@ -65,7 +65,7 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
   } else {
     widen_magazine(domain, domain.magazines[c], c, usual_capacity(c));
   }
-  if (__builtin_expect(domain.freed[c].count() != 0, 0)) {
+  if (__builtin_expect(can_reuse(domain, c), 0)) {
     domain.reuse_freed(c, ~0U);
     return domain.magazines[c].pop();
   }

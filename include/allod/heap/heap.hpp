@@ -128,6 +128,16 @@ class Heap {
     return refill(domain, c, zero);
   }
 
+  // While allocations are counted: has so much been freed that it is worth being handed out again?
+  // Otherwise the magazine is filled from a slab, until as many blocks are on their way as
+  // a magazine usually holds.
+  [[nodiscard]] bool can_reuse(const Front<Sizes>& front, ClassIndex c) const noexcept {
+    const std::uint32_t count = front.freed[c].count();
+    if (count == 0) return false;
+    if (!front.is_counting() || front.kind != FrontKind::domain) return true;
+    return count >= (usual_capacity(c) + 1) / 2;
+  }
+
   // --- slow paths of free; see heap/release.hpp and heap/remote.hpp --------------
 
   // Any address: an own block whose magazine is full, somebody else's block, a

@@ -40,7 +40,7 @@ ALLOD_NOINLINE void* ProcessHeap<Policy>::allocate_counted(ClassIndex c, bool* z
   const std::uint32_t most = behind < ~0U ? static_cast<std::uint32_t>(behind) : ~0U;
   heap::Magazine& magazine = front.magazines[c];
   void* block = nullptr;
-  if (front.freed[c].count() != 0 && magazine.count() == 0) {
+  if (magazine.count() == 0 && heap_.can_reuse(front, c)) {
     front.reuse_freed(c, most < ~0U ? most + 1 : most);
     block = magazine.pop();
   }
