@@ -114,7 +114,7 @@ struct Pages {
 
 // The pages behind a block that is a span of its own. First-class heaps give all their blocks
 // back at once, and would not know of guards.
-[[nodiscard]] Pages guard_of(const Block& block, std::size_t requested) noexcept {
+[[nodiscard]] Pages guard_of(Block block, std::size_t requested) noexcept {
   if (block.slab != nullptr || block.is_heaps || !on<Mitigation::guards>()) return {0, 0};
   return whole_pages(block.address + requested + Canary::kBytes, block.address + block.bytes);
 }
@@ -130,7 +130,8 @@ void clear_guard(Pages pages) noexcept {
 [[nodiscard]] Misuse misuse_of(MisuseKind kind, const void* address) noexcept {
   return Process::heap().describe(kind, address);
 }
-[[nodiscard]] Misuse misuse_of(MisuseKind kind, const Block& block, BlockState state) noexcept {
+[[nodiscard, gnu::cold, gnu::noinline]] Misuse misuse_of(MisuseKind kind, Block block,
+                                                         BlockState state) noexcept {
   Misuse misuse = misuse_of(kind, reinterpret_cast<const void*>(block.address));
   misuse.state = state;
   if (state.is_live() || state.was_freed()) misuse.requested = block.requested(state);
@@ -157,13 +158,13 @@ void clear_guard(Pages pages) noexcept {
   }
   ReportToUser::report(misuse);
 }
-[[gnu::cold]] void report_not_in_use(const Block& block, BlockState state) noexcept {
+[[gnu::cold]] void report_not_in_use(Block block, BlockState state) noexcept {
   ReportToUser::report(misuse_of(MisuseKind::double_free, block, state));
 }
-[[gnu::cold]] void report_overflow(const Block& block, BlockState state) noexcept {
+[[gnu::cold]] void report_overflow(Block block, BlockState state) noexcept {
   ReportToUser::report(misuse_of(MisuseKind::overflow, block, state));
 }
-[[gnu::cold]] void report_written(const Block& block, BlockState state) noexcept {
+[[gnu::cold]] void report_written(Block block, BlockState state) noexcept {
   Misuse misuse = misuse_of(MisuseKind::write_after_free, block, state);
   const auto* byte = reinterpret_cast<const unsigned char*>(block.address);
   const auto* const end = byte + block.bytes;
@@ -188,7 +189,7 @@ void clear_guard(Pages pages) noexcept {
 
 // The end of the block before: what belongs to somebody else now may be changing, so what is
 // wrong must stay so while the state stays what it is.
-[[gnu::cold, gnu::noinline]] void examine_neighbour(const Block& before) noexcept {
+[[gnu::cold, gnu::noinline]] void examine_neighbour(Block before) noexcept {
   BlockState state;
   for (int look = 0; look < 8; ++look) {
     state = before.cell.load();
@@ -262,7 +263,7 @@ ALLOD_INLINE void check_neighbour(const Block& block) noexcept {
   return block.is_large() && !block.is_heaps && on<Mitigation::guards>() && on<Mitigation::zero>();
 }
 
-[[gnu::noinline]] void discard(const Block& block, BlockState state) noexcept {
+[[gnu::noinline]] void discard(Block block, BlockState state) noexcept {
   clear_guard(guard_of(block, block.requested(state)));
   if (!on<Mitigation::zero>()) return;
   if (block.is_heaps) {
