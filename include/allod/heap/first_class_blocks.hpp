@@ -287,10 +287,11 @@ ALLOD_NOINLINE void Heap<Policy>::release_to_heap(Domain* own, void* address) no
     return maybe_purge();
   }
   HeapDomain* const heap = heap_of(address);
-  if (heap != nullptr && release_at_once(*heap, address)) return;
-  // A signal handler that interrupts a slow path must not wait for a fork, which waits for it.
+  // A signal handler that interrupts a slow path must not wait for a fork, which waits for it,
+  // nor take a lock that may be held there.
   const bool interrupts = own != nullptr && own->in_slow_path.load(std::memory_order_relaxed);
   if (heap != nullptr && !interrupts) {
+    if (release_at_once(*heap, address)) return;
     HeapRelease outcome;
     bool owned = false;
     const void* doubled = nullptr;
