@@ -45,6 +45,7 @@ namespace {
   profile::write_file_at_end();
   heaps::report_leaks_at_exit();
   show_stats_if_asked();
+  Process::check_own_stocks();
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -162,6 +164,63 @@ def test_report(
     )
     text = "" if "SHOW_ERRORS" in options else misuse.expected(outcome.scene)
     outcome.expect(text, death="ABORT_ON_ERROR" not in options)
+
+
+AT_EXIT = [
+    Misuse("at_exit", "double_free_seen_at_exit", double_free(), {"SIZE": 100}),
+    Misuse("at_exit", "double_free_seen_at_exit", double_free(5120), {"SIZE": 5000}),
+    Misuse(
+        "at_exit", "double_free_seen_at_exit", double_free(262144), {"SIZE": 256 << 10}
+    ),
+    Misuse(
+        "at_exit",
+        "interior_free_seen_at_exit",
+        interior_free(),
+        {"SIZE": 100, "OFFSET": 16},
+    ),
+    Misuse(
+        "at_exit",
+        "interior_free_seen_at_exit",
+        interior_free(1, 262144),
+        {"SIZE": 256 << 10, "OFFSET": 1},
+    ),
+    Misuse(
+        "at_exit",
+        "double_free_by_the_owner_and_another_thread_seen_at_exit",
+        double_free(),
+        {"SIZE": 100},
+    ),
+]
+
+
+@pytest.mark.parametrize("options", BY_ENVIRONMENT, ids=str)
+@pytest.mark.parametrize("misuse", AT_EXIT, ids=str)
+def test_report_at_exit(
+    misuse: Misuse,
+    options: dict[str, str],
+    programs: Path,
+    liballod: Path,
+    tmp_path: Path,
+) -> None:
+    """What was not seen while the program ran is seen when it ends."""
+    program = programs / misuse.program
+    outcome = run(program, misuse.case, liballod, tmp_path, misuse.parameters, options)
+    text = "" if "SHOW_ERRORS" in options else misuse.expected(outcome.scene)
+    assert re.fullmatch(text, outcome.errors), outcome.description
+    dies = "ABORT_ON_ERROR" not in options
+    assert outcome.status == (-signal.SIGABRT if dies else 0), outcome.description
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_exit_from_a_signal_handler_finds_nothing(
+    part: int, programs: Path, library: Path, tmp_path: Path
+) -> None:
+    """Whatever the handler interrupts, a heap without a defect is not complained about."""
+    case = "exit_from_a_signal_handler"
+    for number in range(20):
+        parameters = {"MICROSECONDS": 500 + 997 * (20 * part + number) % 7000}
+        outcome = run(programs / "at_exit", case, library, tmp_path, parameters)
+        assert (outcome.status, outcome.errors) == (0, ""), outcome.description
 
 
 @pytest.mark.parametrize(("case", "parameters"), FOREIGN_ADDRESSES, ids=str)

@@ -16,7 +16,8 @@ constexpr Byte kReturn[] = {0xc0, 0x03, 0x5f, 0xd6};
 void execute(std::size_t size) {
   Byte* const block = take(size);
   std::memcpy(block, kReturn, sizeof kReturn);
-  __builtin___clear_cache(block, block + sizeof kReturn);
+  auto* const code = reinterpret_cast<char*>(block);
+  __builtin___clear_cache(code, code + sizeof kReturn);
   before();
   reinterpret_cast<void (*)()>(opaque(block))();
   after();

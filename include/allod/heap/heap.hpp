@@ -175,6 +175,9 @@ class Heap {
   std::size_t trim(Domain& domain) noexcept;
   // The same without the purge.
   void collect(Domain& domain) noexcept;
+  // At the end of the process: what is ready to be handed out goes through the slabs, which see
+  // what was freed twice, or was no block. Takes no lock; from then on no slab is given up.
+  void check_stocks(Domain& domain) noexcept;
 
   // --- first-class heaps; see heap/first_class.hpp and heap/first_class_blocks.hpp ---
 
@@ -415,6 +418,7 @@ class Heap {
   ALLOD_HOT void look_around(Domain& domain) noexcept;
   ALLOD_HOT void shrink_idle_magazines(Domain& domain) noexcept;
   ALLOD_HOT void maybe_purge() noexcept;
+  void return_stocks(Domain& domain) noexcept;
   void give_up_stocks(Domain& domain) noexcept;
   void start_helper() noexcept;
   static void purge_on_helper(void* heap) noexcept;
@@ -433,6 +437,7 @@ class Heap {
   HeapOptions options_;
   ForkGate<Platform> gate_;
   bool usable_ = false;
+  std::atomic<bool> ending_{false};
   Lock fork_lock_{LockRank::fork};  // one fork at a time
   Lock registry_lock_{LockRank::registry};
   DomainList domains_;

@@ -1,6 +1,7 @@
 // The array stack of ready blocks of one class.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 
 #include "allod/base/base.hpp"
@@ -28,8 +29,10 @@ struct Magazine {
   [[nodiscard]] ALLOD_INLINE bool push(void* block) noexcept {
     void** const free = top;
     if (__builtin_expect(free == limit, 0)) return false;
-    top = free + 1;
     *free = block;
+    // A signal handler that looks between the two finds nothing that is not free.
+    std::atomic_signal_fence(std::memory_order_release);
+    top = free + 1;
     return true;
   }
 
@@ -38,6 +41,9 @@ struct Magazine {
   }
   [[nodiscard]] std::uint32_t capacity() const noexcept {
     return static_cast<std::uint32_t>(limit - bottom);
+  }
+  [[nodiscard]] bool holds_only(const void* block) const noexcept {
+    return count() == 1 && *bottom == block;
   }
   // Removes the `count` oldest blocks, which begin at `bottom`.
   void drop_oldest(std::uint32_t count) noexcept {

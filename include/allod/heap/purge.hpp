@@ -102,14 +102,31 @@ void Heap<Policy>::collect(Domain& domain) noexcept {
   maybe_purge();
 }
 
-// Everything that is free and can be reached becomes free spans.
 template <class Policy>
-void Heap<Policy>::give_up_stocks(Domain& domain) noexcept {
+void Heap<Policy>::check_stocks(Domain& domain) noexcept {
+  // A signal handler that calls exit may have interrupted one.
+  if (domain.in_slow_path.load(std::memory_order_relaxed)) return;
+  ending_.store(true, std::memory_order_relaxed);
+  SlowPath slow{domain, gate_};
+  return_stocks(domain);
+}
+
+template <class Policy>
+void Heap<Policy>::return_stocks(Domain& domain) noexcept {
   send_all(domain);
   collect_inbox(domain);
   for (ClassIndex c = 0; c < kClasses; ++c) {
-    flush(domain, domain.magazines[c], c, domain.magazines[c].count());
-    flush(domain, domain.freed[c], c, domain.freed[c].count());
+    for (Magazine* const magazine : {&domain.magazines[c], &domain.freed[c]}) {
+      flush(domain, *magazine, c, magazine->count());
+    }
+  }
+}
+
+// Everything that is free and can be reached becomes free spans.
+template <class Policy>
+void Heap<Policy>::give_up_stocks(Domain& domain) noexcept {
+  return_stocks(domain);
+  for (ClassIndex c = 0; c < kClasses; ++c) {
     for_each_slab(domain.bins[c], [&](Slab& slab) noexcept {
       if (slab.is_empty()) retire(domain, domain.bins[c], slab);
     });

@@ -47,6 +47,8 @@ void Heap<Policy>::release_own(Domain& domain, ClassIndex c, void* address) noex
       flush(domain, magazine, c, magazine.capacity() / 2);
       if (magazine.push(address)) return;
     }
+  } else if (domain.magazine_for_frees(c).holds_only(address)) {
+    return report(MisuseKind::double_free, address);
   } else if (domain.is_counting() && domain.magazines[c].capacity() == 1) {
     Magazine& magazine = domain.freed[c];
     if (magazine.capacity() == 0) resize_magazine(domain, magazine, c, 1);
@@ -139,6 +141,7 @@ void Heap<Policy>::settle(Bin& bin, Slab& slab, std::uint32_t free_before,
 
 template <class Policy>
 void Heap<Policy>::retire(Domain& domain, Bin& bin, Slab& slab) noexcept {
+  if (ending_.load(std::memory_order_relaxed)) return;
   bin.partial.remove(&slab);
   --bin.slab_count;
   domain.counters.slabs_retired.add(1);

@@ -135,6 +135,11 @@ class ProcessHeap {
     if (Domain* const own = own_domain()) heap_.collect(*own);
   }
 
+  // At the end of the process; see Heap::check_stocks.
+  static void check_own_stocks() noexcept {
+    if (Domain* const own = own_domain()) heap_.check_stocks(*own);
+  }
+
   // Sampling has begun, or ended. Every thread will see it; the calling one at once.
   static void switch_counting(bool on) noexcept;
   // A block that is a span, and that realloc has made or changed.
