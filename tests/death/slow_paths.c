@@ -33,18 +33,21 @@ static void use_other_classes(void) {
 
 CASE(interior_free_seen_when_the_magazine_is_flushed) {
   allocate_blocks(NULL);
+  // What a large magazine gives back is what was freed last.
+  free_blocks(1000, 5000);
   misusing_function((unsigned char*)tell_block(blocks[10]) + 16);
   // The heap does not know that the block is meant, so it is still there.
-  free_blocks(1000, 9000);
+  free_blocks(5000, 9000);
   freeing_function(blocks[10]);
   survive();
 }
 
 CASE(double_free_seen_when_the_magazine_is_flushed) {
   allocate_blocks(NULL);
+  free_blocks(1000, 5000);
   freeing_function(tell_block(blocks[10]));
   misusing_function(blocks[10]);
-  free_blocks(1000, 9000);
+  free_blocks(5000, 9000);
   survive();
 }
 
@@ -115,9 +118,10 @@ CASE(double_free_by_two_other_threads_with_a_look_between) {
 CASE(double_free_by_the_owner_and_another_thread) {
   allocate_blocks(NULL);
   tell_block(blocks[10]);
+  free_blocks(1000, 5000);
   freeing_function(blocks[10]);
   // The block is in its slab again, and nothing takes it out.
-  free_blocks(1000, 9000);
+  free_blocks(5000, 9000);
   on_another_thread(misusing_function, blocks[10]);
   use_other_classes();
   survive();
