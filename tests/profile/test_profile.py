@@ -29,7 +29,11 @@ MIB = 1 << 20
 # Small, so that most blocks are samples.
 INTERVAL = "100"
 # What counts calls of slow paths, or sets limits too low for a record of each block.
-OTHERWISE = {"deferred_frees_are_called_with_a_heartbeat", "few_descriptors"}
+OTHERWISE = {
+    "deferred_frees_are_called_with_a_heartbeat",
+    "few_descriptors",
+    "trim_gives_memory_of_small_blocks_back",
+}
 # What compares figures that the hardened library changes.
 EXACT = {
     "counts_by_class_are_exact",
@@ -64,6 +68,7 @@ def test_profile(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("folder", "case"), ELSEWHERE, ids=lambda each: str(each))
 def test_holds_for_samples_as_well(
     folder: str, case: Case, liballod: Path, build_dir: Path, tmp_path: Path
