@@ -184,6 +184,9 @@ typedef struct allod_heap_options {
   /* Not 0: blocks in use are reported, as by allod_heap_report_leaks, when the heap is
    * destroyed and when the process ends. */
   int report_leaks;
+  /* Not 0: for tools that live in the process and watch it. What the heap holds is in no
+   * statistics but its own. */
+  int unseen;
 } allod_heap_options_t;
 
 /* An empty heap, without limit. */
@@ -261,6 +264,43 @@ ALLOD_API int allod_heap_stats_get(allod_heap_t* heap, allod_heap_stats_t* stats
 /* The same and the name, as one JSON object. */
 ALLOD_API void allod_heap_stats_json(allod_heap_t* heap, allod_write_t write,
                                      void* context) ALLOD_NOTHROW;
+
+/* One heap in use. */
+typedef struct allod_heap_row {
+  char name[48];
+  uint32_t id;
+  allod_heap_stats_t figures;
+} allod_heap_row_t;
+/* Writes the heaps in use to `rows`, as far as there is room for; unseen ones are left out.
+ * `size` is sizeof(allod_heap_row_t) of the caller. Returns how many there are, 0 for a wrong
+ * size. */
+ALLOD_API size_t allod_heaps_get(allod_heap_row_t* rows, size_t room, size_t size) ALLOD_NOTHROW;
+
+/* --- the map of memory ----------------------------------------------------------- */
+
+/* What a run of memory is. */
+enum {
+  ALLOD_SPAN_SLAB = 0,  /* blocks of one size class */
+  ALLOD_SPAN_HUGE = 1,  /* one block above the largest class */
+  ALLOD_SPAN_DIRTY = 2, /* free, memory still held */
+  ALLOD_SPAN_CLEAN = 3, /* free, memory given back */
+  ALLOD_SPAN_OWN = 4    /* bookkeeping, and unseen heaps */
+};
+
+typedef struct allod_span {
+  uintptr_t address;
+  size_t bytes;
+  uint32_t kind;
+  uint32_t owner;       /* the id of a domain or a heap; 0: nobody's */
+  uint32_t block_bytes; /* of a slab, as the following two */
+  uint32_t blocks;
+  uint32_t free; /* of them; those that threads keep at hand count as used */
+} allod_span_t;
+
+/* Writes all spans to `spans`, as far as there is room for. `size` is sizeof(allod_span_t)
+ * of the caller. Returns how many there are, 0 for a wrong size. No thread can take or give
+ * back whole spans meanwhile: about 20 ns for each. */
+ALLOD_API size_t allod_spans_get(allod_span_t* spans, size_t room, size_t size) ALLOD_NOTHROW;
 
 /* --- the heap profile ----------------------------------------------------------- */
 

@@ -94,6 +94,17 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
   return !is_all && options.memory_bytes >= kSliceBytes;
 }
 
+[[nodiscard]] allod_heap_stats_t stats_of(const heap::HeapFigures& figures) noexcept {
+  return {.live = figures.live,
+          .live_blocks = figures.live_blocks,
+          .peak_live = figures.peak_live,
+          .held = figures.held,
+          .slabs = figures.slabs,
+          .huge_blocks = figures.huge_blocks,
+          .limit = figures.limit == SIZE_MAX ? 0 : figures.limit,
+          .refused = figures.refused};
+}
+
 [[nodiscard]] char* copy_text(HeapDomain& heap, const char* text, std::size_t length) noexcept {
   auto* const copy = static_cast<char*>(allocate(heap, length + 1));
   if (copy == nullptr) return nullptr;
@@ -131,7 +142,9 @@ bool copy_name(std::uint32_t id, char (&name)[kNameBytes]) noexcept {
   return false;
 }
 
-bool next_row(HeapDomain** cursor, Row* row) noexcept {
+namespace {
+
+[[nodiscard]] bool next_in_use(HeapDomain** cursor, Row* row, bool* unseen) noexcept {
   for (;;) {
     {
       LockGuard guard{engine().registry_lock()};
@@ -144,8 +157,34 @@ bool next_row(HeapDomain** cursor, Row* row) noexcept {
     memcpy(row->name, heap.name, sizeof row->name);
     row->id = heap.id();
     row->figures = heap.figures;
+    *unseen = heap.unseen;
     return true;
   }
+}
+
+}  // namespace
+
+bool next_row(HeapDomain** cursor, Row* row) noexcept {
+  bool unseen = false;
+  while (next_in_use(cursor, row, &unseen)) {
+    if (!unseen) return true;
+  }
+  return false;
+}
+
+std::size_t unseen_bytes() noexcept {
+  std::size_t bytes = 0;
+  bool unseen = false;
+  HeapDomain* cursor = nullptr;
+  for (Row row; next_in_use(&cursor, &row, &unseen);) bytes += unseen ? row.figures.held : 0;
+  return bytes;
+}
+
+const HeapDomain* heap_of(const space::Span& span) noexcept {
+  const space::Tag tag = engine().space().map().tag_of(span.base);
+  if (!space::is_heaps(tag)) return nullptr;
+  if (span.home == nullptr) return static_cast<const HeapDomain*>(span.heap);
+  return static_cast<const HeapDomain*>(static_cast<const slab::Slab&>(span).owner());
 }
 
 }  // namespace allod::heaps
@@ -184,6 +223,7 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
   heap->on_limit = reinterpret_cast<void (*)()>(chosen.on_limit);
   heap->on_limit_context = chosen.on_limit_context;
   heap->reports_leaks = chosen.report_leaks != 0;
+  heap->unseen = chosen.unseen != 0;
   return heaps::handle_of(*heap);
 }
 
@@ -277,16 +317,21 @@ const char* allod_heap_name(const allod_heap_t* heap) noexcept {
 }
 int allod_heap_stats_get(allod_heap_t* heap, allod_heap_stats_t* stats, size_t size) noexcept {
   if (stats == nullptr || size != sizeof *stats) return EINVAL;
-  const auto figures = Process::heap().figures_of(heaps::domain_of(heap));
-  *stats = {.live = figures.live,
-            .live_blocks = figures.live_blocks,
-            .peak_live = figures.peak_live,
-            .held = figures.held,
-            .slabs = figures.slabs,
-            .huge_blocks = figures.huge_blocks,
-            .limit = figures.limit == SIZE_MAX ? 0 : figures.limit,
-            .refused = figures.refused};
+  *stats = heaps::stats_of(Process::heap().figures_of(heaps::domain_of(heap)));
   return 0;
+}
+size_t allod_heaps_get(allod_heap_row_t* rows, size_t room, size_t size) noexcept {
+  if (size != sizeof *rows) return 0;
+  Process::ensure_started();
+  size_t count = 0;
+  heaps::HeapDomain* cursor = nullptr;
+  for (heaps::Row row; heaps::next_row(&cursor, &row); ++count) {
+    if (count >= room) continue;
+    memcpy(rows[count].name, row.name, sizeof row.name);
+    rows[count].id = row.id;
+    rows[count].figures = heaps::stats_of(row.figures);
+  }
+  return count;
 }
 void allod_heap_stats_json(allod_heap_t* heap, allod_write_t write, void* context) noexcept {
   auto& domain = heaps::domain_of(heap);

@@ -28,7 +28,13 @@ struct Row {
   std::uint32_t id;
   heap::HeapFigures figures;
 };
-// The next heap in use after `*cursor`, or the first for null. False when there is none.
+// The next heap in use after `*cursor`, or the first for null; unseen ones are left out. False
+// when there is none.
 [[nodiscard]] bool next_row(HeapDomain** cursor, Row* row) noexcept;
+
+// The first-class heap that a used span belongs to, or null.
+[[nodiscard]] const HeapDomain* heap_of(const space::Span& span) noexcept;
+// Bytes that unseen heaps hold.
+[[nodiscard]] std::size_t unseen_bytes() noexcept;
 
 }  // namespace allod::heaps

@@ -81,6 +81,8 @@ bool parse_size(std::string_view text, std::size_t* value) noexcept {
   return true;
 }
 
+bool is_not_ours(Settings&, std::string_view) noexcept { return true; }
+
 struct Option {
   std::string_view name;  // without the prefix
   std::string_view values;
@@ -234,6 +236,20 @@ constexpr Option kOptions[] = {
        s.heap.region_bytes = bytes;
        return true;
      }},
+    // These are for liballod-live.so, which reads them itself.
+    {"LIVE", "address:port, or 1", "none", true,
+     "where liballod-live.so, if it is preloaded too, serves the live page; 1: at 127.0.0.1, at "
+     "any port",
+     &is_not_ours},
+    {"LIVE_TOKEN", "16 characters or more", "random", true, "the secret in the page's link",
+     &is_not_ours},
+    {"LIVE_LINK", "a path", "standard error", true,
+     "where the page's link goes; %p becomes the process id", &is_not_ours},
+    {"LIVE_HOSTS", "names, by commas", "none", true,
+     "other names, with or without a port, by which the page may be asked for", &is_not_ours},
+    {"LIVE_ONLY", "a process id", "none", true, "the one process that serves a page", &is_not_ours},
+    {"LIVE_CHILDREN", "0, 1", "0", true, "children that are forked or started serve pages, too",
+     &is_not_ours},
     {"MAGAZINE_BYTES", "bytes, 0 to 16M", "256K", false,
      "the most that a thread keeps at hand of one size class",
      [](Settings& s, std::string_view v) noexcept {

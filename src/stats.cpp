@@ -61,6 +61,8 @@ struct DomainSums {
 
 void count_span(Count& count, const space::Span& span) noexcept {
   if (span.state != space::SpanState::used) return;
+  const heaps::HeapDomain* const heap = heaps::heap_of(span);
+  if (heap != nullptr && heap->unseen) return;
   if (span.home == nullptr) {
     ++count.huge_blocks;
     count.huge_bytes += span.size.bytes();
@@ -111,10 +113,12 @@ void count_domain(Count& count, Heap::Domain& domain) noexcept {
 void take_count(Count& count) noexcept {
   Process::ensure_started();
   Heap& heap = Process::heap();
+  const std::size_t unseen = heaps::unseen_bytes();
   LockGuard guard{heap.registry_lock()};
   heap.for_each_domain([&](Heap::Domain& domain) { count_domain(count, domain); });
   heap.space().for_each_span([&](const space::Span& span) { count_span(count, span); });
   count.space = heap.space().counters();
+  count.space.used -= unseen < count.space.used ? unseen : count.space.used;
   count.metadata_mapped = heap.space().metadata().mapped_bytes();
   count.metadata_used = heap.space().metadata().used_bytes();
 }

@@ -21,6 +21,7 @@ auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes
     heap->figures = {};
     heap->on_limit = nullptr;
     heap->was_deleted = heap->reports_leaks = false;
+    heap->unseen = false;
     copy_name(*heap, name);
     heap->inbox.open();
     heap->active = true;

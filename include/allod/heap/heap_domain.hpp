@@ -78,6 +78,8 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
   bool active = false;
   bool was_deleted = false;  // of one that is not active: its blocks were left
   bool reports_leaks = false;
+  // Of a tool that watches the process: in no statistics of the program.
+  bool unseen = false;
   std::uint32_t operations = 0;
   HeapFigures figures;
   BinGroup* groups[kGroups] = {};
