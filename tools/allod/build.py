@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,14 @@ PRODUCTS = (
     "liballod-record.so",
     "include/allod.hpp",
 )
-SOURCE_SUFFIXES = {".c", ".cpp", ".h", ".hpp", ".cmake", ".in", ".txt"}
+SOURCE_SUFFIXES = {".c", ".cpp", ".h", ".hpp", ".S", ".cmake", ".in", ".txt"} | {
+    # The live page.
+    ".ts",
+    ".css",
+    ".html",
+    ".mjs",
+    ".json",
+}
 BUILD_TOOLS = (Requirement("cmake", "cmake"), Requirement("ninja", "ninja-build"))
 GCC = (Requirement("gcc", "gcc"), Requirement("g++", "g++"))
 CLANG = (
@@ -41,6 +48,14 @@ GCC_ARM64 = (
     Requirement("/usr/src/googletest/CMakeLists.txt", "googletest"),
 )
 CLANG_ARM64 = (*CLANG, *GCC_ARM64)
+# What the live page's server is made of, and what bundles the page.
+LIVE_TOOLS = (
+    Requirement("/usr/include/event2/http.h", "libevent-dev"),
+    Requirement("/usr/include/zlib.h", "zlib1g-dev"),
+    Requirement("node", "nodejs"),
+    Requirement("npm", "npm"),
+)
+LIVE = "liballod-live.so"
 TEST_LIBRARIES = (Requirement("/usr/include/gtest/gtest.h", "libgtest-dev"),)
 
 
@@ -101,6 +116,22 @@ def ensure_built(
     return True
 
 
+def ensure_live_built(*, echo: bool = False) -> Path:
+    """Brings the library that serves the live page up to date, and returns it."""
+    preset = PRESETS["release"]
+    stamp = build_dir(preset.name) / ".built-live"
+    library = build_dir(preset.name) / LIVE
+    digest = digest_of_inputs(tests=False, more=("live",))
+    with _lock(preset):
+        if library.exists() and stamp.exists() and stamp.read_text() == digest:
+            return library
+        ensure_requirements((*BUILD_TOOLS, *GCC, *LIVE_TOOLS))
+        _configure(preset, tests=False, echo=echo)
+        _compile_target(preset, "live", jobs=None, echo=echo)
+        stamp.write_text(digest)
+    return library
+
+
 def is_current(preset: Preset, *, tests: bool) -> bool:
     """Whether the last build saw the sources as they are now."""
     try:
@@ -114,10 +145,10 @@ def is_current(preset: Preset, *, tests: bool) -> bool:
     return stamp == digest_of_inputs(tests=tests)
 
 
-def digest_of_inputs(*, tests: bool) -> str:
+def digest_of_inputs(*, tests: bool, more: Sequence[str] = ()) -> str:
     """A digest of names, sizes and times of all files that a build reads."""
     digest = hashlib.sha256(str(ROOT).encode())
-    folders = ["include", "src", "cmake", *(["tests"] if tests else [])]
+    folders = ["include", "src", "cmake", *(["tests"] if tests else []), *more]
     for name in ("CMakeLists.txt", "CMakePresets.json"):
         status = (ROOT / name).stat()
         digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
@@ -181,11 +212,18 @@ def _made_elsewhere(preset: Preset) -> bool:
 
 def _compile(preset: Preset, *, tests: bool, jobs: int | None, echo: bool) -> None:
     target = preset.test_target if tests else "products"
+    _compile_target(preset, target, jobs=jobs, echo=echo)
+
+
+def _compile_target(
+    preset: Preset, target: str, *, jobs: int | None, echo: bool
+) -> None:
+    what = {preset.test_target: " and its tests", "live": ": live page"}.get(target, "")
     command = ["cmake", "--build", str(build_dir(preset.name)), "--target", target]
     if jobs is not None:
         command += ["--parallel", str(jobs)]
     run_logged(
-        f"building {preset.name}{' and its tests' if tests else ''}",
+        f"building {preset.name}{what}",
         command,
         LOGS / f"{preset.name}-build.log",
         directory=ROOT,

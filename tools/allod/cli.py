@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -17,6 +17,7 @@ from allod.paths import shown, version
 
 PRESET_NAMES = ("release", "clang", "asan", "tsan", "fuzz")
 FORMATS = ("text", "json")
+ANY_PORT = "127.0.0.1:0"
 
 
 class Command(click.Command):
@@ -31,25 +32,27 @@ class Command(click.Command):
 
 
 class RunCommand(Command):
-    """Accepts --stats with and without a value, and never takes the program for one."""
+    """Accepts some options with and without a value, and never takes the program for one."""
+
+    WITHOUT_VALUE: ClassVar = {"--stats": "text", "--live": ANY_PORT}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, self._with_stats_format(args))
+        return super().parse_args(ctx, self._with_values(args))
 
-    def _with_stats_format(self, args: Sequence[str]) -> list[str]:
+    def _with_values(self, args: Sequence[str]) -> list[str]:
         takes_value = {
             name
             for option in self.params
             if isinstance(option, click.Option) and not (option.is_flag or option.count)
             for name in option.opts
-        } - {"--stats"}
+        } - set(self.WITHOUT_VALUE)
         words = list(args)
         index = 0
         while index < len(words) and words[index].startswith("-"):
             if words[index] == "--":
                 break
-            if words[index] == "--stats":
-                words[index] = "--stats=text"
+            if words[index] in self.WITHOUT_VALUE:
+                words[index] += f"={self.WITHOUT_VALUE[words[index]]}"
             index += 2 if words[index] in takes_value else 1
         return words
 
@@ -125,6 +128,11 @@ def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
     metavar="[=text|json]",
     help="Print statistics on stderr when the program ends.",
 )
+@click.option(
+    "--live",
+    metavar="[=[ADDRESS:]PORT]",
+    help="Serve a page that shows the heap while it runs, and print its link.",
+)
 @click.option("--verbose", "-v", count=True, help="Report the start; twice: more.")
 @click.option(
     "--purge-delay",
@@ -164,6 +172,7 @@ def run(
     debug: bool,
     hardened: bool,
     stats: str | None,
+    live: str | None,
     verbose: int,
     purge_delay: int | None,
     options: Sequence[str],
@@ -200,8 +209,10 @@ def run(
         if hardened:
             raise click.UsageError("--profile is not for the hardened library yet")
         sys.exit(run_profiled(program, environment, output, interval, debug=debug))
+    if live is not None and ":" not in live:
+        live = f"127.0.0.1:{live}"
     variant = "-debug" if debug else "-hardened" if hardened else ""
-    run_program(program, environment, library_name=f"liballod{variant}.so")
+    run_program(program, environment, library_name=f"liballod{variant}.so", live=live)
 
 
 @allod.command(

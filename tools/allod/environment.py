@@ -20,6 +20,11 @@ def ensure_profile() -> None:
     _ensure("profile", "heap profiles")
 
 
+def ensure_browser() -> None:
+    """Installs what drives a browser in tests."""
+    _ensure("browser", "a browser")
+
+
 def _ensure(name: str, purpose: str) -> None:
     requirements = ROOT / "tools" / f"requirements-{name}.txt"
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()

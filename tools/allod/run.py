@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from allod.build import PRESETS, ensure_built, product
+from allod.build import PRESETS, ensure_built, ensure_live_built, product
 from allod.console import Failure, say
 from allod.elf import is_privileged, loaded_image, read_elf
 
@@ -18,17 +18,28 @@ NOT_EXECUTABLE = 126
 
 
 def run(
-    program: Sequence[str], options: Mapping[str, str], *, library_name: str
+    program: Sequence[str],
+    options: Mapping[str, str],
+    *,
+    library_name: str,
+    live: str | None = None,
 ) -> NoReturn:
-    """Replaces this process by the program, with the library preloaded."""
+    """Replaces this process by the program, with the library preloaded.
+
+    `live` is where the live page is served, as address:port; None: nowhere.
+    """
     path = find_program(program[0])
     ensure_built(PRESETS["release"])
     library = product(library_name)
     check_preloadable(path, library)
     environment = {**os.environ, **options}
-    environment["LD_PRELOAD"] = ":".join(
-        filter(None, [str(library), os.environ.get("LD_PRELOAD", "")])
-    )
+    preloaded = [str(library), os.environ.get("LD_PRELOAD", "")]
+    if live is not None:
+        preloaded.insert(0, str(ensure_live_built()))
+        environment["ALLOD_LIVE"] = live
+        # The program keeps this process's id; what it starts serves no page.
+        environment["ALLOD_LIVE_ONLY"] = str(os.getpid())
+    environment["LD_PRELOAD"] = ":".join(filter(None, preloaded))
     try:
         os.execve(path, list(program), environment)
     except OSError as error:

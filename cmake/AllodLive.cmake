@@ -1,0 +1,89 @@
+# The live server, liballod-live.so: the target `live`, which nothing else needs. It is built where
+# libevent, zlib and libbacktrace (which comes with gcc) are there as static libraries, and Node.js
+# with npm, which bundle the page.
+
+find_library(ALLOD_EVENT_CORE libevent_core.a)
+find_library(ALLOD_EVENT_EXTRA libevent_extra.a)
+find_library(ALLOD_ZLIB libz.a)
+find_program(ALLOD_NODE node)
+find_program(ALLOD_NPM npm)
+execute_process(COMMAND gcc -print-file-name=libbacktrace.a
+  OUTPUT_VARIABLE ALLOD_BACKTRACE OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+execute_process(COMMAND gcc -print-file-name=include
+  OUTPUT_VARIABLE ALLOD_GCC_INCLUDE OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+execute_process(COMMAND gcc -print-file-name=libsupc++.a
+  OUTPUT_VARIABLE ALLOD_DEMANGLER OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(CMAKE_CROSSCOMPILING OR NOT ALLOD_EVENT_CORE OR NOT ALLOD_EVENT_EXTRA OR NOT ALLOD_ZLIB
+    OR NOT ALLOD_NODE OR NOT ALLOD_NPM OR NOT EXISTS "${ALLOD_BACKTRACE}")
+  return()
+endif()
+enable_language(ASM)
+
+set(live_dir ${CMAKE_BINARY_DIR}/live)
+
+# The page: its packages as the lock file names them, then one file with everything in it.
+set(page_source ${CMAKE_SOURCE_DIR}/live/page)
+file(GLOB page_files CONFIGURE_DEPENDS ${page_source}/*.ts ${page_source}/*.css
+  ${page_source}/*.html ${page_source}/*.mjs)
+set(page ${live_dir}/page.html.gz)
+add_custom_command(OUTPUT ${live_dir}/packages.stamp
+  COMMAND ${CMAKE_COMMAND} -E copy ${page_source}/package.json ${page_source}/package-lock.json
+    ${page_source}/tsconfig.json ${live_dir}
+  COMMAND ${ALLOD_NPM} ci --no-audit --no-fund --loglevel=error
+  COMMAND ${CMAKE_COMMAND} -E touch ${live_dir}/packages.stamp
+  DEPENDS ${page_source}/package.json ${page_source}/package-lock.json
+    ${page_source}/tsconfig.json
+  WORKING_DIRECTORY ${live_dir}
+  COMMENT "Fetching what the live page is made with" VERBATIM)
+file(MAKE_DIRECTORY ${live_dir})
+add_custom_command(OUTPUT ${page}
+  COMMAND ${CMAKE_COMMAND} -E copy ${page_files} ${live_dir}
+  COMMAND ${ALLOD_NODE} bundle.mjs ${page}
+  DEPENDS ${page_files} ${live_dir}/packages.stamp
+  WORKING_DIRECTORY ${live_dir}
+  COMMENT "Bundling the live page" VERBATIM)
+
+# libevent as Debian has it is made for programs: it takes the address of stderr in a way that a
+# shared library cannot. The server sends its messages elsewhere, so that stderr is not used.
+foreach(part IN ITEMS CORE EXTRA)
+  set(event_${part} ${live_dir}/event_${part}.a)
+  add_custom_command(OUTPUT ${event_${part}}
+    COMMAND ${CMAKE_OBJCOPY} --redefine-sym stderr=allod_live_no_stderr
+      ${ALLOD_EVENT_${part}} ${event_${part}}
+    DEPENDS ${ALLOD_EVENT_${part}} VERBATIM)
+endforeach()
+
+file(GLOB live_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/live/*.cpp)
+add_library(allod_live SHARED EXCLUDE_FROM_ALL ${live_sources} src/text.cpp live/page.S
+  ${event_CORE} ${event_EXTRA})
+set_source_files_properties(live/page.S PROPERTIES
+  COMPILE_DEFINITIONS "ALLOD_LIVE_PAGE=\"${page}\"" OBJECT_DEPENDS ${page})
+target_compile_options(allod_live PRIVATE
+  $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions;-fno-rtti;-fno-threadsafe-statics>
+  -fvisibility=hidden -fPIC)
+target_include_directories(allod_live PRIVATE src include)
+# After everything else: the folder holds compiler headers as well.
+target_compile_options(allod_live PRIVATE
+  $<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${ALLOD_GCC_INCLUDE}>)
+target_link_libraries(allod_live PRIVATE allod_warnings
+  ${event_EXTRA} ${event_CORE} ${ALLOD_ZLIB} ${ALLOD_BACKTRACE} ${ALLOD_DEMANGLER})
+target_link_options(allod_live PRIVATE
+  -static-libgcc
+  LINKER:--exclude-libs,ALL
+  # What libbacktrace calls goes through live/symbols.cpp.
+  LINKER:--wrap=dl_iterate_phdr
+  LINKER:--wrap=mmap
+  LINKER:--wrap=munmap
+  LINKER:--gc-sections
+  LINKER:--as-needed
+  LINKER:-z,relro
+  LINKER:-z,nodelete
+  LINKER:-Bsymbolic)
+set_target_properties(allod_live PROPERTIES
+  OUTPUT_NAME allod-live
+  VERSION ${PROJECT_VERSION}
+  SOVERSION ${PROJECT_VERSION_MAJOR}
+  LINKER_LANGUAGE C
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+add_library(allod::live ALIAS allod_live)
+add_custom_target(live DEPENDS allod_live)

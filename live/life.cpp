@@ -1,0 +1,294 @@
+// How the server starts and ends: beside the program, and never in its way.
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "allod-live.h"
+#include "memory.hpp"
+#include "moments.hpp"
+#include "reports.hpp"
+#include "server.hpp"
+#include "settings.hpp"
+#include "symbols.hpp"
+#include "text.hpp"
+
+extern "C" int __real_dl_iterate_phdr(int (*visit)(dl_phdr_info*, size_t, void*), void* context);
+
+namespace allod::live {
+
+namespace {
+
+constexpr std::size_t kStackBytes = std::size_t{512} << 10;
+
+struct Life {
+  // One start or stop at a time.
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  bool running = false;
+  pthread_t thread{};
+  Server* server = nullptr;
+  char address[256] = {};
+  // What the starting thread waits for.
+  pthread_mutex_t started_mutex = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t started_changed = PTHREAD_COND_INITIALIZER;
+  bool started = false;
+  int result = -1;
+  const char* why = "";
+};
+constinit Life life;
+
+// A table of descriptors of its own: programs that close all descriptors, or count them, or
+// hand them to children, find none of the server's, and it keeps none of theirs.
+bool leave_descriptors() noexcept {
+#ifdef SYS_close_range
+  constexpr unsigned kUnshare = 2;
+  if (syscall(SYS_close_range, 3U, ~0U, kUnshare) == 0) return true;
+#endif
+  if (unshare(CLONE_FILES) != 0) return false;
+  const long most = sysconf(_SC_OPEN_MAX);
+  for (int file = 3; file < (most > 0 && most < 65536 ? most : 65536); ++file) close(file);
+  return true;
+}
+// The standard ones are kept until the link was told.
+void leave_standard_descriptors() noexcept {
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int file = 0; file < 3; ++file) {
+    if (nothing < 0) {
+      close(file);
+    } else if (nothing != file) {
+      dup2(nothing, file);
+    }
+  }
+  if (nothing > 2) close(nothing);
+}
+
+void write_link(const char* link) noexcept {
+  const char* const pattern = settings().link_file;
+  char path[sizeof settings().link_file + 16];
+  const char* const process = strstr(pattern, "%p");
+  if (process != nullptr) {
+    snprintf(path, sizeof path, "%.*s%d%s", static_cast<int>(process - pattern), pattern, getpid(),
+             process + 2);
+  } else {
+    snprintf(path, sizeof path, "%s", pattern);
+  }
+  const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) {
+    Message{} << "warning: the link of the live page cannot be written to " << path;
+    return;
+  }
+  char line[600];
+  const int length = snprintf(line, sizeof line, "%s\n", link);
+  if (write(file, line, static_cast<std::size_t>(length)) != length) {
+    Message{} << "warning: the link of the live page is not whole in " << path;
+  }
+  close(file);
+}
+
+void tell(bool as_wished) noexcept {
+  if (life.result != 0) {
+    if (as_wished) Message{} << "warning: no live page: " << life.why;
+  } else if (settings().link_file[0] != '\0') {
+    write_link(life.server->link());
+  } else if (as_wished) {
+    Message{} << "live page of process " << std::int64_t{getpid()} << ": "
+              << life.server->link();
+  }
+}
+
+void* serve(void* as_wished) noexcept {
+  prctl(PR_SET_NAME, "allod-live", 0, 0, 0);
+  life.result = ENOTSUP;
+  life.why = "the system gives the server no descriptors of its own";
+  const bool apart = leave_descriptors();
+  if (apart) life.result = life.server->open(life.address, &life.why) ? 0 : EADDRNOTAVAIL;
+  tell(as_wished != nullptr);
+  if (apart) leave_standard_descriptors();
+  const bool runs = life.result == 0;
+  pthread_mutex_lock(&life.started_mutex);
+  life.started = true;
+  pthread_cond_signal(&life.started_changed);
+  pthread_mutex_unlock(&life.started_mutex);
+  if (runs) life.server->run();
+  return nullptr;
+}
+
+void give_up_server() noexcept {
+  life.server->~Server();
+  release(life.server);
+  life.server = nullptr;
+}
+
+enum class Start {
+  called,         // by a function: its result says what happened
+  wished,         // by the environment: messages do
+  wished_at_fork  // the same, while the heap may still be held by the fork
+};
+
+int create_thread(Start how) noexcept {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  // Signals of the program are not for this thread.
+  sigset_t every;
+  sigset_t before;
+  sigfillset(&every);
+  pthread_sigmask(SIG_SETMASK, &every, &before);
+  void* const as_wished = how == Start::called ? nullptr : &life;
+  const int error = pthread_create(&life.thread, &attributes, &serve, as_wished);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  return error;
+}
+
+// With the mutex held. Returns when the server listens, or cannot; at a fork, at once.
+int start_thread(Start how) noexcept {
+  void* const memory = allocate(sizeof(Server));
+  if (memory == nullptr) return ENOMEM;
+  life.server = new (memory) Server;
+  life.started = false;
+  const int error = create_thread(how);
+  life.running = error == 0;
+  if (life.running && how != Start::wished_at_fork) {
+    pthread_mutex_lock(&life.started_mutex);
+    while (!life.started) pthread_cond_wait(&life.started_changed, &life.started_mutex);
+    pthread_mutex_unlock(&life.started_mutex);
+    life.running = life.result == 0;
+    if (!life.running) pthread_join(life.thread, nullptr);
+  }
+  if (life.running) return 0;
+  give_up_server();
+  return error != 0 ? error : life.result;
+}
+
+int start_at(const char* address, Start how) noexcept {
+  if (!open_memory()) return ENOTSUP;
+  pthread_mutex_lock(&life.mutex);
+  int result = EALREADY;
+  if (!life.running) {
+    snprintf(life.address, sizeof life.address, "%s", address);
+    result = start_thread(how);
+  }
+  pthread_mutex_unlock(&life.mutex);
+  return result;
+}
+
+void stop_now() noexcept {
+  pthread_mutex_lock(&life.mutex);
+  if (life.running) {
+    life.server->stop();
+    pthread_join(life.thread, nullptr);
+    give_up_server();
+    life.running = false;
+    forget_moments();
+  }
+  pthread_mutex_unlock(&life.mutex);
+}
+
+void mark_timeline(const char* label) noexcept {
+  pthread_mutex_lock(&life.mutex);
+  if (life.running) life.server->mark(label);
+  pthread_mutex_unlock(&life.mutex);
+}
+
+void start_as_wished(Start how) noexcept {
+  if (!has_library()) {
+    Message{} << "warning: no live page: liballod.so is not in this process";
+    return;
+  }
+  const char* const wish = settings().address;
+  // "1" and the like: somewhere.
+  const bool anywhere = strchr(wish, ':') == nullptr;
+  if (start_at(anywhere ? "127.0.0.1:0" : wish, how) != 0) return;
+  // Unless the profile was chosen, on or off, in words of its own. A child has its parent's.
+  if (how == Start::wished && has_profile() && getenv("ALLOD_PROFILE") == nullptr) allod_profile_start(0);
+}
+
+// Nothing of the parent's server is in the child: no thread, no descriptor. Its heap stays behind,
+// unseen; giving it up might have to wait for the fork to end.
+void after_fork_in_child() noexcept {
+  const bool was_running = life.running;
+  new (&life) Life;
+  drop_symbols();
+  drop_reports();
+  drop_moments();
+  drop_memory();
+  if (was_running && settings().wanted && settings().children) {
+    // Not at the parent's port.
+    settings().address[0] = '\0';
+    start_as_wished(Start::wished_at_fork);
+  }
+}
+
+// Is the object with this address nearer to the front of the loader's list than the other one?
+bool comes_first(const void* one, const void* other) noexcept {
+  struct Search {
+    std::uintptr_t wanted[2];
+    int found = -1;
+  } search{{reinterpret_cast<std::uintptr_t>(one), reinterpret_cast<std::uintptr_t>(other)}};
+  const auto visit = [](dl_phdr_info* info, std::size_t, void* context) {
+    auto& to = *static_cast<Search*>(context);
+    for (int header = 0; header < info->dlpi_phnum; ++header) {
+      const auto& it = info->dlpi_phdr[header];
+      const std::uintptr_t from = info->dlpi_addr + it.p_vaddr;
+      for (int which = 0; which < 2 && it.p_type == PT_LOAD; ++which) {
+        const std::uintptr_t at = to.wanted[which];
+        if (to.found < 0 && at >= from && at - from < it.p_memsz) to.found = which;
+      }
+    }
+    return to.found < 0 ? 0 : 1;
+  };
+  __real_dl_iterate_phdr(visit, &search);
+  return search.found == 0;
+}
+
+// Objects are initialised from the back of the list, and fork handlers of a child run in the order
+// in which they were registered: those of Allod must come before the one that starts a server.
+void check_order() noexcept {
+  const auto* const ours = reinterpret_cast<const void*>(&allod_live_start);
+  const auto* const theirs = reinterpret_cast<const void*>(&allod_version);
+  if (!settings().children || !has_library() || comes_first(ours, theirs)) return;
+  Message{} << "warning: children serve no page: liballod-live.so has to be preloaded before "
+               "liballod.so";
+  settings().children = false;
+}
+
+[[gnu::constructor]] void begin() noexcept {
+  // Whoever starts a program with more rights than his own does not open a door in it.
+  if (getauxval(AT_SECURE) != 0 || !read_settings()) return;
+  pthread_atfork(&hold_symbols, &let_go_symbols, &after_fork_in_child);
+  const Settings& chosen = settings();
+  check_order();
+  const bool here = chosen.only == 0 || chosen.only == getpid() || chosen.children;
+  if (chosen.wanted && here) start_as_wished(Start::wished);
+}
+
+}  // namespace
+
+}  // namespace allod::live
+
+namespace live = allod::live;
+
+int allod_live_start(const char* address, uint16_t port) noexcept {
+  char where[256];
+  const char* const name = address == nullptr ? "127.0.0.1" : address;
+  const bool is_v6 = strchr(name, ':') != nullptr;
+  snprintf(where, sizeof where, is_v6 ? "[%s]:%u" : "%s:%u", name, unsigned{port});
+  return live::start_at(where, live::Start::called);
+}
+void allod_live_stop() noexcept { live::stop_now(); }
+const char* allod_live_link() noexcept {
+  return live::life.running && live::life.started ? live::life.server->link() : nullptr;
+}
+void allod_live_mark(const char* label) noexcept { live::mark_timeline(label); }

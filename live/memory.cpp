@@ -1,0 +1,67 @@
+#include "memory.hpp"
+
+#include <event2/event.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "library.hpp"
+
+// What libevent takes for stderr; see cmake/AllodLive.cmake. It logs into nothing.
+extern "C" {
+extern FILE* allod_live_no_stderr;
+FILE* allod_live_no_stderr = nullptr;
+}
+
+namespace allod::live {
+
+namespace {
+
+void say_nothing(int, const char*) noexcept {}
+// libevent found itself broken, and would end the process. Only its thread stops.
+void stand_still(int) noexcept {
+  for (;;) pause();
+}
+
+constinit std::atomic<allod_heap_t*> own_heap{nullptr};
+}  // namespace
+
+bool open_memory() noexcept {
+  if (own_heap.load() != nullptr) return true;
+  if (!has_library()) return false;
+  allod_heap_options_t options{};
+  options.struct_size = sizeof options;
+  options.name = "live page";
+  options.unseen = 1;
+  allod_heap_t* const heap = allod_heap_new_ex(&options);
+  if (heap == nullptr) return false;
+  allod_heap_t* none = nullptr;
+  if (!own_heap.compare_exchange_strong(none, heap)) {
+    allod_heap_delete(heap);
+    return true;
+  }
+  event_set_mem_functions(&allocate, &resize, &release);
+  event_set_log_callback(&say_nothing);
+  event_set_fatal_callback(&stand_still);
+  return true;
+}
+
+void drop_memory() noexcept { own_heap.store(nullptr); }
+
+void* allocate(size_t size) noexcept { return allod_heap_malloc(own_heap.load(), size); }
+void* resize(void* block, size_t size) noexcept {
+  return allod_heap_realloc(own_heap.load(), block, size);
+}
+void release(void* block) noexcept {
+  if (block != nullptr) allod_heap_free(own_heap.load(), block);
+}
+
+size_t held_bytes() noexcept {
+  allod_heap_stats_t figures;
+  allod_heap_t* const heap = own_heap.load();
+  if (heap == nullptr || allod_heap_stats_get(heap, &figures, sizeof figures) != 0) return 0;
+  return figures.held;
+}
+
+}  // namespace allod::live

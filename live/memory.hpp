@@ -1,0 +1,87 @@
+// The memory of the live server: a heap of its own, which no figure of the program shows.
+#pragma once
+
+#include <stddef.h>
+#include <cstdint>
+#include <string.h>
+
+#include <new>
+#include <utility>
+
+namespace allod::live {
+
+// Makes the heap, and has libevent use it. False when the process has no Allod, or no memory.
+[[nodiscard]] bool open_memory() noexcept;
+// In the child of a fork: what the parent's server held is forgotten.
+void drop_memory() noexcept;
+
+// Null when there is no memory.
+[[nodiscard]] void* allocate(size_t size) noexcept;
+[[nodiscard]] void* resize(void* block, size_t size) noexcept;
+void release(void* block) noexcept;
+// Bytes that the heap holds.
+[[nodiscard]] size_t held_bytes() noexcept;
+
+// A growing array of what can be copied as bytes. What finds no memory says so, and changes
+// nothing.
+template <class T>
+class Table {
+ public:
+  Table() noexcept = default;
+  ~Table() { release(rows_); }
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+  Table(Table&& other) noexcept { swap(other); }
+  Table& operator=(Table&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  void swap(Table& other) noexcept {
+    std::swap(rows_, other.rows_);
+    std::swap(size_, other.size_);
+    std::swap(room_, other.room_);
+  }
+
+  [[nodiscard]] size_t size() const noexcept { return size_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] T* begin() noexcept { return rows_; }
+  [[nodiscard]] T* end() noexcept { return rows_ + size_; }
+  [[nodiscard]] const T* begin() const noexcept { return rows_; }
+  [[nodiscard]] const T* end() const noexcept { return rows_ + size_; }
+  [[nodiscard]] T& operator[](size_t index) noexcept { return rows_[index]; }
+  [[nodiscard]] const T& operator[](size_t index) const noexcept { return rows_[index]; }
+  [[nodiscard]] T& back() noexcept { return rows_[size_ - 1]; }
+
+  [[nodiscard]] bool reserve(size_t room) noexcept {
+    if (room <= room_) return true;
+    void* const moved = resize(rows_, room * sizeof(T));
+    if (moved == nullptr) return false;
+    rows_ = static_cast<T*>(moved);
+    room_ = room;
+    return true;
+  }
+  [[nodiscard]] bool push(const T& row) noexcept {
+    if (size_ == room_ && !reserve(room_ == 0 ? 16 : room_ * 2)) return false;
+    rows_[size_++] = row;
+    return true;
+  }
+  // New rows are zero.
+  [[nodiscard]] bool set_size(size_t size) noexcept {
+    if (!reserve(size)) return false;
+    if (size > size_) memset(static_cast<void*>(rows_ + size_), 0, (size - size_) * sizeof(T));
+    size_ = size;
+    return true;
+  }
+  void clear() noexcept { size_ = 0; }
+  void remove(size_t index) noexcept {
+    --size_;
+    memmove(static_cast<void*>(rows_ + index), rows_ + index + 1, (size_ - index) * sizeof(T));
+  }
+
+ private:
+  T* rows_ = nullptr;
+  size_t size_ = 0;
+  size_t room_ = 0;
+};
+
+}  // namespace allod::live

@@ -1,0 +1,68 @@
+// Small helpers over the document.
+
+type Child = Node | string | null | undefined | false;
+type Attributes = Record<string, string | number | boolean | EventListener | undefined>;
+
+// An element; attributes that begin with "on" are listeners.
+export function h(tag: string, attributes: Attributes = {}, ...children: Child[]): HTMLElement {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === false) continue;
+    if (typeof value === "function") {
+      element.addEventListener(name.slice(2), value);
+    } else if (name === "style") {
+      // Not as an attribute, which the page's policy may not allow.
+      element.style.cssText = String(value);
+    } else {
+      element.setAttribute(name, value === true ? "" : String(value));
+    }
+  }
+  element.append(...children.filter((child): child is Node | string => !!child || child === ""));
+  return element;
+}
+
+export function byId(id: string): HTMLElement {
+  return document.getElementById(id)!;
+}
+
+export function fill(parent: Element, ...children: Child[]): void {
+  parent.replaceChildren(...children.filter((child): child is Node | string => !!child));
+}
+
+export function color(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+const tip = () => byId("tip");
+
+export function showTip(text: string, x: number, y: number): void {
+  const box = tip();
+  box.textContent = text;
+  box.hidden = false;
+  const width = box.offsetWidth, height = box.offsetHeight;
+  box.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - width - 4))}px`;
+  box.style.top = `${y + 16 + height > innerHeight ? Math.max(4, y - height - 8) : y + 16}px`;
+}
+
+export function hideTip(): void {
+  tip().hidden = true;
+}
+
+// A text that appears beside the pointer, and when the element has the focus.
+export function explain(element: HTMLElement, text: string): HTMLElement {
+  element.addEventListener("pointermove", (event) => showTip(text, event.clientX, event.clientY));
+  element.addEventListener("pointerleave", hideTip);
+  element.addEventListener("focus", () => {
+    if (!element.matches(":focus-visible")) return;
+    const box = element.getBoundingClientRect();
+    showTip(text, box.left, box.bottom - 12);
+  });
+  element.addEventListener("blur", hideTip);
+  return element;
+}
+
+export function download(name: string, type: string, content: BlobPart): void {
+  const link = h("a", { download: name, href: URL.createObjectURL(new Blob([content], { type })) });
+  (link as HTMLAnchorElement).click();
+  setTimeout(() => URL.revokeObjectURL((link as HTMLAnchorElement).href), 1000);
+}

@@ -1,0 +1,112 @@
+// Asks the server again and again, and hands its answers to the parts of the page.
+
+import * as api from "./api";
+import { drawBar } from "./bar";
+import { byId, fill, h } from "./dom";
+import { History } from "./history";
+import { Panels } from "./panels";
+import { Timeline } from "./timeline";
+import { drawTotals } from "./totals";
+import type { State } from "./types";
+import { judge } from "./verdict";
+import { drawWaterfall } from "./waterfall";
+import "./page.css";
+
+const history = new History();
+const view = { paused: false, interval: 1000, lost: "" };
+let state: State | null = null;
+let timer = 0;
+
+const panels = new Panels(() => timeline.range);
+const timeline = new Timeline(history, () => panels.refresh(), () => panels.open("growth"));
+
+function draw(): void {
+  if (!state) return;
+  drawBar(state, view, history, { again, mark, act });
+  const verdict = judge(state, history);
+  const line = byId("verdict");
+  line.className = verdict.tone;
+  // Not touched when it says the same: it is read out.
+  const text = `${verdict.text} ${verdict.advice}`;
+  if (line.textContent !== text) fill(line, h("strong", {}, verdict.text), ` ${verdict.advice}`);
+  drawTotals(state, history);
+  drawWaterfall(state);
+  timeline.draw();
+  panels.update(state);
+  document.title = `${state.process.name}: Allod`;
+}
+
+async function poll(): Promise<void> {
+  clearTimeout(timer);
+  try {
+    state = await api.state(history.newest, history.thinned);
+    history.add(state.history);
+    view.lost = "";
+  } catch (error) {
+    view.lost = error instanceof Error ? error.message : String(error);
+  }
+  if (state) {
+    draw();
+  } else {
+    fill(byId("verdict"), `The program does not answer: ${view.lost}`);
+  }
+  if (!view.paused && !document.hidden) timer = window.setTimeout(poll, view.interval);
+}
+
+function again(): void {
+  clearTimeout(timer);
+  if (view.paused) {
+    draw();
+  } else {
+    void poll();
+  }
+}
+
+async function act(path: string): Promise<void> {
+  try {
+    await api.act(path);
+  } catch (error) {
+    view.lost = error instanceof Error ? error.message : String(error);
+  }
+  panels.refresh();
+  await poll();
+}
+
+function mark(): void {
+  const label = prompt("What happens now? The mark appears on the timeline.", "mark");
+  if (label !== null) void act(`mark?label=${encodeURIComponent(label)}`);
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) again();
+});
+document.addEventListener("keydown", (event) => {
+  const target = event.target as HTMLElement;
+  if (event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
+  const keys: Record<string, () => void> = {
+    p: () => { view.paused = !view.paused; again(); },
+    m: mark,
+    "+": () => timeline.step(0, 0.5),
+    "-": () => timeline.step(0, 2),
+    "0": () => timeline.zoom(null),
+  };
+  if (!target.closest("[role=tablist]")) {
+    keys.ArrowLeft = () => timeline.step(-1, 1);
+    keys.ArrowRight = () => timeline.step(1, 1);
+  }
+  const number = Number(event.key);
+  if (number >= 1) {
+    panels.openNumber(number - 1);
+  } else if (keys[event.key]) {
+    keys[event.key]!();
+  } else {
+    return;
+  }
+  event.preventDefault();
+});
+
+fill(byId("foot"),
+  "Keys: P pause, M mark, + − 0 zoom, arrows move, 1 to 7 open a panel. The same figures for machines: ",
+  h("code", {}, "/api/state"), ", ", h("code", {}, "/metrics"), ", ", h("code", {}, "/debug/pprof/heap"),
+  ".");
+void poll();

@@ -1,0 +1,111 @@
+// Lists of call stacks: leak suspects, short-lived allocations, and what pins slabs.
+
+import * as api from "./api";
+import { fill, h } from "./dom";
+import { bytes, count, duration } from "./format";
+import type { Panel } from "./panels";
+import { type Column, Table } from "./table";
+import type { Frame, StackRow, State } from "./types";
+
+type Kind = "suspects" | "temporary" | "pins";
+
+// Frames of allocators and containers say little about who is to blame.
+const DULL = /^(std::|__gnu_cxx::|operator new|_?_?(malloc|calloc|realloc|Py(Mem|Object)_\w+)$|void std::|alloc)/;
+
+export function culprit(frames: Frame[]): Frame {
+  return frames.find((frame) => !DULL.test(frame.n)) ?? frames[0] ?? { n: "unknown" };
+}
+
+function stack(row: StackRow): Node {
+  return h("ol", { class: "stack" }, ...row.frames.map((frame) =>
+    h("li", {}, frame.n, frame.f ? h("span", { class: "muted" }, ` ${frame.f}`) : "")));
+}
+
+const WHO: Column<StackRow> = {
+  title: "Allocated in", text: true, key: (row) => culprit(row.frames).n,
+  show: (row) => {
+    const { n, f } = culprit(row.frames);
+    return h("span", { class: "who-cell" }, h("code", {}, n), f ? h("span", { class: "muted" }, ` ${f}`) : "");
+  },
+};
+const freed = (row: StackRow) => `${(row.freed / 10).toFixed(row.freed % 10 ? 1 : 0)} %`;
+
+const COLUMNS: Record<Kind, Column<StackRow>[]> = {
+  suspects: [
+    WHO,
+    { title: "Grows by", hint: "Bytes in a minute, over the moments kept", key: (row) => row.rate,
+      show: (row) => `${bytes(row.rate)}/min` },
+    { title: "In use", key: (row) => row.bytes, show: (row) => bytes(row.bytes) },
+    { title: "Mean age", narrow: false, key: (row) => row.age_ms, show: (row) => duration(row.age_ms) },
+    { title: "Freed", hint: "Share of its allocations that were freed", narrow: false,
+      key: (row) => row.freed, show: freed },
+  ],
+  temporary: [
+    WHO,
+    { title: "Allocated", hint: "Bytes, since the start or the reset", key: (row) => row.bytes,
+      show: (row) => bytes(row.bytes) },
+    { title: "Blocks", narrow: false, key: (row) => row.blocks, show: (row) => count(row.blocks) },
+    { title: "Mean life", key: (row) => row.lifetime_ms, show: (row) => duration(row.lifetime_ms) },
+    { title: "Freed", narrow: false, key: (row) => row.freed, show: freed },
+  ],
+  pins: [
+    WHO,
+    { title: "Pins", hint: "Free bytes beside its blocks, in slabs that are at most a quarter full",
+      key: (row) => row.rate, show: (row) => bytes(row.rate) },
+    { title: "In use", hint: "Bytes of its blocks there", key: (row) => row.bytes,
+      show: (row) => bytes(row.bytes) },
+    { title: "Blocks", narrow: false, key: (row) => row.blocks, show: (row) => count(row.blocks) },
+    { title: "Slabs", hint: "In which samples of it were found", narrow: false, key: (row) => row.slabs,
+      show: (row) => count(row.slabs) },
+  ],
+};
+
+const EMPTY: Record<Kind, string> = {
+  suspects: "Nothing grows steadily. Growth shows after a few moments of sampling.",
+  temporary: "No sampled block was freed yet.",
+  pins: "No sample lies in a slab that is nearly empty.",
+};
+const OFF = "Sampling is off. Turn it on in the bar above; the program goes on meanwhile.";
+
+export class StacksPanel implements Panel {
+  private readonly table: Table<StackRow>;
+  private readonly lifetimes = h("div", { class: "bins lifetimes" });
+  private readonly note = h("p", { class: "note" });
+  private asked = 0;
+  readonly element: HTMLElement;
+
+  constructor(private readonly kind: Kind) {
+    this.table = new Table<StackRow>(kind, COLUMNS[kind], 1, EMPTY[kind], stack,
+      (row) => row.frames.map((frame) => frame.n).join(";"));
+    this.element = h("div", {}, kind === "temporary" ? this.lifetimes : "", this.note, this.table.element);
+  }
+
+  update(state: State, opened: boolean): void {
+    const off = state.profile.interval === 0 && state.profile.total_samples === 0;
+    this.note.textContent = off ? OFF : "";
+    this.table.element.hidden = this.lifetimes.hidden = off;
+    if (off) return;
+    if (this.kind === "temporary") this.drawLifetimes(state);
+    if (!opened && Date.now() - this.asked < 3000) return;
+    this.asked = Date.now();
+    void api.stacks(this.kind).then(({ rows }) => this.table.update(rows)).catch((error) => {
+      this.note.textContent = String(error);
+    });
+  }
+
+  // By powers of two of milliseconds; the longest ones together.
+  private drawLifetimes(state: State): void {
+    const shown = 20;
+    const sums = state.profile.lifetimes.slice(0, shown).map(([bytes_]) => bytes_);
+    sums.push(state.profile.lifetimes.slice(shown).reduce((sum, [more]) => sum + more, 0));
+    const most = Math.max(1, ...sums);
+    fill(this.lifetimes, ...sums.map((sum, index) => {
+      const from = index === 0 ? "0 ms" : duration(2 ** (index - 1));
+      const bar = h("i");
+      bar.style.height = `${(100 * sum / most).toFixed(1)}%`;
+      return h("div", { title: `from ${from}: ${bytes(sum)} lived so long` },
+        h("span", {}, ""), h("b", {}, bar),
+        h("span", { class: "muted" }, index % 4 === 0 ? from.replace(/ \d+ s$/, "") : ""));
+    }));
+  }
+}

@@ -1,0 +1,164 @@
+// What the server answers.
+
+export interface Now {
+  resident: number;
+  addresses: number;
+  threads: number;
+  minor_faults: number;
+  major_faults: number;
+  live: number;
+  live_blocks: number;
+  huge: number;
+  huge_blocks: number;
+  cached: number;
+  free_in_slabs: number;
+  tails: number;
+  slabs: number;
+  dirty: number;
+  clean: number;
+  metadata: number;
+  reserved: number;
+  held: number;
+  purges: number;
+  purged: number;
+  remote_frees: number;
+  contended: number;
+  own: number;
+  peak_resident: number;
+  peak_live: number;
+  reported: number;
+  reported_blocks: number;
+  reported_peak: number;
+}
+
+export interface Residency {
+  not_ours: number;
+  metadata: number;
+  page: number;
+  dirty: number;
+  free_in_slabs: number;
+  cached: number;
+  live: number;
+  untouched: number;
+}
+
+export interface ClassRow {
+  size: number;
+  slabs: number;
+  held: number;
+  live: number;
+  free: number;
+  cached: number;
+  live_bytes: number;
+  resident: number;
+  allocated: number;
+  freed: number;
+  sampled: number;
+  requested: number;
+}
+
+export interface ThreadRow {
+  domain: number;
+  thread: number;
+  name: string;
+  live: number;
+  blocks: number;
+  peak: number;
+  cached: number;
+  allocated: number;
+  allocated_blocks: number;
+  freed_blocks: number;
+  classes: [number, number][];
+}
+
+export interface HeapRow {
+  id: number;
+  name: string;
+  live: number;
+  live_blocks: number;
+  peak_live: number;
+  held: number;
+  limit: number;
+  refused: number;
+}
+
+export interface Sum {
+  bytes: number;
+  blocks: number;
+  requested: number;
+}
+
+export interface Profile {
+  available: boolean;
+  interval: number;
+  stacks: number;
+  samples: number;
+  total_samples: number;
+  lost: number;
+  since_ms: number;
+  peak_age_ms: number;
+  live: Sum;
+  peak: Sum;
+  total: Sum;
+  lifetimes: [number, number][];
+  moments: number[];
+}
+
+export interface State {
+  gathered_ms: number;
+  process: {
+    id: number;
+    name: string;
+    command: string;
+    version: string;
+    started_ms: number;
+    now_ms: number;
+  };
+  now: Now;
+  residency: Residency;
+  classes: ClassRow[];
+  threads: ThreadRow[];
+  heaps: HeapRow[];
+  profile: Profile;
+  history: {
+    thinned: number;
+    fields: string[];
+    points: number[][];
+    marks: { at_ms: number; label: string }[];
+  };
+}
+
+export interface Frame {
+  n: string;  // the function
+  f?: string; // file:line
+}
+
+export interface FlameNode extends Frame {
+  v: number;
+  b: number;
+  c?: FlameNode[];
+}
+
+export interface Flame {
+  of: string;
+  bytes: number;
+  blocks: number;
+  from_ms: number;
+  to_ms: number;
+  root: FlameNode;
+}
+
+export interface StackRow {
+  bytes: number;
+  blocks: number;
+  rate: number;      // bytes in a minute
+  age_ms: number;
+  lifetime_ms: number;
+  freed: number;     // share of samples, in thousandths
+  slabs: number;
+  frames: Frame[];
+}
+
+// Address, bytes, kind, owner, size, blocks, free, resident.
+export type Span = [string, number, number, number, number, number, number, number];
+export const SLAB = 0, HUGE = 1, DIRTY = 2, CLEAN = 3, OWN = 4;

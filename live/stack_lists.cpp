@@ -1,0 +1,167 @@
+#include "stack_lists.hpp"
+
+#include <stdio.h>
+
+#include <algorithm>
+
+#include "json.hpp"
+#include "moments.hpp"
+#include "server.hpp"
+#include "stacks.hpp"
+#include "symbols.hpp"
+
+namespace allod::live {
+
+namespace {
+
+constexpr std::size_t kMostRows = 40;
+
+struct Row {
+  const allod_profile_stack_t* stack;
+  std::uint64_t bytes;
+  std::uint64_t blocks;
+  std::uint64_t rate;  // what the list is ordered by, unless that is bytes
+  std::uint64_t slabs;
+};
+
+// Bytes in a minute by which a stack grows: over the later half of the moments, and only if it
+// hardly ever shrinks on the way. What was allocated once at the start is no suspect.
+std::uint64_t growth_rate(const allod_profile_stack_t& stack) noexcept {
+  const std::size_t count = moment_count();
+  if (count < 4) return 0;
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  unsigned grown = 0;
+  unsigned shrunk = 0;
+  for (std::size_t i = count / 2; i < count; ++i) {
+    const StackSum* const sum = find_stack(moment(i), stack.id);
+    const std::uint64_t bytes = sum == nullptr ? 0 : sum->bytes;
+    if (i == count / 2) {
+      first = bytes;
+    } else {
+      grown += bytes > last ? 1 : 0;
+      shrunk += bytes < last ? 1 : 0;
+    }
+    last = bytes;
+  }
+  const std::uint64_t span_ms = moment(count - 1).at_ms - moment(count / 2).at_ms;
+  if (last <= first || grown < 2 || grown < 3 * shrunk || span_ms == 0) return 0;
+  return (last - first) * 60'000 / span_ms;
+}
+
+void list_suspects(const Stacks& stacks, Table<Row>& rows) noexcept {
+  for (const StackCopy& it : stacks.all()) {
+    const std::uint64_t rate = growth_rate(it.sums);
+    if (rate == 0) continue;
+    static_cast<void>(rows.push({&it.sums, it.sums.live.bytes, it.sums.live.blocks, rate, 0}));
+  }
+}
+
+void list_temporary(const Stacks& stacks, Table<Row>& rows) noexcept {
+  for (const StackCopy& it : stacks.all()) {
+    if (it.sums.freed_samples * 2 < it.sums.total_samples || it.sums.freed_samples == 0) continue;
+    static_cast<void>(
+        rows.push({&it.sums, it.sums.total.bytes, it.sums.total.blocks, it.sums.total.bytes, 0}));
+  }
+}
+
+// Each sample in a slab that is at most a quarter full answers for its share of the free blocks.
+void list_pins(Figures& figures, const Stacks& stacks, Table<Row>& rows) noexcept {
+  if (!figures.gather_spans()) return;
+  Table<allod_span_t> sparse;
+  for (const allod_span_t& span : figures.spans) {
+    const bool is_sparse = span.kind == ALLOD_SPAN_SLAB && span.free < span.blocks &&
+                           span.free >= span.blocks - span.blocks / 4;
+    if (is_sparse) static_cast<void>(sparse.push(span));
+  }
+  std::sort(sparse.begin(), sparse.end(), [](const allod_span_t& a, const allod_span_t& b) {
+    return a.address < b.address;
+  });
+  struct Walk {
+    const Table<allod_span_t>& sparse;
+    const Stacks& stacks;
+    Table<Row>& rows;
+  } walk{sparse, stacks, rows};
+  const auto visit = [](const allod_profile_block_t* block, void* context) {
+    auto& [slabs, all, to] = *static_cast<Walk*>(context);
+    const auto address = reinterpret_cast<std::uintptr_t>(block->address);
+    auto slab = std::upper_bound(
+        slabs.begin(), slabs.end(), address,
+        [](std::uintptr_t key, const allod_span_t& span) { return key < span.address; });
+    if (slab == slabs.begin()) return 0;
+    --slab;
+    const StackCopy* const stack = all.find(block->stack);
+    if (address >= slab->address + slab->bytes || stack == nullptr) return 0;
+    const std::uint64_t used = slab->blocks - slab->free;
+    const std::uint64_t free = std::uint64_t{slab->free} * slab->block_bytes;
+    const std::uint64_t pinned = free * block->count_x256 / used / 256;
+    Row* row = std::find_if(to.begin(), to.end(),
+                            [&](const Row& it) { return it.stack == &stack->sums; });
+    if (row == to.end()) {
+      if (!to.push({&stack->sums, 0, 0, 0, 0})) return 1;
+      row = &to.back();
+    }
+    row->bytes += slab->block_bytes * block->count_x256 / 256;
+    row->blocks += std::max<std::uint64_t>(block->count_x256 / 256, 1);
+    row->rate += pinned;
+    ++row->slabs;
+    return 0;
+  };
+  allod_profile_visit_blocks(visit, &walk);
+}
+
+void write_frames(Json& json, const allod_profile_stack_t& stack) noexcept {
+  json.array("frames");
+  for (std::size_t i = 0; i < stack.depth; ++i) {
+    find_places(
+        stack.frames[i],
+        [](const Place& place, void* context) {
+          auto& to = *static_cast<Json*>(context);
+          to.object().field("n", place.function);
+          if (!place.file.empty()) {
+            char text[512];
+            snprintf(text, sizeof text, "%.*s:%u", static_cast<int>(place.file.size()),
+                     place.file.data(), place.line);
+            to.field("f", static_cast<const char*>(text));
+          }
+          to.end();
+        },
+        &json);
+  }
+  json.end();
+}
+
+}  // namespace
+
+bool write_stack_list(Server& server, std::string_view of, evbuffer* to) noexcept {
+  Stacks stacks;
+  Table<Row> rows;
+  if (!stacks.copy()) return false;
+  if (of == "suspects") {
+    list_suspects(stacks, rows);
+  } else if (of == "temporary") {
+    list_temporary(stacks, rows);
+  } else if (of == "pins") {
+    list_pins(server.map_figures(), stacks, rows);
+  }
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.rate > b.rate; });
+  if (rows.size() > kMostRows) static_cast<void>(rows.set_size(kMostRows));
+  Json json{to};
+  json.object().array("rows");
+  for (const Row& row : rows) {
+    const allod_profile_stack_t& stack = *row.stack;
+    json.object();
+    json.field("bytes", row.bytes).field("blocks", row.blocks).field("rate", row.rate);
+    json.field("slabs", row.slabs);
+    json.field("age_ms", stack.mean_age_ms).field("lifetime_ms", stack.mean_lifetime_ms);
+    json.field("freed", stack.total_samples == 0
+                            ? std::uint64_t{0}
+                            : stack.freed_samples * 1000 / stack.total_samples);
+    write_frames(json, stack);
+    json.end();
+  }
+  json.end().end();
+  return json.finish();
+}
+
+}  // namespace allod::live

@@ -1,0 +1,349 @@
+#include "symbols.hpp"
+
+#include <backtrace.h>
+#include <elf.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "memory.hpp"
+#include "system.hpp"
+
+extern "C" {
+// libstdc++'s demangler, which does not allocate.
+int __gcclibcxx_demangle_callback(const char* name, void (*take)(const char*, size_t, void*),
+                                  void* context);
+int __real_dl_iterate_phdr(int (*visit)(dl_phdr_info*, size_t, void*), void* context);
+int __wrap_dl_iterate_phdr(int (*visit)(dl_phdr_info*, size_t, void*), void* context);
+void* __real_mmap(void* at, size_t size, int protection, int flags, int file, off_t offset);
+void* __wrap_mmap(void* at, size_t size, int protection, int flags, int file, off_t offset);
+int __real_munmap(void* at, size_t size);
+int __wrap_munmap(void* at, size_t size);
+}
+
+namespace allod::live {
+
+namespace {
+
+constexpr std::size_t kMostModules = 2048;
+constexpr std::size_t kMostHeaders = 16;
+constexpr std::uint64_t kRefreshMs = 5'000;
+// libbacktrace cannot forget: each state stays.
+constexpr unsigned kMostStates = 8;
+
+// What the loader says of a module; copied while it holds its lock, and looked at afterwards.
+struct Loaded {
+  dl_phdr_info info;
+  ElfW(Phdr) headers[kMostHeaders];
+  char path[sizeof Module::path];
+};
+
+struct Text {
+  std::size_t from;
+  std::size_t length;
+};
+struct KnownPlace {
+  Text function;
+  Text file;
+  unsigned line;
+};
+struct KnownAddress {
+  std::uintptr_t address;
+  std::size_t first;  // of its places
+  std::size_t count;
+};
+
+struct Symbols {
+  Loaded* loaded = nullptr;
+  std::size_t loaded_count = 0;
+  Table<Module> modules;
+  std::uint64_t refreshed_ms = 0;
+  backtrace_state* state = nullptr;
+  unsigned states = 0;
+  std::size_t modules_of_state = 0;
+  Table<KnownAddress> known;  // by address
+  Table<KnownPlace> places;
+  Table<char> texts;
+  Table<Text> slots;  // the texts by their hashes; a length of 0: none
+  std::size_t used_slots = 0;
+};
+
+// Never destroyed: the server's thread may be at work when the process ends.
+union Forever {
+  constexpr Forever() noexcept : symbols{} {}
+  ~Forever() {}
+  Symbols symbols;
+};
+constinit Forever forever;
+constinit std::size_t mapped = 0;  // by libbacktrace
+Symbols& self() noexcept { return forever.symbols; }
+
+// The loader's lock is not made anew in the child of a fork: it must not be held by a thread that
+// the child does not have. Nothing is allocated while this one is held.
+constinit pthread_mutex_t loader_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+int copy_module(dl_phdr_info* info, size_t, void* context) noexcept {
+  auto& symbols = *static_cast<Symbols*>(context);
+  if (symbols.loaded_count == kMostModules) return 1;
+  Loaded& to = symbols.loaded[symbols.loaded_count++];
+  const std::size_t headers = std::min<std::size_t>(info->dlpi_phnum, kMostHeaders);
+  to.info = *info;
+  to.info.dlpi_phnum = static_cast<ElfW(Half)>(headers);
+  memcpy(to.headers, info->dlpi_phdr, headers * sizeof *to.headers);
+  snprintf(to.path, sizeof to.path, "%s", info->dlpi_name);
+  return 0;
+}
+
+// Through the kernel: a module may be unloaded at any time.
+bool read_memory(std::uintptr_t from, void* to, std::size_t size) noexcept {
+  const iovec ours{to, size};
+  const iovec theirs{reinterpret_cast<void*>(from), size};
+  return process_vm_readv(getpid(), &ours, 1, &theirs, 1, 0) == static_cast<ssize_t>(size);
+}
+
+// A note of an ELF file: its owner "GNU", its type, its bytes.
+void find_build_id(Module& module, const char* notes, std::size_t size) noexcept {
+  const auto padded = [](std::size_t length) { return (length + 3) & ~std::size_t{3}; };
+  ElfW(Nhdr) note;
+  for (std::size_t at = 0; at + sizeof note <= size;) {
+    memcpy(&note, notes + at, sizeof note);
+    const std::size_t body = at + sizeof note + padded(note.n_namesz);
+    if (body + note.n_descsz > size) return;
+    const bool is_id = note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && note.n_descsz <= 20;
+    if (is_id && memcmp(notes + at + sizeof note, "GNU", 4) == 0) {
+      for (std::size_t i = 0; i < note.n_descsz; ++i) {
+        snprintf(module.build_id + 2 * i, 3, "%02x", static_cast<unsigned char>(notes[body + i]));
+      }
+      return;
+    }
+    at = body + padded(note.n_descsz);
+  }
+}
+
+Module describe(const Loaded& loaded) noexcept {
+  Module module{};
+  module.bias = loaded.info.dlpi_addr;
+  for (std::size_t i = 0; i < loaded.info.dlpi_phnum; ++i) {
+    const auto& header = loaded.headers[i];
+    if (header.p_type == PT_LOAD && (header.p_flags & PF_X) != 0) {
+      module.from = module.bias + header.p_vaddr;
+      module.to = module.from + header.p_memsz;
+      module.offset = header.p_offset;
+    } else if (header.p_type == PT_NOTE && module.build_id[0] == '\0') {
+      char notes[1024];
+      const std::size_t size = std::min<std::size_t>(header.p_memsz, sizeof notes);
+      if (read_memory(module.bias + header.p_vaddr, notes, size)) {
+        find_build_id(module, notes, size);
+      }
+    }
+  }
+  memcpy(module.path, loaded.path, sizeof module.path);
+  if (module.path[0] == '\0') {
+    const ssize_t length = readlink("/proc/self/exe", module.path, sizeof module.path - 1);
+    module.path[length > 0 ? length : 0] = '\0';
+  }
+  return module;
+}
+
+std::string_view kept(Text text) noexcept { return {self().texts.begin() + text.from, text.length}; }
+
+// Where the text is, or would be, among the slots.
+Text* slot_of(std::string_view text) noexcept {
+  Table<Text>& slots = self().slots;
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  std::size_t at = hash & (slots.size() - 1);
+  while (slots[at].length != 0 && kept(slots[at]) != text) at = (at + 1) & (slots.size() - 1);
+  return &slots[at];
+}
+
+bool make_room_for_slot() noexcept {
+  Symbols& symbols = self();
+  if ((symbols.used_slots + 1) * 2 <= symbols.slots.size()) return true;
+  Table<Text> before;
+  if (!before.set_size(symbols.slots.empty() ? 1024 : symbols.slots.size() * 2)) return false;
+  before.swap(symbols.slots);
+  for (const Text text : before) {
+    if (text.length != 0) *slot_of(kept(text)) = text;
+  }
+  return true;
+}
+
+// The same text is kept once: where it is tells which it is.
+Text keep(std::string_view text) noexcept {
+  Symbols& symbols = self();
+  if (text.empty() || !make_room_for_slot()) return {0, 0};
+  Text* const slot = slot_of(text);
+  if (slot->length != 0) return *slot;
+  const Text fresh{symbols.texts.size(), text.size()};
+  if (!symbols.texts.set_size(fresh.from + fresh.length)) return {0, 0};
+  memcpy(symbols.texts.begin() + fresh.from, text.data(), text.size());
+  ++symbols.used_slots;
+  return *slot = fresh;
+}
+
+Text keep_demangled(const char* name) noexcept {
+  if (name[0] != '_' || name[1] != 'Z') return keep(name);
+  Table<char> plain;
+  const auto take = [](const char* piece, size_t length, void* context) {
+    auto& to = *static_cast<Table<char>*>(context);
+    const std::size_t before = to.size();
+    if (to.set_size(before + length)) memcpy(to.begin() + before, piece, length);
+  };
+  if (__gcclibcxx_demangle_callback(name, take, &plain) != 0) return keep(name);
+  return keep({plain.begin(), plain.size()});
+}
+
+void add_place(const char* function, const char* file, int line) noexcept {
+  const Text in = file == nullptr ? Text{0, 0} : keep(file);
+  static_cast<void>(self().places.push(
+      {keep_demangled(function), in, line > 0 ? static_cast<unsigned>(line) : 0}));
+}
+
+void add_nameless(std::uintptr_t address) noexcept {
+  for (const Module& module : self().modules) {
+    if (address < module.from || address >= module.to) continue;
+    const char* const slash = strrchr(module.path, '/');
+    char text[300];
+    snprintf(text, sizeof text, "%s+0x%zx", slash != nullptr ? slash + 1 : module.path,
+             address - module.bias);
+    return add_place(text, nullptr, 0);
+  }
+  char text[32];
+  snprintf(text, sizeof text, "0x%zx", address);
+  add_place(text, nullptr, 0);
+}
+
+void ignore_error(void*, const char*, int) noexcept {}
+
+int take_line(void*, uintptr_t, const char* file, int line, const char* function) noexcept {
+  if (function != nullptr) add_place(function, file, line);
+  return 0;
+}
+// Debug information tells a function's bare name where it has no linkage; the symbol's is whole.
+// It is that of the last place, into which the others were inlined.
+void take_symbol(void* context, uintptr_t, const char* name, uintptr_t, uintptr_t) noexcept {
+  if (name == nullptr) return;
+  Table<KnownPlace>& places = self().places;
+  if (places.size() == *static_cast<std::size_t*>(context)) {
+    add_place(name, nullptr, 0);
+  } else if (name[0] == '_' && name[1] == 'Z') {
+    places.back().function = keep_demangled(name);
+  }
+}
+
+void look_up(std::uintptr_t address) noexcept {
+  Symbols& symbols = self();
+  if (symbols.modules.empty()) refresh_modules();
+  const bool is_old = symbols.modules_of_state != symbols.modules.size();
+  if (symbols.state == nullptr || (is_old && symbols.states < kMostStates)) {
+    symbols.state = backtrace_create_state(nullptr, 0, &ignore_error, nullptr);
+    symbols.modules_of_state = symbols.modules.size();
+    ++symbols.states;
+  }
+  std::size_t before = symbols.places.size();
+  // The call, not what it returns to.
+  const std::uintptr_t call = address - 1;
+  if (symbols.state != nullptr) {
+    backtrace_pcinfo(symbols.state, call, &take_line, &ignore_error, nullptr);
+    backtrace_syminfo(symbols.state, call, &take_symbol, &ignore_error, &before);
+  }
+  if (symbols.places.size() == before) add_nameless(call);
+}
+
+bool is_in_a_module(std::uintptr_t address) noexcept {
+  const auto& all = self().modules;
+  return std::any_of(all.begin(), all.end(), [&](const Module& module) {
+    return address >= module.from && address < module.to;
+  });
+}
+
+}  // namespace
+
+void refresh_modules() noexcept {
+  Symbols& symbols = self();
+  if (symbols.loaded == nullptr) {
+    symbols.loaded = static_cast<Loaded*>(allocate(kMostModules * sizeof(Loaded)));
+    if (symbols.loaded == nullptr) return;
+  }
+  symbols.loaded_count = 0;
+  pthread_mutex_lock(&loader_mutex);
+  __real_dl_iterate_phdr(&copy_module, &symbols);
+  pthread_mutex_unlock(&loader_mutex);
+  symbols.modules.clear();
+  for (std::size_t i = 0; i < symbols.loaded_count; ++i) {
+    Loaded& loaded = symbols.loaded[i];
+    loaded.info.dlpi_phdr = loaded.headers;
+    loaded.info.dlpi_name = loaded.path;
+    static_cast<void>(symbols.modules.push(describe(loaded)));
+  }
+  symbols.refreshed_ms = now_ms();
+}
+
+const Module* modules(std::size_t* count) noexcept {
+  *count = self().modules.size();
+  return self().modules.begin();
+}
+
+void find_places(std::uintptr_t address, PlaceVisit visit, void* context) noexcept {
+  Symbols& symbols = self();
+  const auto by_address = [](const KnownAddress& row, std::uintptr_t key) {
+    return row.address < key;
+  };
+  auto found = std::lower_bound(symbols.known.begin(), symbols.known.end(), address, by_address);
+  if (found == symbols.known.end() || found->address != address) {
+    const bool may_be_new = now_ms() > symbols.refreshed_ms + kRefreshMs;
+    if (may_be_new && !is_in_a_module(address)) refresh_modules();
+    const std::size_t first = symbols.places.size();
+    look_up(address);
+    const KnownAddress row{address, first, symbols.places.size() - first};
+    const auto at = static_cast<std::size_t>(found - symbols.known.begin());
+    if (!symbols.known.push(row)) return;
+    std::rotate(symbols.known.begin() + at, symbols.known.end() - 1, symbols.known.end());
+    found = symbols.known.begin() + at;
+  }
+  for (std::size_t i = 0; i < found->count; ++i) {
+    const KnownPlace& place = symbols.places[found->first + i];
+    visit({place.function.from, kept(place.function), kept(place.file), place.line}, context);
+  }
+}
+
+std::size_t symbol_bytes() noexcept { return mapped; }
+
+void hold_symbols() noexcept { pthread_mutex_lock(&loader_mutex); }
+void let_go_symbols() noexcept { pthread_mutex_unlock(&loader_mutex); }
+void drop_symbols() noexcept {
+  loader_mutex = PTHREAD_MUTEX_INITIALIZER;
+  new (&forever.symbols) Symbols;
+}
+
+}  // namespace allod::live
+
+// libbacktrace reads whole files from here: the loader must not wait for it.
+int __wrap_dl_iterate_phdr(int (*visit)(dl_phdr_info*, size_t, void*), void* context) {
+  auto& symbols = allod::live::self();
+  for (std::size_t i = 0; i < symbols.loaded_count; ++i) {
+    auto& loaded = symbols.loaded[i];
+    const int result = visit(&loaded.info, sizeof loaded.info, context);
+    if (result != 0) return result;
+  }
+  return 0;
+}
+
+// Its memory is counted as the page's.
+void* __wrap_mmap(void* at, size_t size, int protection, int flags, int file, off_t offset) {
+  void* const mapped = __real_mmap(at, size, protection, flags, file, offset);
+  if (mapped != MAP_FAILED) allod::live::mapped += size;
+  return mapped;
+}
+int __wrap_munmap(void* at, size_t size) {
+  const int result = __real_munmap(at, size);
+  if (result == 0) allod::live::mapped -= size;
+  return result;
+}

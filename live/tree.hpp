@@ -1,0 +1,47 @@
+// A tree of functions over stacks: what a flame graph draws.
+#pragma once
+
+#include <cstdint>
+
+#include "json.hpp"
+#include "memory.hpp"
+#include "stacks.hpp"
+
+namespace allod::live {
+
+class Tree {
+ public:
+  // Counts bytes and blocks in, at the stack and all that called it. False when there was no
+  // memory.
+  [[nodiscard]] bool add(const allod_profile_stack_t& stack, std::uint64_t bytes,
+                         std::uint64_t blocks) noexcept;
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    return nodes_.empty() ? 0 : nodes_[0].bytes;
+  }
+  [[nodiscard]] std::uint64_t blocks() const noexcept {
+    return nodes_.empty() ? 0 : nodes_[0].blocks;
+  }
+  // Parts that are too small to be seen are left out.
+  void write(Json& json) const noexcept;
+
+ private:
+  static constexpr std::uint32_t kNone = 0;
+  static constexpr unsigned kDeepest = 180;
+  static constexpr std::uint64_t kSmallest = 4000;  // of so many parts
+
+  struct Node {
+    std::size_t name;  // its id
+    std::uintptr_t address;
+    unsigned inlined;  // which of the places at the address
+    std::uint32_t first_child;
+    std::uint32_t next;
+    std::uint64_t bytes;
+    std::uint64_t blocks;
+  };
+  [[nodiscard]] std::uint32_t child_of(std::uint32_t parent, const Node& like) noexcept;
+  void write_node(Json& json, std::uint32_t index, unsigned depth) const noexcept;
+
+  Table<Node> nodes_;
+};
+
+}  // namespace allod::live

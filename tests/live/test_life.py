@@ -1,0 +1,173 @@
+"""The server lives beside the program: whatever that does, neither is in the other's way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from allod.paths import ROOT
+
+from .conftest import Serve
+from .watched import Watched, wait_for_link
+
+
+def test_programs_without_the_wish_have_no_server(
+    liballod: Path, liballod_live: Path, clean: dict[str, str]
+) -> None:
+    script = "import os; print(len(os.listdir('/proc/self/task')))"
+    done = subprocess.run(
+        ["/usr/bin/python3", "-c", script],
+        env={**clean, "LD_PRELOAD": f"{liballod}:{liballod_live}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_without_the_allocator_it_says_so(
+    liballod_live: Path, clean: dict[str, str]
+) -> None:
+    done = subprocess.run(
+        ["/bin/echo", "fine"],
+        env={**clean, "LD_PRELOAD": str(liballod_live), "ALLOD_LIVE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "fine\n"
+    assert (
+        done.stderr
+        == "allod: warning: no live page: liballod.so is not in this process\n"
+    )
+
+
+def test_a_taken_port_is_a_warning(
+    serve: Serve, liballod: Path, liballod_live: Path, clean: dict[str, str]
+) -> None:
+    with serve() as program:
+        done = subprocess.run(
+            ["/bin/echo", "fine"],
+            env={
+                **clean,
+                "LD_PRELOAD": f"{liballod}:{liballod_live}",
+                "ALLOD_LIVE": program.authority,
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert done.stdout == "fine\n"
+    assert done.stderr == "allod: warning: no live page: the port is taken\n"
+
+
+def test_descriptors_are_apart(serve: Serve) -> None:
+    """The program sees none of the server's, may close all there are, and keeps its own."""
+    with serve() as program:
+        folder = Path(f"/proc/{program.process.pid}/fd")
+        assert sorted(os.listdir(folder)) == ["0", "1", "2"]
+        program.do("close")
+        assert program.ask("/metrics").status == 200
+        program.do("hold 100 100")
+        # The server holds no copy of the program's input, whose end is the program's end.
+        assert program.process.stdin is not None
+        program.process.stdin.close()
+        assert program.process.wait(timeout=30) == 0
+
+
+def test_children_serve_nothing_and_the_parent_goes_on(serve: Serve) -> None:
+    with serve(profile="4096") as program:
+        for _ in range(30):
+            program.do("fork")
+            assert program.ask("/debug/pprof/heap").status == 200
+        assert program.state()["process"]["id"] == program.process.pid
+
+
+def test_children_may_serve(serve: Serve, tmp_path: Path) -> None:
+    script = "import os, sys\npid = os.fork()\nos.write(1, b'%d\\n' % pid)\nsys.stdin.read()\n"
+    with serve("/usr/bin/python3", "-c", script, live_children="1") as parent:
+        assert parent.process.stdout is not None
+        lines = {parent.process.stdout.readline() for _ in range(2)}
+        [child] = {int(line) for line in lines} - {0}
+        link = wait_for_link(tmp_path / f"link-{child}", parent.process)
+        other = Watched(parent.process, link)
+        assert other.state()["process"]["id"] == child
+        assert parent.state()["process"]["id"] == parent.process.pid
+        assert other.port != parent.port
+        assert other.token != parent.token
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_program_that_ends_is_not_held_up(serve: Serve) -> None:
+    with serve() as program:
+        assert program.process.stdin is not None
+        # Somebody is being answered at that moment.
+        program.process.stdin.close()
+        assert program.process.wait(timeout=30) == 0
+    with serve() as program:
+        program.process.send_signal(signal.SIGTERM)
+        assert program.process.wait(timeout=30) == -signal.SIGTERM
+
+
+def test_signals_are_the_programs(serve: Serve) -> None:
+    script = (
+        "import signal, threading, sys\n"
+        "seen = []\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: print('seen', flush=True))\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    with serve("/usr/bin/python3", "-c", script) as program:
+        assert program.process.stdout is not None
+        assert program.process.stdout.readline() == "ready\n"
+        for thread in os.listdir(f"/proc/{program.process.pid}/task"):
+            status = Path(
+                f"/proc/{program.process.pid}/task/{thread}/status"
+            ).read_text()
+            if "Name:\tallod-live" not in status:
+                continue
+            blocked = next(
+                line for line in status.splitlines() if line.startswith("SigBlk")
+            )
+            assert int(blocked.split()[1], 16) >> (signal.SIGUSR1 - 1) & 1
+        for _ in range(20):
+            program.process.send_signal(signal.SIGUSR1)
+            assert program.process.stdout.readline() == "seen\n"
+
+
+def test_a_program_whose_main_thread_has_left_still_ends(
+    serve: Serve, tmp_path: Path
+) -> None:
+    source = tmp_path / "leaves.c"
+    source.write_text("#include <pthread.h>\nint main(void) { pthread_exit(0); }\n")
+    program = tmp_path / "leaves"
+    subprocess.run(["cc", "-o", program, source, "-pthread"], check=True)
+    with serve(program) as watched:
+        assert watched.process.wait(timeout=30) == 0
+
+
+def test_the_front_door_serves_one_page(
+    tmp_path: Path, liballod_live: Path, clean: dict[str, str]
+) -> None:
+    """It is the program's; what that starts serves none."""
+    link = tmp_path / "link"
+    count = "import os; print(len(os.listdir('/proc/self/task')), flush=True)"
+    with subprocess.Popen(
+        [str(ROOT / "allod"), "run", "--live", "-o", f"live_link={link}", "--"]
+        + ["sh", "-c", f'/usr/bin/python3 -c "{count}"; cat'],
+        env=clean,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            program = Watched(process, wait_for_link(link, process))
+            assert process.stdout is not None
+            assert process.stdout.readline() == "1\n"
+            assert program.state()["process"]["id"] == process.pid
+            assert program.state()["profile"]["interval"] == 512 << 10
+            assert oct(link.stat().st_mode & 0o777) == "0o600"
+        finally:
+            process.kill()
