@@ -14,7 +14,7 @@ from pathlib import Path
 
 from allod.build import PRESETS, Preset, ensure_built
 from allod.console import Failure, say
-from allod.environment import ensure_bench
+from allod.environment import ensure_bench, ensure_profile
 from allod.paths import ROOT
 from allod.pytest_counts import COUNTS_FILE
 from allod.pytest_gtest import PRESETS_VARIABLE
@@ -77,6 +77,7 @@ def test(only: Sequence[str], arguments: Sequence[str], *, quick: bool) -> int:
             ensure_built(preset, tests=True)
         if _includes_checks(selected) or BENCH in selected:
             ensure_bench()
+            ensure_profile()
         counts, status = _run_pytest(given, presets, quick=quick)
     except Failure as failure:
         say(f"error: {failure}")

@@ -5,9 +5,6 @@
 
 namespace allod::heap {
 
-// Allocations between two looks at what others have freed.
-inline constexpr std::uint32_t kHeapLookInterval = 64;
-
 // --- malloc --------------------------------------------------------------------------
 
 template <class Policy>

@@ -6,6 +6,9 @@
 
 namespace allod::heap {
 
+// Allocations between two looks at what others have freed.
+inline constexpr std::uint32_t kHeapLookInterval = 64;
+
 // Figures of one first-class heap; bytes unless said otherwise. Blocks count as
 // rounded.
 struct HeapFigures {
