@@ -59,17 +59,6 @@ class Linux {
   void prefer_huge(void* address, std::size_t bytes) noexcept {
     raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_HUGEPAGE);
   }
-  // Not part of the concept: pages of 2^shift bytes from the system's pool, or null.
-  [[nodiscard]] void* map_huge(std::size_t bytes, unsigned shift) noexcept {
-    const long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (long{shift} << MAP_HUGE_SHIFT);
-    const long result =
-        raw_syscall(SYS_mmap, 0, to_long(bytes), PROT_READ | PROT_WRITE, flags, -1, 0);
-    return result < 0 && result > -4096 ? nullptr : reinterpret_cast<void*>(result);
-  }
-  // Nor is this: present from now on, and never swapped out.
-  [[nodiscard]] bool lock_memory(void* address, std::size_t bytes) noexcept {
-    return raw_syscall(SYS_mlock, to_long(address), to_long(bytes)) == 0;
-  }
   void avoid_huge(void* address, std::size_t bytes) noexcept {
     raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_NOHUGEPAGE);
   }

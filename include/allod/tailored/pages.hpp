@@ -82,8 +82,10 @@ class HugePages : public SystemPages<kPage> {
 
  public:
   [[nodiscard]] void* take(std::size_t bytes, std::size_t* taken) noexcept {
-    if (void* const chunk = Base::platform().map_huge(bytes, highest_bit(kPage))) return chunk;
-    void* const chunk = Base::take(bytes, taken);
+    int error = 0;
+    void* chunk = Base::platform().map_huge(bytes, highest_bit(kPage), &error);
+    if (chunk != nullptr) return chunk;
+    chunk = Base::take(bytes, taken);
     if (chunk != nullptr) {
       Base::platform().prefer_huge(chunk, bytes);
       ++missed_;
@@ -119,7 +121,7 @@ class Locked : public Under {
   using Under::Under;
   [[nodiscard]] void* take(std::size_t bytes, std::size_t* taken) noexcept {
     void* const chunk = Under::take(bytes, taken);
-    if (chunk == nullptr || Under::platform().lock_memory(chunk, bytes)) return chunk;
+    if (chunk == nullptr || Under::platform().lock(chunk, bytes) == 0) return chunk;
     Under::give(chunk, bytes);
     return nullptr;
   }
