@@ -19,6 +19,7 @@ VERSION_HEADER = FOLDER.parents[1] / "include" / "allod.h"
 YES = ("1", "yes", "true", "on")
 NO = ("0", "no", "false", "off")
 NOT_BOOLEAN = ("", "2", "-1", "YES", "y", " 1", "1 ", "01")
+NOT_A_PATH = ("", "x" * 4096)
 NOT_A_SIZE = (
     "",
     "-1",
@@ -64,6 +65,19 @@ OPTIONS = {
     ),
     "SHOW_ERRORS": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
     "ABORT_ON_ERROR": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
+    "REPORT_FD": Option(
+        "a file descriptor",
+        "none",
+        ("0", "2", "2147483647"),
+        ("", "-1", "stderr", "2147483648"),
+    ),
+    "HARDENED": Option(
+        "names of measures, all, none",
+        "all",
+        ("all", "none", "canary", "zero,written", "all,-guards"),
+        ("sorcery", "canary,sorcery"),
+        at_start_only=True,
+    ),
     "FOREIGN_FREE": Option(
         "ignore, report",
         "ignore",
@@ -87,6 +101,30 @@ OPTIONS = {
         (*NOT_A_SIZE, "Never", "always"),
         at_start_only=True,
     ),
+    "PROFILE": Option(
+        "0, 1, bytes",
+        "0",
+        ("0", "1", "4096", "512K"),
+        NOT_A_SIZE,
+        at_start_only=True,
+    ),
+    "PROFILE_FILE": Option("a path", "none", ("/dev/null", "x"), NOT_A_PATH),
+    "PROFILE_PEAKS": Option("0, 1", "0", YES + NO, NOT_BOOLEAN),
+    "PROFILE_SIGNAL": Option(
+        "USR1, USR2, PROF or a number",
+        "none",
+        ("USR1", "USR2", "PROF", "1", "64"),
+        ("", "TERM", "0", "65", "9", "19"),
+        at_start_only=True,
+    ),
+    "LEAKS": Option("0, 1", "0", YES + NO, NOT_BOOLEAN, at_start_only=True),
+    "LEAKS_FILE": Option("a path", "standard error", ("/dev/null", "x"), NOT_A_PATH),
+    "POPULATE": Option(
+        "off, adaptive, all",
+        "adaptive",
+        ("off", "adaptive", "all"),
+        ("", "0", "1", "none", "All"),
+    ),
     "REGION_SIZE": Option(
         "bytes, 1M to 64G",
         "64M",
@@ -94,6 +132,17 @@ OPTIONS = {
         (*NOT_A_SIZE, "0", "1048575", "1023K", "65G"),
         at_start_only=True,
     ),
+    # These are read by liballod-live.so; alone, they mean nothing.
+    "LIVE": Option("address:port, or 1", "none", ("1",), (), at_start_only=True),
+    "LIVE_TOKEN": Option(
+        "16 characters or more", "random", ("secret-of-a-test",), (), at_start_only=True
+    ),
+    "LIVE_LINK": Option("a path", "standard error", ("x",), (), at_start_only=True),
+    "LIVE_HOSTS": Option(
+        "names, by commas", "none", ("a,b:1",), (), at_start_only=True
+    ),
+    "LIVE_ONLY": Option("a process id", "none", ("1",), (), at_start_only=True),
+    "LIVE_CHILDREN": Option("0, 1", "0", ("0", "1"), (), at_start_only=True),
     "MAGAZINE_BYTES": Option(
         "bytes, 0 to 16M",
         "256K",
@@ -119,14 +168,16 @@ def version() -> str:
     return found[1]
 
 
-def is_debug(library: Path) -> bool:
-    """Is it the library that checks everything?"""
-    return "debug" in library.name
+def variant(library: Path) -> str:
+    """What the library calls itself besides its version."""
+    return next((v for v in ("debug", "hardened") if v in library.name), "")
 
 
 def start_line(library: Path) -> str:
     """The pattern of the line that ALLOD_VERBOSE=1 causes."""
-    name = re.escape(version()) + (r" \(debug\)" if is_debug(library) else "")
+    name = re.escape(version())
+    if variant(library):
+        name += rf" \({variant(library)}\)"
     return rf"allod: {name} serves process \d+\n"
 
 
@@ -141,8 +192,8 @@ def list_of_options(library: Path) -> str:
 
 
 def default_of(name: str, library: Path) -> str:
-    """The debug library reports more."""
-    reports = name == "FOREIGN_FREE" and is_debug(library)
+    """The libraries that look for errors report more."""
+    reports = name == "FOREIGN_FREE" and variant(library)
     return "report" if reports else OPTIONS[name].default
 
 

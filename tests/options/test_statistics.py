@@ -18,6 +18,14 @@ BLOCKS = 1000
 HUNDRED = 112
 """What a block of 100 bytes offers."""
 
+
+@pytest.fixture(params=["liballod", "liballod_debug"])
+def library(request: pytest.FixtureRequest) -> Path:
+    """Not the hardened one: it makes blocks larger, and keeps freed ones and some of its own."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
 FIELDS = {
     "version": None,
     "pid": None,
