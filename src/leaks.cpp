@@ -12,11 +12,9 @@
 #include "allod.h"
 #include "options.hpp"
 #include "output_file.hpp"
+#include "own_image.hpp"
 #include "profile.hpp"
 #include "stop_threads.hpp"
-
-extern "C" [[gnu::visibility("hidden")]] const char __ehdr_start;
-extern "C" [[gnu::visibility("hidden")]] const char end;
 
 namespace allod::leaks {
 
@@ -111,10 +109,10 @@ class Graph {
 
 // Is it ours, and no place where a program keeps pointers?
 bool is_bookkeeping(Address at, const Graph& graph) noexcept {
-  const Address own = address_of(&__ehdr_start);
-  const bool preloaded = getauxval(AT_PHDR) - own >= 4096;
+  const Image own = own_image();
+  const bool preloaded = getauxval(AT_PHDR) - own.begin >= 4096;
   return graph.holds(at) || Process::heap().space().metadata().holds(at) ||
-         (preloaded && at - own < address_of(&end) - own);
+         (preloaded && at - own.begin < own.end - own.begin);
 }
 
 // Blocks are looked into when something leads to them. Those that are no samples always count.

@@ -5,11 +5,8 @@
 
 #include "backtrace.hpp"
 #include "exponential.hpp"
+#include "own_image.hpp"
 #include "profile_file.hpp"
-
-// Where this library, or the program that it is linked into, begins, and where its code ends.
-extern "C" [[gnu::visibility("hidden")]] const char __ehdr_start;
-extern "C" [[gnu::visibility("hidden")]] const char etext;
 
 namespace allod {
 
@@ -155,10 +152,11 @@ KnownStack*& next_stack(KnownStack& stack) noexcept { return stack.next_in_bucke
 
 // Leaves out what lies in this library. Where that is part of the program, it stays.
 void leave_out_own(Stack& stack) noexcept {
-  const Address begin = address_of(&__ehdr_start);
-  if (getauxval(AT_PHDR) - begin < 4096) return;
+  const Image image = own_image();
+  if (getauxval(AT_PHDR) - image.begin < 4096) return;
+  const std::size_t code = image.code_end - image.begin;
   std::uint32_t own = 0;
-  while (own < stack.depth && stack.frames[own] - begin < address_of(&etext) - begin) ++own;
+  while (own < stack.depth && stack.frames[own] - image.begin < code) ++own;
   stack.depth -= own;
   memmove(stack.frames, stack.frames + own, stack.depth * sizeof stack.frames[0]);
 }
@@ -301,7 +299,7 @@ std::uint64_t random_bits() noexcept {
 std::uint64_t count_x256(std::size_t bytes, std::size_t interval) noexcept {
   if (interval <= 1) return 256;
   const double likely = chance_within(static_cast<double>(bytes) / static_cast<double>(interval));
-  return static_cast<std::uint64_t>(256 / likely + 0.5);
+  return (static_cast<std::uint64_t>(512 / likely) + 1) / 2;
 }
 
 }  // namespace

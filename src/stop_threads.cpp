@@ -76,7 +76,7 @@ void for_each_thread(Visit&& visit) noexcept {
   const long folder = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/task"),
                                   O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
-  alignas(8) char buffer[4096];
+  alignas(8) char buffer[4096] = {};
   for (;;) {
     const long got =
         raw_syscall(SYS_getdents64, folder, reinterpret_cast<long>(buffer), sizeof buffer);
