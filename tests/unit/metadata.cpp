@@ -164,10 +164,18 @@ TEST_F(MetadataPool, hands_out_stable_pieces_last_in_first_out) {
   EXPECT_EQ(pool.used_bytes(), 768U);
 }
 
+TEST_F(MetadataPool, keeps_large_stable_pieces_by_size_too) {
+  auto* const piece = static_cast<unsigned char*>(pool.allocate_stable(system, 5000));
+  piece[4999] = 7;
+  pool.free_stable(piece, 5000);
+  EXPECT_EQ(pool.allocate_stable(system, 5000), piece);
+  EXPECT_EQ(piece[4999], 7);
+}
+
 using MetadataPoolDeathTest = MetadataPool;
 
 TEST_F(MetadataPoolDeathTest, refuses_stable_pieces_that_it_could_not_keep) {
-  EXPECT_DEATH(static_cast<void>(pool.allocate_stable(system, 5000)), "too large");
+  EXPECT_DEATH(static_cast<void>(pool.allocate_stable(system, 33 << 10)), "too large");
 }
 
 }  // namespace
