@@ -39,7 +39,17 @@ namespace {
   if (verbosity() > 0) announce_start();
 }
 
+// Says so where a report was asked for.
+void end_without_reports() noexcept {
+  const Settings& chosen = settings();
+  if (!chosen.leaks && chosen.show_stats == StatsFormat::none && !Profile::is_on()) return;
+  Message message;
+  message << "warning: exit was called by a signal handler that had interrupted malloc or free; "
+             "the heap cannot be looked at, so there are no reports";
+}
+
 [[gnu::destructor(101)]] void end_process() noexcept {
+  if (Process::is_interrupted()) return end_without_reports();
   if constexpr (Policy::kBlockStates) hardened::check_at_exit();
   leaks::check_at_end();
   profile::write_file_at_end();

@@ -223,6 +223,27 @@ def test_exit_from_a_signal_handler_finds_nothing(
         assert (outcome.status, outcome.errors) == (0, ""), outcome.description
 
 
+def test_exit_from_a_signal_handler_ends(
+    programs: Path, library: Path, tmp_path: Path
+) -> None:
+    """Where a report is asked for that cannot be had, that is said, and no lock waited for."""
+    case = "exit_from_a_signal_handler"
+    for number in range(30):
+        parameters = {"MICROSECONDS": 500 + 997 * number % 7000}
+        outcome = run(
+            programs / "at_exit",
+            case,
+            library,
+            tmp_path,
+            parameters,
+            {"SHOW_STATS": "1"},
+        )
+        assert outcome.status == 0, outcome.description
+        assert (
+            "statistics of process" in outcome.errors or "no reports" in outcome.errors
+        ), outcome.description
+
+
 @pytest.mark.parametrize(("case", "parameters"), FOREIGN_ADDRESSES, ids=str)
 @pytest.mark.parametrize("policy", ["", "ignore", "report"])
 def test_foreign_address(

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
+#include <thread>
 
 #include "world.hpp"
 
@@ -110,6 +112,23 @@ TEST(MixedSlab, agrees_with_a_model_of_first_fit) {
     ASSERT_EQ(slab.usable_bytes() - slab.free_count() * MixedSlab::kGrain, used);
     ASSERT_EQ(slab.free_count(), slab.count_free_bits());
   }
+}
+
+// As realloc asks, without the heap's lock.
+TEST(MixedSlab, tells_a_blocks_size_while_its_neighbour_comes_and_goes) {
+  LooseMixedSlab loose{kBase, kBase + kSliceBytes};
+  MixedSlab& slab = loose.slab();
+  void* const block = slab.take_run(3, 1);
+  const std::uint32_t index = slab.index_of(address_of(block));
+  std::atomic<bool> done{false};
+  std::thread neighbour{[&] {
+    for (int i = 0; i < 300'000; ++i) loose.give(slab.take_run(7, 1));
+    done = true;
+  }};
+  std::uint32_t wrong = 0;
+  while (!done) wrong += slab.run_at(index) != 3;
+  neighbour.join();
+  EXPECT_EQ(wrong, 0U);
 }
 
 TEST(MixedSlab, tells_a_block_that_others_have_freed_twice) {

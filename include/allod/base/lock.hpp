@@ -13,8 +13,25 @@ namespace allod {
 // thread that holds a lock may only take locks of a higher rank.
 enum class LockRank : std::uint8_t { domain, records, samples, fork, registry, space, metadata };
 
-// Ranks that the calling thread holds, one bit each; maintained only in builds
-// that check ranks.
+// Locks that the calling thread holds, or is about to take: whoever interrupts it there, a signal
+// handler, must not wait for one.
+struct HeldLocks {
+  [[nodiscard]] static bool any() noexcept { return count != 0; }
+  static ALLOD_INLINE void begin() noexcept {
+    ++count;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  static ALLOD_INLINE void end() noexcept {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    --count;
+  }
+
+ private:
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local unsigned count = 0;
+};
+
+// Ranks of the locks that the calling thread holds, one bit each; maintained only in builds that
+// check ranks.
 template <bool kChecked>
 struct HeldRanks {
   static void acquire(LockRank) noexcept {}
@@ -43,12 +60,17 @@ class RankedLock {
   void lock() noexcept {
     if (try_lock()) return;
     if (passes()) return;
+    HeldLocks::begin();
     lock_slow();
     HeldRanks<kCheckRanks>::acquire(rank_);
   }
   [[nodiscard]] ALLOD_INLINE bool try_lock() noexcept {
+    HeldLocks::begin();
     std::uint32_t expected = kFree;
-    if (!state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) return false;
+    if (!state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) {
+      HeldLocks::end();
+      return false;
+    }
     HeldRanks<kCheckRanks>::acquire(rank_);
     return true;
   }
@@ -58,6 +80,7 @@ class RankedLock {
     if (state_.exchange(kFree, std::memory_order_release) == kContended) {
       Waiter::futex_wake(&state_, 1);
     }
+    HeldLocks::end();
   }
   // Around a fork. Other handlers of the program may run in between, on the
   // forking thread and in its child, and they may allocate: that thread passes.
@@ -71,6 +94,7 @@ class RankedLock {
   }
   void reset_in_child() noexcept {
     HeldRanks<kCheckRanks>::release(rank_);
+    if (passes()) HeldLocks::end();
     forker_.store(nullptr, std::memory_order_relaxed);
     state_.store(kFree, std::memory_order_relaxed);
   }

@@ -5,16 +5,17 @@
 
 namespace allod::slab {
 
-// One slice in grains of 16 bytes. A block is a run of grains, and begins where its start
-// bit says; runs merge by themselves when they become free. The blocks themselves are
-// never read or written, as in any slab. What no other thread changes may be asked by any.
+// One slice in grains of 16 bytes. A block is a run of grains; one bit says where it starts,
+// another which grain is its last. Runs merge by themselves when they become free. The blocks
+// themselves are never read or written, as in any slab. What a block's own bits say may be asked
+// by any thread that holds it, whatever becomes of its neighbours meanwhile.
 class MixedSlab : public Slab {
  public:
   static constexpr std::size_t kGrain = 16;
   static constexpr std::uint32_t kGrains = kSliceBytes / kGrain;
 
   [[nodiscard]] static std::size_t descriptor_bytes() noexcept {
-    return Slab::descriptor_bytes(kShape) + words_for(kGrains) * sizeof(Word);
+    return Slab::descriptor_bytes(kShape) + 2 * words_for(kGrains) * sizeof(Word);
   }
   [[nodiscard]] static constexpr std::uint32_t grains_for(std::size_t bytes) noexcept {
     return bytes == 0 ? 1 : static_cast<std::uint32_t>((bytes + kGrain - 1) / kGrain);
@@ -23,13 +24,15 @@ class MixedSlab : public Slab {
   // All is free from `from` to `to`, which lie in the slice; the rest belongs to others.
   void start(Owner* owner, Address from, Address to) noexcept {
     Slab::start(kShape, space::kMixedClass, owner);
-    for (std::uint32_t word = 0; word < words(); ++word) relaxed(starts()[word], 0);
+    for (std::uint32_t word = 0; word < words(); ++word) {
+      relaxed(starts()[word], 0);
+      relaxed(lasts()[word], 0);
+    }
     const auto first = static_cast<std::uint32_t>((from - base + kGrain - 1) / kGrain);
     const auto end = static_cast<std::uint32_t>((to - base) / kGrain);
     set_used(0, first < end ? first : kGrains);
     if (first < end) set_used(end, kGrains);
     usable_ = free_count();
-    end_ = first < end ? end : 0;
     refused_ = kGrains + 1;
   }
   [[nodiscard]] std::size_t usable_bytes() const noexcept { return usable_ * kGrain; }
@@ -49,7 +52,8 @@ class MixedSlab : public Slab {
       const std::uint32_t end = next_used(at, at + grains);
       if (end == at + grains) {
         set_used(at, end);
-        relaxed(starts()[at / kWordBits], starts()[at / kWordBits] | bit(at % kWordBits));
+        set_bit(starts(), at);
+        set_bit(lasts(), end - 1);
         return block_at(at);
       }
       at = end;
@@ -61,7 +65,8 @@ class MixedSlab : public Slab {
   [[nodiscard]] std::uint32_t give_run(std::uint32_t at) noexcept {
     if (!is_start(at)) return 0;
     const std::uint32_t grains = run_at(at);
-    relaxed(starts()[at / kWordBits], starts()[at / kWordBits] & ~bit(at % kWordBits));
+    clear_bit(starts(), at);
+    clear_bit(lasts(), at + grains - 1);
     set_free(at, at + grains);
     refused_ = kGrains + 1;
     return grains;
@@ -70,12 +75,12 @@ class MixedSlab : public Slab {
   [[nodiscard]] bool is_start(std::uint32_t at) const noexcept {
     return (start_word(at / kWordBits) & bit(at % kWordBits)) != 0;
   }
-  // Of a block in use, from its start: grains up to what is free or another's start.
+  // Of a block in use, from its start: its grains.
   [[nodiscard]] std::uint32_t run_at(std::uint32_t at) const noexcept {
-    return next_bit(
-               at + 1, end_,
-               [&](std::uint32_t word) noexcept { return free_word(word) | start_word(word); }) -
-           at;
+    const std::uint32_t last = next_bit(at, kGrains, [&](std::uint32_t word) noexcept {
+      return __atomic_load_n(&lasts()[word], __ATOMIC_RELAXED);
+    });
+    return last + 1 - at;
   }
   // Where the block in use begins that holds this grain; kNoBlock when none does.
   [[nodiscard]] std::uint32_t start_around(std::uint32_t at) const noexcept {
@@ -115,6 +120,13 @@ class MixedSlab : public Slab {
     return reinterpret_cast<Word*>(reinterpret_cast<unsigned char*>(const_cast<MixedSlab*>(this)) +
                                    Slab::descriptor_bytes(kShape));
   }
+  [[nodiscard]] Word* lasts() const noexcept { return starts() + words_for(kGrains); }
+  static void set_bit(Word* bits, std::uint32_t at) noexcept {
+    relaxed(bits[at / kWordBits], bits[at / kWordBits] | bit(at % kWordBits));
+  }
+  static void clear_bit(Word* bits, std::uint32_t at) noexcept {
+    relaxed(bits[at / kWordBits], bits[at / kWordBits] & ~bit(at % kWordBits));
+  }
   [[nodiscard]] Word start_word(std::uint32_t word) const noexcept {
     return __atomic_load_n(&starts()[word], __ATOMIC_RELAXED);
   }
@@ -140,7 +152,6 @@ class MixedSlab : public Slab {
   }
 
   std::uint32_t usable_;   // grains
-  std::uint32_t end_;      // the grain behind the last usable one
   std::uint32_t refused_;  // no run of so many grains is free
 };
 

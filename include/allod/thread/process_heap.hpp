@@ -135,6 +135,13 @@ class ProcessHeap {
     if (Domain* const own = own_domain()) heap_.collect(*own);
   }
 
+  // Has the caller, a signal handler, interrupted its own thread in a slow path? The heap is then
+  // half changed, or its locks are held.
+  [[nodiscard]] static bool is_interrupted() noexcept {
+    const Domain* const own = own_domain();
+    return inside_ || HeldLocks::any() || (own != nullptr && own->in_slow_path.load(std::memory_order_relaxed));
+  }
+
   // At the end of the process; see Heap::check_stocks.
   static void check_own_stocks() noexcept {
     if (Domain* const own = own_domain()) heap_.check_stocks(*own);
