@@ -39,7 +39,7 @@ class Counter:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Counts only when somebody asked for it."""
+    """Counts only when somebody asked for it, and where all reports arrive."""
     file = os.environ.get(COUNTS_FILE)
-    if file is not None:
+    if file is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Counter(Path(file)), "allod-counts")

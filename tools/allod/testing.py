@@ -26,7 +26,9 @@ DEFAULT = (TESTS, BENCH, DOCS)
 LAYER_TESTS = ("unit", "model", "tailored")
 SLOWEST = 15
 # Options of pytest whose value could be mistaken for a path.
-VALUE_FOLLOWS = {"-k", "-m", "-p", "-o", "-W", "-c", "--deselect", "--ignore"}
+VALUE_FOLLOWS = {"-k", "-m", "-n", "-p", "-o", "-W", "-c", "--deselect", "--ignore"}
+# Options that want one process, or say themselves how many.
+ALONE = {"-s", "--capture=no", "--pdb", "--trace", "--collect-only", "--co", "-n"}
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,9 @@ def _run_pytest(
     command += ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
     if quick:
         command += ["-m", "not slow"]
+    if not ALONE.intersection(arguments):
+        cores = len(os.sched_getaffinity(0))
+        command += ["-n", str(cores), "--no-loadscope-reorder"]
     command += arguments
     with tempfile.TemporaryDirectory(prefix="allod-test-") as scratch:
         file = Path(scratch) / "counts.json"
