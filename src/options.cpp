@@ -159,7 +159,9 @@ constexpr Option kOptions[] = {
        s.heap.purge_delay_ms = static_cast<std::int32_t>(delay);
        return true;
      }},
-    {"PURGE_BUDGET", "bytes", "64M", false, "free memory above this goes back without delay",
+    {"PURGE_BUDGET", "bytes", "64M", false,
+     "free memory above this goes back without delay; in a container, at most a sixteenth of its "
+     "memory limit unless set",
      [](Settings& s, std::string_view v) noexcept { return parse_size(v, &s.heap.purge_budget); }},
     {"PURGE_THREAD", "0, 1", "1", false,
      "give memory back also while the program is idle, by a thread that lives only as long as "
@@ -319,6 +321,15 @@ void take_initial_environment() noexcept {
 Settings& settings() noexcept { return current_settings; }
 std::int64_t verbosity() noexcept { return current_settings.verbosity; }
 heap::HeapOptions heap_options() noexcept { return current_settings.heap; }
+
+void respect_memory_limit(std::size_t limit) noexcept {
+  constexpr std::size_t kShare = 16;
+  constexpr std::size_t kLeast = std::size_t{1} << 20;
+  std::size_t& budget = current_settings.heap.purge_budget;
+  if (limit == 0 || budget != heap::HeapOptions{}.purge_budget || limit / kShare >= budget) return;
+  budget = limit / kShare < kLeast ? kLeast : limit / kShare;
+  Process::heap().options().purge_budget = budget;
+}
 
 void read_options_from_environment() noexcept {
   current_settings.heap.report_foreign = kReportsForeign;

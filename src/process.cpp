@@ -27,6 +27,9 @@ namespace {
 // does not wait for it: it starts with the first allocation.
 [[gnu::constructor(101)]] void start_process() noexcept {
   Process::start();
+  // Now, as these are files, which the program may forbid itself later.
+  Process::respect_quota();
+  respect_memory_limit(Process::heap().space().platform().memory_limit());
   if (Profile::is_on() || settings().profile_signal != 0) static_cast<void>(Profile::prepare());
   profile::watch_signal();
   pthread_atfork(&profile::lock, &profile::unlock, &profile::reset_lock_after_fork);

@@ -194,6 +194,14 @@ CASE(budget_of_4_mib_is_kept) {
   CHECK(dirty <= 6 * MIB, "%zu KiB are kept", dirty / KIB);
 }
 
+// In a container that may have 256 MiB.
+CASE(budget_is_a_part_of_the_containers_limit) {
+  settle();
+  const size_t dirty = dirty_after_freeing_64_of_128_mib();
+  CHECK(dirty <= 18 * MIB, "%zu KiB are kept", dirty / KIB);
+  CHECK(dirty >= 14 * MIB, "only %zu KiB are kept", dirty / KIB);
+}
+
 CASE(budget_of_4_mib_is_kept_among_neighbours) {
   settle();
   const size_t before = resident_bytes();

@@ -1,6 +1,7 @@
 // Domains that threads use in turn.
 #include <optional>
 
+#include "allod/thread/shared_domains.hpp"
 #include "heap_world.hpp"
 
 namespace allod::test {
@@ -352,6 +353,20 @@ TEST_F(HeapCache, of_others_is_not_trusted_in_the_child_of_a_fork) {
   EXPECT_FALSE(other.is_used);
   EXPECT_EQ(&attach_cache(), &other);
   EXPECT_NE(allocate(other, 64), reinterpret_cast<void*>(0xdead0));
+}
+
+TEST_F(HeapShared, there_are_no_more_than_processors_of_the_quota) {
+  const auto quota_of = [&](std::uint32_t processors, std::uint32_t quota) {
+    heap.space().platform().set_processors(processors, quota);
+    thread::SharedDomains<Heap> shared;
+    shared.start(heap);
+    return shared.respect_quota(heap);
+  };
+  EXPECT_EQ(quota_of(64, 4), 4U);
+  EXPECT_EQ(quota_of(64, 1), 1U);
+  EXPECT_EQ(quota_of(64, 0), 0U) << "no quota";
+  EXPECT_EQ(quota_of(4, 4), 0U) << "nothing to respect";
+  EXPECT_EQ(quota_of(2, 1), 0U) << "there are never less than two";
 }
 
 }  // namespace

@@ -79,6 +79,10 @@ class Fake {
   void set_page_size(std::size_t bytes) noexcept { page_size_ = bytes; }
   // Told to whoever asks, and enforced on everything that is mapped; 0: none.
   void set_address_space_limit(std::size_t bytes) noexcept { address_limit_ = bytes; }
+  void set_processors(std::uint32_t count, std::uint32_t quota) noexcept {
+    processors_ = count;
+    quota_ = quota;
+  }
   // Of pages that are usable at the same time, as under strict overcommit; 0: none.
   void set_memory_limit(std::size_t bytes) noexcept { memory_limit_ = bytes; }
   void set_placement(Placement placement) noexcept { placement_ = placement; }
@@ -174,6 +178,7 @@ class Fake {
     check_started();
     return page_size_;
   }
+  [[nodiscard]] std::size_t memory_limit() const noexcept { return 0; }
   [[nodiscard]] std::size_t address_space_limit() const noexcept {
     check_started();
     return address_limit_;
@@ -284,7 +289,8 @@ class Fake {
   [[nodiscard]] std::uint64_t now_ms() const noexcept { return now_ms_; }
   void after_fork_in_child() noexcept { helper_ = nullptr; }
   [[nodiscard]] std::uint32_t thread_id() const noexcept { return thread_; }
-  [[nodiscard]] std::uint32_t processors() const noexcept { return 2; }
+  [[nodiscard]] std::uint32_t processors() const noexcept { return processors_; }
+  [[nodiscard]] std::uint32_t processor_quota() const noexcept { return quota_; }
   [[nodiscard]] static std::uint32_t processor() noexcept {
     return static_cast<std::uint32_t>(acting_ % 2);
   }
@@ -575,6 +581,8 @@ class Fake {
 
   std::size_t page_size_ = kRealPage;
   std::size_t address_limit_ = 0;
+  std::uint32_t processors_ = 2;
+  std::uint32_t quota_ = 0;
   std::size_t memory_limit_ = 0;
   Placement placement_ = Placement::descending;
   std::size_t gap_ = 0;

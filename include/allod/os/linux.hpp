@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "allod/os/linux_control_groups.hpp"
 #include "allod/os/linux_helper.hpp"
 #include "allod/os/platform.hpp"
 
@@ -31,6 +32,8 @@ class Linux {
     const long failed = raw_syscall(SYS_prlimit64, 0, RLIMIT_AS, 0, to_long(&limit));
     return failed != 0 || limit.rlim_cur == RLIM64_INFINITY ? 0 : limit.rlim_cur;
   }
+
+  [[nodiscard]] std::size_t memory_limit() const noexcept { return ControlGroups{}.memory_limit(); }
 
   [[nodiscard]] void* reserve(std::size_t bytes, std::size_t alignment) noexcept {
     void* const exact = map_anonymous(bytes, PROT_NONE);
@@ -110,6 +113,9 @@ class Linux {
     std::uint32_t count = 0;
     for (long word = 0; word < bytes / 8; ++word) count += count_bits(mask[word]);
     return count > 0 ? count : 1;
+  }
+  [[nodiscard]] std::uint32_t processor_quota() const noexcept {
+    return ControlGroups{}.processor_quota();
   }
   // libc reads it from where the kernel writes it for restartable sequences, or asks
   // the vDSO.

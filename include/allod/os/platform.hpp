@@ -15,6 +15,8 @@ namespace allod::os {
 //   start()                      reads what the others need; called once, first
 //   page_size()                  bytes
 //   address_space_limit()        bytes this process may map; 0 means no limit
+//   memory_limit()               bytes of memory that the container of this process may
+//                                have; 0 means no limit; not cheap
 //   reserve(bytes, alignment)    addresses without access and without memory
 //   reserve_zeros(bytes)         the same, but reads give zeros
 //   commit(address, bytes)       makes reserved addresses readable and writable
@@ -41,6 +43,8 @@ namespace allod::os {
 //   after_fork_in_child()        only the calling thread is left
 //   thread_id()                  of the calling thread, never 0
 //   processors()                 that this process may run on, at least 1
+//   processor_quota()            processors whose time the container of this process may
+//                                use, rounded up; 0 means no limit; not cheap
 //   processor()                  the number of the one that the thread is on; a guess
 //   start_barriers()             from now on barrier() works; false when it cannot
 //   barrier()                    every thread passes a memory barrier
@@ -55,6 +59,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.start() };
   { platform.page_size() } -> std::same_as<std::size_t>;
   { platform.address_space_limit() } -> std::same_as<std::size_t>;
+  { platform.memory_limit() } -> std::same_as<std::size_t>;
   { platform.reserve(bytes, bytes) } -> std::same_as<void*>;
   { platform.reserve_zeros(bytes) } -> std::same_as<void*>;
   { platform.commit(address, bytes) } -> std::same_as<bool>;
@@ -74,6 +79,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.after_fork_in_child() };
   { platform.thread_id() } -> std::same_as<std::uint32_t>;
   { platform.processors() } -> std::same_as<std::uint32_t>;
+  { platform.processor_quota() } -> std::same_as<std::uint32_t>;
   { P::processor() } -> std::same_as<std::uint32_t>;
   { platform.start_helper(function, address) } -> std::same_as<bool>;
   { platform.start_barriers() } -> std::same_as<bool>;

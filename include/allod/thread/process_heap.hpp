@@ -135,11 +135,18 @@ class ProcessHeap {
     if (Domain* const own = own_domain()) heap_.collect(*own);
   }
 
+  // Once, early: no more domains than the container of the process has use for.
+  static void respect_quota() noexcept {
+    const std::uint32_t quota = shared_.respect_quota(heap_);
+    if (quota != 0) set_places(quota);
+  }
+
   // Has the caller, a signal handler, interrupted its own thread in a slow path? The heap is then
   // half changed, or its locks are held.
   [[nodiscard]] static bool is_interrupted() noexcept {
     const Domain* const own = own_domain();
-    return inside_ || HeldLocks::any() || (own != nullptr && own->in_slow_path.load(std::memory_order_relaxed));
+    return inside_ || HeldLocks::any() ||
+           (own != nullptr && own->in_slow_path.load(std::memory_order_relaxed));
   }
 
   // At the end of the process; see Heap::check_stocks.
@@ -346,7 +353,7 @@ class ProcessHeap {
   [[nodiscard]] static bool take_place() noexcept {
     std::uint32_t taken = places_taken_.load(std::memory_order_relaxed);
     do {
-      if (taken >= places_ || !has_key_) return false;
+      if (taken >= places_.load(std::memory_order_relaxed) || !has_key_) return false;
     } while (!places_taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed));
     return true;
   }
@@ -398,14 +405,17 @@ class ProcessHeap {
   static ALLOD_HOT void count_from_now(Front& front) noexcept;
   static ALLOD_HOT void keep_counts(Front& front) noexcept;
 
+  static void set_places(std::uint32_t processors) noexcept {
+    const std::uint32_t places = 4 * processors;
+    places_.store(places < kLeastPlaces ? kLeastPlaces : places, std::memory_order_relaxed);
+  }
   static ALLOD_HOT void start_once() noexcept {
     std::uint32_t expected = kAsleep;
     if (phase_.compare_exchange_strong(expected, kStarting, std::memory_order_acquire)) {
       heap_.start(Policy::options());
       has_key_ = pthread_key_create(&key_, &unbind) == 0;
       shared_.start(heap_);
-      const std::uint32_t processors = heap_.space().platform().processors();
-      places_ = 4 * processors < kLeastPlaces ? kLeastPlaces : 4 * processors;
+      set_places(heap_.space().platform().processors());
       phase_.store(kStarted, std::memory_order_release);
       Policy::Platform::futex_wake(&phase_, kEverybody);
       // Programs with one thread have a domain from the start.
@@ -457,7 +467,7 @@ class ProcessHeap {
       "initial-exec")]] static inline constinit thread_local std::uint64_t until_elsewhere_ = 0;
   // What threads without magazines, and threads that have ended, have counted.
   static inline constinit SharedCount elsewhere_[Sizes::kCount + 1] = {};
-  static inline constinit std::uint32_t places_ = 1;
+  static inline constinit std::atomic<std::uint32_t> places_{1};
   static inline constinit std::atomic<std::uint32_t> places_taken_{0};
   static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
   static inline constinit pthread_key_t key_ = 0;

@@ -17,7 +17,16 @@ class SharedDomains {
 
   void start(Heap& heap) noexcept {
     const std::uint32_t processors = heap.space().platform().processors();
-    count_ = processors < 2 ? 2 : processors < kMost ? processors : kMost;
+    set_count(processors);
+  }
+  // Once, early: no more of them than processors whose time the container may use, if that is
+  // less than there are; returns it then, and else 0.
+  std::uint32_t respect_quota(Heap& heap) noexcept {
+    if (count() <= kLeast) return 0;
+    const std::uint32_t quota = heap.space().platform().processor_quota();
+    if (quota == 0 || quota >= count()) return 0;
+    set_count(quota);
+    return quota;
   }
 
   // Calls `use(domain)` in a turn on a domain that is likely to be free, and returns
@@ -26,8 +35,9 @@ class SharedDomains {
   template <class Use>
   void* with_any(Heap& heap, bool may_wait, Use&& use) noexcept {
     const std::uint32_t first = here();
-    for (std::uint32_t i = 0; i < count_; ++i) {
-      Domain* const domain = at(heap, (first + i) % count_);
+    const std::uint32_t count = this->count();
+    for (std::uint32_t i = 0; i < count; ++i) {
+      Domain* const domain = at(heap, (first + i) % count);
       if (domain == nullptr) continue;
       Turn turn{*domain, heap.gate(), Turn::Wait::no};
       if (turn) return use(*domain);
@@ -44,15 +54,27 @@ class SharedDomains {
   // Calls `visit` for each one that exists.
   template <class Visit>
   void for_each(Visit&& visit) noexcept {
-    for (std::uint32_t i = 0; i < count_; ++i) {
+    for (std::uint32_t i = 0; i < kMost; ++i) {
       if (Domain* const domain = domains_[i].load(std::memory_order_acquire)) visit(*domain);
     }
   }
 
  private:
+  static constexpr std::uint32_t kLeast = 2;
   static constexpr std::uint32_t kMost = 64;
 
-  [[nodiscard]] std::uint32_t here() const noexcept { return Heap::Platform::processor() % count_; }
+  [[nodiscard]] std::uint32_t count() const noexcept {
+    return count_.load(std::memory_order_relaxed);
+  }
+  void set_count(std::uint32_t wanted) noexcept {
+    count_.store(wanted < kLeast  ? kLeast
+                 : wanted < kMost ? wanted
+                                  : kMost,
+                 std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint32_t here() const noexcept {
+    return Heap::Platform::processor() % count();
+  }
   [[nodiscard]] Domain* at(Heap& heap, std::uint32_t index) noexcept {
     Domain* const domain = domains_[index].load(std::memory_order_acquire);
     return __builtin_expect(domain != nullptr, 1) ? domain : make(heap, index);
@@ -66,7 +88,7 @@ class SharedDomains {
     return there;
   }
 
-  std::uint32_t count_ = 1;
+  std::atomic<std::uint32_t> count_{1};
   std::atomic<Domain*> domains_[kMost] = {};
 };
 
