@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <thread>
@@ -25,7 +26,6 @@ class LooseMixedSlab {
     slab().base = kBase;
     slab().size = {1};
     slab().start(nullptr, from, to);
-    slab().forget_remote();
   }
   ~LooseMixedSlab() { ::operator delete(memory_, std::align_val_t{kCacheLine}); }
   LooseMixedSlab(const LooseMixedSlab&) = delete;
@@ -112,6 +112,23 @@ TEST(MixedSlab, agrees_with_a_model_of_first_fit) {
     ASSERT_EQ(slab.usable_bytes() - slab.free_count() * MixedSlab::kGrain, used);
     ASSERT_EQ(slab.free_count(), slab.count_free_bits());
   }
+}
+
+// The descriptor of a slab of 8,192 blocks may be of the same size, and has its bits elsewhere.
+TEST(MixedSlab, leaves_no_marks_to_what_comes_next) {
+  LooseMixedSlab loose{kBase, kBase + kSliceBytes};
+  MixedSlab& slab = loose.slab();
+  std::vector<std::uint32_t> freed;
+  slab.collect_runs([&](std::uint32_t grains) { freed.push_back(grains); },
+                    [](std::uint32_t) { FAIL() << "a mark of a former life"; });
+  EXPECT_TRUE(freed.empty());
+  for (int i = 0; i < 100; ++i) static_cast<void>(slab.take_run(31, 1));
+  static_cast<void>(slab.give_remotely(0, 1));
+  slab.forget();
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(&slab);
+  const std::size_t bits = sizeof(Slab) + MixedSlab::kGrains / 8;
+  const std::size_t end = MixedSlab::descriptor_bytes();
+  EXPECT_EQ(std::count(bytes + bits, bytes + end, 0), static_cast<std::ptrdiff_t>(end - bits));
 }
 
 // As realloc asks, without the heap's lock.

@@ -173,7 +173,8 @@ void Heap<Policy>::destroy_in_turn(HeapDomain& heap) noexcept {
   disown_slabs(heap);
   const auto free_all = [&](SpanList& slabs) noexcept {
     while (space::Span* const span = slabs.pop_front()) {
-      slab::as_slab(span)->forget_remote();
+      Slab& slab = *slab::as_slab(span);
+      slab::is_mixed(slab) ? slab::as_mixed(slab).forget() : slab.forget_remote();
       space_.free(span);
     }
   };

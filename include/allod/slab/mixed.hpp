@@ -24,16 +24,23 @@ class MixedSlab : public Slab {
   // All is free from `from` to `to`, which lie in the slice; the rest belongs to others.
   void start(Owner* owner, Address from, Address to) noexcept {
     Slab::start(kShape, space::kMixedClass, owner);
-    for (std::uint32_t word = 0; word < words(); ++word) {
-      relaxed(starts()[word], 0);
-      relaxed(lasts()[word], 0);
-    }
+    // A descriptor of this size may have served a class, with other bits here.
+    forget();
     const auto first = static_cast<std::uint32_t>((from - base + kGrain - 1) / kGrain);
     const auto end = static_cast<std::uint32_t>((to - base) / kGrain);
     set_used(0, first < end ? first : kGrains);
     if (first < end) set_used(end, kGrains);
     usable_ = free_count();
     refused_ = kGrains + 1;
+  }
+  // Before a slab with blocks in use goes: whatever its descriptor serves next begins without
+  // marks.
+  void forget() noexcept {
+    forget_remote();
+    for (std::uint32_t word = 0; word < words(); ++word) {
+      relaxed(starts()[word], 0);
+      relaxed(lasts()[word], 0);
+    }
   }
   [[nodiscard]] std::size_t usable_bytes() const noexcept { return usable_ * kGrain; }
   [[nodiscard]] bool is_whole() const noexcept { return usable_ == kGrains; }

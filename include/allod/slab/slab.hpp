@@ -16,10 +16,9 @@ namespace allod::slab {
 // A block is free when its bit is set in the owner's part; blocks in a magazine
 // count as used.
 //
-// A descriptor is stable metadata, and `announced` and the remote bits survive
-// its reuse: a thread that has marked the last block of a slab may announce it
-// after the slab is gone. It then announces whatever slab the descriptor serves,
-// which costs its owner a needless look and nothing else.
+// A descriptor is stable metadata, and `announced` survives its reuse: a thread that has marked the
+// last block of a slab may announce it after the slab is gone. It then announces whatever slab the
+// descriptor serves, which costs its owner a needless look and nothing else.
 class Slab : public space::Span {
  public:
   [[nodiscard]] static std::size_t descriptor_bytes(const sizes::SlabShape& shape) noexcept {
