@@ -187,6 +187,9 @@ typedef struct allod_heap_options {
   /* Not 0: for tools that live in the process and watch it. What the heap holds is in no
    * statistics but its own. */
   int unseen;
+  /* Not 0: misuse of the heap's blocks is found out, as the hardened library does it for all;
+   * see docs/security.md. Not with `memory`. */
+  int hardened;
 } allod_heap_options_t;
 
 /* An empty heap, without limit. */

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allod/os/linux.hpp"
-#include "random.hpp"
+#include "allod/base/random.hpp"
 
 namespace allod {
 

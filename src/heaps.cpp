@@ -208,13 +208,15 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
     memcpy(&chosen, options, options->struct_size);
   }
   allod::space::PageWishes wishes;
-  if (!heaps::read_wishes(chosen, wishes)) {
+  if (!heaps::read_wishes(chosen, wishes) || (chosen.hardened != 0 && chosen.memory != nullptr)) {
     errno = EINVAL;
     return nullptr;
   }
   Process::ensure_started();
   int error;
-  auto* const heap = Process::heap().create_heap(chosen.name, wishes, &error);
+  // The hardened library knows better ways, for every block.
+  const bool hardened = chosen.hardened != 0 && !allod::Policy::kBlockStates;
+  auto* const heap = Process::heap().create_heap(chosen.name, wishes, &error, hardened);
   if (heap == nullptr) {
     errno = error;
     return nullptr;

@@ -10,8 +10,8 @@ inline constexpr const char* kGone = "a heap is used after it was deleted or des
 inline constexpr std::size_t kSlabsInBuffer = 512;
 
 template <class Policy>
-auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes,
-                               int* error) noexcept -> HeapDomain* {
+auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes, int* error,
+                               bool hardened) noexcept -> HeapDomain* {
   *error = ENOMEM;
   HeapDomain* const heap = new_heap();
   if (heap == nullptr) return nullptr;
@@ -25,8 +25,10 @@ auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes
     copy_name(*heap, name);
     heap->inbox.open();
     heap->active = true;
+    heap->may_lean = true;
     heap->favour(gate_.self());
     if (wishes.are_any()) opened = open_source(*heap, wishes, error);
+    if (opened && hardened) opened = open_hardening(*heap);
     if (!opened) destroy_in_turn(*heap);
   }
   if (opened) return heap;
@@ -98,6 +100,7 @@ void Heap<Policy>::close_heap(HeapDomain& heap) noexcept {
     space_.close_source(heap.source);
     heap.source = nullptr;
   }
+  close_hardening(heap);
   for (Slab*& slab : heap.at_hand) slab = nullptr;
   heap.figures = {};
   heap.active = false;
@@ -116,9 +119,11 @@ template <class Policy>
 bool Heap<Policy>::delete_heap(HeapDomain& heap) noexcept {
   const void* doubled = nullptr;
   bool stays = false;
+  settle_hardening(heap);
   {
     HeapTurn turn{heap, gate_};
     always_check(heap.active, kGone);
+    end_all_waiting(heap);
     if (heap.source != nullptr) {
       collect_in_heap(heap, &doubled);
       stays = heap.figures.live_blocks != 0;
@@ -154,6 +159,7 @@ void Heap<Policy>::abandon_slabs(HeapDomain& heap, const void** doubled) noexcep
 // batch, so that marks for its slabs are there already or never come.
 template <class Policy>
 void Heap<Policy>::destroy_heap(HeapDomain& heap) noexcept {
+  settle_hardening(heap);
   {
     HeapTurn turn{heap, gate_};
     always_check(heap.active, kGone);
@@ -195,9 +201,11 @@ std::size_t Heap<Policy>::collect_heap(HeapDomain& heap) noexcept {
     check_in_use(heap);
     const std::size_t held = heap.figures.held;
     collect_in_heap(heap, &doubled);
+    end_all_waiting(heap);
     give_up_empty(heap);
     bytes = held - heap.figures.held;
   }
+  if (heap.hardening != nullptr) tell_findings(heap);
   if (doubled != nullptr) report(MisuseKind::double_free, doubled);
   maybe_purge();
   return bytes;
@@ -212,6 +220,7 @@ HeapFigures Heap<Policy>::figures_of(HeapDomain& heap) noexcept {
     collect_in_heap(heap, &doubled);
     figures = heap.figures;
   }
+  if (heap.hardening != nullptr) tell_findings(heap);
   if (doubled != nullptr) report(MisuseKind::double_free, doubled);
   return figures;
 }
@@ -235,6 +244,7 @@ bool Heap<Policy>::contains(HeapDomain& heap, const void* address) noexcept {
   const std::uint32_t index = slab.index_of(at);
   if (index == Slab::kNoBlock) return false;
   if (slab::is_mixed(slab) && !slab::as_mixed(slab).is_start(index)) return false;
+  if (heap.hardening != nullptr && heap.hardening->waiting.holds(address)) return false;
   return (slab.used_in_word(index / kWordBits) & bit(index % kWordBits)) != 0;
 }
 
@@ -302,13 +312,15 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
       for (std::uint32_t word = 0; word < words; ++word) {
         used[word] = mixed != nullptr ? mixed->live_in_word(word) : slab.used_in_word(word);
       }
+      if (heap.hardening != nullptr) hide_waiting(heap, slab, used);
     }
   }
   for (std::uint32_t word = 0; word < words; ++word) {
     for (Word rest = used[word]; rest != 0; rest &= rest - 1) {
       const std::uint32_t index = word * kWordBits + lowest_bit(rest);
       void* const block = reinterpret_cast<void*>(base + index * step);
-      const std::size_t bytes = mixed != nullptr ? mixed->run_at(index) * step : step;
+      std::size_t bytes = mixed != nullptr ? mixed->run_at(index) * step : step;
+      if (heap.hardening != nullptr) bytes = usable_size(block);
       if (!visit(block, bytes)) return false;
     }
   }
