@@ -20,6 +20,8 @@ inline constexpr std::size_t kGrowable = kSliceBytes;
 inline constexpr std::size_t kPurgeStep = std::size_t{1} << 20;
 // Less than this does not deserve a thread.
 inline constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
+// Of that thread, where only heaps have delays.
+inline constexpr std::uint32_t kLongestNapMs = 60'000;
 // Slow operations between two looks at the magazines.
 inline constexpr std::uint32_t kLookInterval = 256;
 // Orphans that are looked at then.
@@ -446,6 +448,7 @@ class Heap {
   ALLOD_HOT void look_around(Domain& domain) noexcept;
   ALLOD_HOT void shrink_idle_magazines(Domain& domain) noexcept;
   ALLOD_HOT void maybe_purge() noexcept;
+  void purge_delayed() noexcept;
   void return_stocks(Domain& domain) noexcept;
   void give_up_stocks(Domain& domain) noexcept;
   void start_helper() noexcept;
