@@ -376,10 +376,20 @@ ALLOD_INLINE void Heap<Policy>::tell(HeapDomain& heap, const HeapRelease& outcom
 template <class Policy>
 void Heap<Policy>::free_huge_of_heap(space::Span* span) noexcept {
   auto& heap = *static_cast<HeapDomain*>(span->heap);
-  if (heap.hardening != nullptr) check_huge(heap, *span);
+  if (__builtin_expect(free_huge_in_turn(heap, span, false), 1)) return;
+  report_huge(*span);
+  static_cast<void>(free_huge_in_turn(heap, span, true));
+}
+
+// False, and nothing is done, when it was written past its end and `reported` does not say so.
+template <class Policy>
+bool Heap<Policy>::free_huge_in_turn(HeapDomain& heap, space::Span* span, bool reported) noexcept {
   HeapTurn turn{heap, gate_};
   if (is_owned_by(heap, reinterpret_cast<void*>(span->base))) {
-    if (heap.hardening != nullptr) clear(*span, span->base, span->size.bytes());
+    if (__builtin_expect(heap.hardening != nullptr, 0)) {
+      if (!reported && !is_huge_intact(heap, *span)) return false;
+      clear(*span, span->base, span->size.bytes());
+    }
     const std::size_t bytes = span->size.bytes();
     heap.huge.remove(span);
     --heap.figures.huge_blocks;
@@ -387,6 +397,7 @@ void Heap<Policy>::free_huge_of_heap(space::Span* span) noexcept {
     heap.count_out(bytes, 1);
   }
   space_.free(span);
+  return true;
 }
 
 template <class Policy>

@@ -159,15 +159,18 @@ void Heap<Policy>::check_unwritten(HeapDomain& heap, const Slab& slab, void* blo
   __builtin_memset(block, 0, bytes);
 }
 
-// Before a span of its own is freed, which does not wait; without a turn.
+// A span of its own, which does not wait.
 template <class Policy>
-void Heap<Policy>::check_huge(const HeapDomain& heap, const space::Span& span) const noexcept {
-  void* const block = reinterpret_cast<void*>(span.base);
-  if (!is_owned_by(heap, block)) return;
+bool Heap<Policy>::is_huge_intact(const HeapDomain& heap, const space::Span& span) noexcept {
   const std::size_t size = span.block_state;
-  if (heap.hardening->canary.read(span.base, sealed_bytes(size)) == size) return;
-  Misuse misuse = describe(MisuseKind::overflow, block);
-  misuse.requested = size;
+  return heap.hardening->canary.read(span.base, sealed_bytes(size)) == size;
+}
+
+// Without a turn.
+template <class Policy>
+ALLOD_NOINLINE void Heap<Policy>::report_huge(const space::Span& span) const noexcept {
+  Misuse misuse = describe(MisuseKind::overflow, reinterpret_cast<void*>(span.base));
+  misuse.requested = span.block_state;
   misuse.state = slab::BlockState::live(slab::Origin::any, 0);
   Reporter::report(misuse);
 }

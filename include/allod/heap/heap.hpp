@@ -401,6 +401,7 @@ class Heap {
   void tell(HeapDomain& heap, const HeapRelease& outcome, const void* address) noexcept;
   void mark_for_heap(Domain* own, Slab& slab, void* address) noexcept;
   void free_huge_of_heap(space::Span* span) noexcept;
+  [[nodiscard]] bool free_huge_in_turn(HeapDomain& heap, space::Span* span, bool reported) noexcept;
   [[nodiscard]] void* resize_in_heap(void* address, std::size_t size) noexcept;
   // first_class_hardened.hpp
   [[nodiscard]] bool open_hardening(HeapDomain& heap) noexcept;
@@ -408,7 +409,9 @@ class Heap {
   [[nodiscard]] void* take_hardened(HeapDomain& heap, HeapRequest& request) noexcept;
   [[nodiscard]] void* take_at_random(HeapDomain& heap, Slab& slab, std::size_t size) noexcept;
   void seal_huge(HeapDomain& heap, void* block, std::size_t size) noexcept;
-  void check_huge(const HeapDomain& heap, const space::Span& span) const noexcept;
+  [[nodiscard]] static bool is_huge_intact(const HeapDomain& heap,
+                                           const space::Span& span) noexcept;
+  void report_huge(const space::Span& span) const noexcept;
   // Of a block of its own span: up to the end of its canary.
   [[nodiscard]] static std::size_t sealed_bytes(std::size_t size) noexcept {
     return align_up(size, 8) + SizedCanary::kBytes;

@@ -14,8 +14,10 @@ class MixedSlab : public Slab {
   static constexpr std::size_t kGrain = 16;
   static constexpr std::uint32_t kGrains = kSliceBytes / kGrain;
 
+  // A size of its own: descriptors are reused by size, and in one of a class the bits that other
+  // threads set lie elsewhere.
   [[nodiscard]] static std::size_t descriptor_bytes() noexcept {
-    return Slab::descriptor_bytes(kShape) + 2 * words_for(kGrains) * sizeof(Word);
+    return Slab::descriptor_bytes(kShape) + 2 * words_for(kGrains) * sizeof(Word) + kCacheLine;
   }
   [[nodiscard]] static constexpr std::uint32_t grains_for(std::size_t bytes) noexcept {
     return bytes == 0 ? 1 : static_cast<std::uint32_t>((bytes + kGrain - 1) / kGrain);
@@ -24,6 +26,8 @@ class MixedSlab : public Slab {
   // All is free from `from` to `to`, which lie in the slice; the rest belongs to others.
   void start(Owner* owner, Address from, Address to) noexcept {
     Slab::start(kShape, space::kMixedClass, owner);
+    // A descriptor with states of blocks may have had this size.
+    forget_remote();
     for (std::uint32_t word = 0; word < words(); ++word) {
       relaxed(starts()[word], 0);
       relaxed(lasts()[word], 0);

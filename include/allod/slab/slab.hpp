@@ -142,9 +142,7 @@ class Slab : public space::Span {
     std::uint32_t word = first_word_ + static_cast<std::uint32_t>((random >> 32) * choice >> 32);
     while (free_bits()[word] == 0) word = word + 1 == words() ? first_word_ : word + 1;
     const Word bits = free_bits()[word];
-    const unsigned turn = random % kWordBits;
-    const Word turned = bits >> turn | bits << (-turn % kWordBits);
-    const unsigned chosen = (lowest_bit(turned) + turn) % kWordBits;
+    const unsigned chosen = bit_from(bits, random % kWordBits);
     free_bits()[word] = bits & ~bit(chosen);
     --free_count_;
     if (capacity_ <= kWordBits) touched_ |= bit(chosen);
