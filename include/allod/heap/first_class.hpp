@@ -296,6 +296,7 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
   std::uint32_t words = 1;
   std::size_t step;
   const slab::MixedSlab* mixed = nullptr;
+  bool is_sealed = false;  // blocks of a slab in a hardened heap
   {
     HeapTurn turn{heap, gate_};
     if (!is_owned_by(heap, reinterpret_cast<void*>(base))) return true;
@@ -312,7 +313,10 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
       for (std::uint32_t word = 0; word < words; ++word) {
         used[word] = mixed != nullptr ? mixed->live_in_word(word) : slab.used_in_word(word);
       }
-      if (heap.hardening != nullptr) hide_waiting(heap, slab, used);
+      is_sealed = heap.hardening != nullptr;
+      if (is_sealed) hide_waiting(heap, slab, used);
+    } else if (heap.hardening != nullptr) {
+      step = span->block_state;
     }
   }
   for (std::uint32_t word = 0; word < words; ++word) {
@@ -320,7 +324,11 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
       const std::uint32_t index = word * kWordBits + lowest_bit(rest);
       void* const block = reinterpret_cast<void*>(base + index * step);
       std::size_t bytes = mixed != nullptr ? mixed->run_at(index) * step : step;
-      if (heap.hardening != nullptr) bytes = usable_size(block);
+      if (is_sealed) {
+        // Of a block that is just being freed, it may look damaged, which is no misuse.
+        const std::size_t size = heap.hardening->canary.read(address_of(block), step);
+        bytes = size != SizedCanary::kDamaged ? size : step - SizedCanary::kBytes;
+      }
       if (!visit(block, bytes)) return false;
     }
   }
