@@ -155,7 +155,8 @@ enum allod_pages {
 enum allod_purge {
   ALLOD_PURGE_AS_PROCESS = 0, /* after the delay, and above the budget, of the process */
   ALLOD_PURGE_AT_ONCE = 1,
-  ALLOD_PURGE_NEVER = 2
+  ALLOD_PURGE_NEVER = 2,
+  ALLOD_PURGE_AFTER_DELAY = 3 /* of `purge_delay_ms`; there is no budget */
 };
 
 /* Set everything to zero first, then `struct_size` to sizeof(allod_heap_options_t). */
@@ -177,7 +178,8 @@ typedef struct allod_heap_options {
   /* Of memory of the system. With anything but zeros the heap has regions of its own, of
    * which it holds one from the start; making it fails when the system does not give that. */
   unsigned pages; /* enum allod_pages */
-  unsigned purge; /* enum allod_purge; AT_ONCE goes with USUAL and LARGE, and not with `locked` */
+  unsigned purge; /* enum allod_purge; AT_ONCE and AFTER_DELAY go with USUAL and LARGE, and not
+                   * with `locked` */
   int locked;     /* not 0: kept in memory, as by mlock */
   /* One bit for each NUMA node that the memory may come from, node 0 the lowest; 0: any. */
   uint64_t nodes;
@@ -187,6 +189,12 @@ typedef struct allod_heap_options {
   /* Not 0: for tools that live in the process and watch it. What the heap holds is in no
    * statistics but its own. */
   int unseen;
+  /* Not 0: misuse of the heap's blocks is found out, as the hardened library does it for all;
+   * see docs/security.md. Not with `memory`. */
+  int hardened;
+  /* With ALLOD_PURGE_AFTER_DELAY alone: how long memory is free before it goes, whatever the
+   * process does with its own. 0 is as good as AT_ONCE when slow paths come by. */
+  unsigned purge_delay_ms;
 } allod_heap_options_t;
 
 /* An empty heap, without limit. */

@@ -1,7 +1,7 @@
 // The word behind each block.
 #pragma once
 
-#include "random.hpp"
+#include "allod/base/random.hpp"
 
 namespace allod {
 

@@ -2,10 +2,10 @@
 
 #include <string.h>
 
+#include "allod/heap/quarantine.hpp"
 #include "canary.hpp"
 #include "empty_blocks.hpp"
 #include "options.hpp"
-#include "quarantine.hpp"
 
 namespace allod {
 
@@ -17,8 +17,11 @@ namespace hardened {
 
 namespace {
 
+using heap::is_zero;
+using heap::kDiscarded;
 using heap::Misuse;
 using heap::MisuseKind;
+using heap::Quarantine;
 using slab::BlockState;
 using slab::BlockStateCell;
 using Sizes = Process::Sizes;
@@ -32,9 +35,6 @@ constinit bool has_key = false;
 // Of threads that have ended as far as we know: what they free goes to the heap at once.
 constinit Quarantine gone{true};
 [[gnu::tls_model("initial-exec")]] constinit thread_local Quarantine* own_quarantine = nullptr;
-
-// Blocks from here on are not filled with zeros, but give their pages back.
-constexpr std::size_t kDiscarded = std::size_t{128} << 10;
 
 template <Mitigation kMitigation>
 [[nodiscard]] ALLOD_INLINE bool on() noexcept {
@@ -174,18 +174,6 @@ void clear_guard(Pages pages) noexcept {
 }
 
 // --- checks ------------------------------------------------------------------------------
-
-[[nodiscard]] bool is_zero(Address from, std::size_t bytes) noexcept {
-  const auto* word = reinterpret_cast<const std::uint64_t*>(from);
-  const std::uint64_t* const end = word + bytes / sizeof *word;
-  std::uint64_t seen = 0;
-  for (; end - word >= 8; word += 8) {
-    seen = word[0] | word[1] | word[2] | word[3] | word[4] | word[5] | word[6] | word[7];
-    if (seen != 0) return false;
-  }
-  for (; word != end; ++word) seen |= *word;
-  return seen == 0;
-}
 
 // The end of the block before: what belongs to somebody else now may be changing, so what is
 // wrong must stay so while the state stays what it is.
@@ -328,14 +316,14 @@ void leave(void* address) noexcept {
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
   void* const address = reinterpret_cast<void*>(block.address);
-  return quarantine->take(address, weight_of(block), &leave);
+  return quarantine->take(address, weight_of(block), random::own, &leave);
 }
 
 // When a thread ends.
 void close_quarantine(void* quarantine) noexcept {
   own_quarantine = &gone;
   auto* const own = static_cast<Quarantine*>(quarantine);
-  own->clear(&leave);
+  own->clear(random::own, &leave);
   Process::heap().space().metadata().free(own, sizeof *own);
 }
 
@@ -391,7 +379,7 @@ template <class Take>
   void* block = take();
   if (__builtin_expect(block == nullptr, 0)) {
     Quarantine* const quarantine = own_quarantine;
-    if (quarantine == nullptr || !quarantine->clear(&leave)) return nullptr;
+    if (quarantine == nullptr || !quarantine->clear(random::own, &leave)) return nullptr;
     block = take();
   }
   return seal_block(block, size, origin);

@@ -1,8 +1,8 @@
 // Linux for the hardened library: memory at random addresses, records between guards.
 #pragma once
 
+#include "allod/base/random.hpp"
 #include "allod/os/linux.hpp"
-#include "random.hpp"
 
 namespace allod {
 

@@ -80,13 +80,17 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
 // False when the options are none, or do not go together.
 [[nodiscard]] bool read_wishes(const allod_heap_options_t& options,
                                space::PageWishes& wishes) noexcept {
-  if (options.pages > ALLOD_PAGES_1G || options.purge > ALLOD_PURGE_NEVER) return false;
+  if (options.pages > ALLOD_PAGES_1G || options.purge > ALLOD_PURGE_AFTER_DELAY) return false;
   wishes.pages = static_cast<space::Pages>(options.pages);
   wishes.purging = static_cast<space::Purging>(options.purge);
   wishes.locked = options.locked != 0;
   wishes.nodes = options.nodes;
+  wishes.delay_ms = options.purge_delay_ms;
+  if (wishes.delay_ms != 0 && wishes.purging != space::Purging::after_delay) return false;
   const bool stays = wishes.locked || options.pages >= ALLOD_PAGES_2M;
-  if (stays && wishes.purging == space::Purging::at_once) return false;
+  const bool goes =
+      wishes.purging == space::Purging::at_once || wishes.purging == space::Purging::after_delay;
+  if (stays && goes) return false;
   if (options.memory == nullptr) return options.memory_bytes == 0;
   const bool is_all = wishes.are_any();
   wishes.buffer = address_of(options.memory);
@@ -208,13 +212,15 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
     memcpy(&chosen, options, options->struct_size);
   }
   allod::space::PageWishes wishes;
-  if (!heaps::read_wishes(chosen, wishes)) {
+  if (!heaps::read_wishes(chosen, wishes) || (chosen.hardened != 0 && chosen.memory != nullptr)) {
     errno = EINVAL;
     return nullptr;
   }
   Process::ensure_started();
   int error;
-  auto* const heap = Process::heap().create_heap(chosen.name, wishes, &error);
+  // The hardened library knows better ways, for every block.
+  const bool hardened = chosen.hardened != 0 && !allod::Policy::kBlockStates;
+  auto* const heap = Process::heap().create_heap(chosen.name, wishes, &error, hardened);
   if (heap == nullptr) {
     errno = error;
     return nullptr;

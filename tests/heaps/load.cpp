@@ -75,6 +75,12 @@ struct World {
 bool is_in_buffer(const World& world, const allod_heap_t* heap) {
   return heap == world.shared.back() || heap == world.shared.end()[-2];
 }
+allod_heap_t* new_heap(bool hardened) {
+  allod_heap_options_t options{};
+  options.struct_size = sizeof options;
+  options.hardened = hardened ? 1 : 0;
+  return allod_heap_new_ex(&options);
+}
 allod_heap_t* heap_in(unsigned char* memory, std::size_t bytes) {
   allod_heap_options_t options{};
   options.struct_size = sizeof options;
@@ -107,13 +113,13 @@ allod_heap_t* renew(allod_heap_t* heap, Station& station, Random& random) {
     for (void* const block : left) verified(block);
     for (void* const block : left) allod_free(block);
   }
-  return allod_heap_new();
+  return new_heap(random.below(2) == 0);
 }
 
 void work(World& world, std::size_t self, std::uint64_t seed, std::size_t operations) {
   Random random{seed};
   Station& station = world.stations[self];
-  allod_heap_t* own = allod_heap_new();
+  allod_heap_t* own = new_heap(self % 2 == 1);
   std::vector<void*> blocks;
   for (std::size_t i = 0; i < operations; ++i) {
     allod_heap_t* const heap = world.shared[random.below(world.shared.size())];
@@ -179,7 +185,7 @@ int main(int count, char** arguments) {
   const std::size_t threads = std::strtoull(arguments[2], nullptr, 10);
   const std::size_t operations = std::strtoull(arguments[3], nullptr, 10);
   World world{{}, std::vector<Station>(threads)};
-  for (int i = 0; i < 3; ++i) world.shared.push_back(allod_heap_new());
+  for (int i = 0; i < 4; ++i) world.shared.push_back(new_heap(i == 3));
   static unsigned char small[777'777];
   static unsigned char large[20 << 20];
   world.shared.push_back(heap_in(small + 33, sizeof small - 33));

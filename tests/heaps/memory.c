@@ -196,7 +196,7 @@ CASE(options_that_do_not_go_together_are_refused) {
   options.purge = ALLOD_PURGE_AT_ONCE;
   CHECK(refusal_of(options) == EINVAL, "pages that are never purged");
   options = no_wishes();
-  options.purge = 3;
+  options.purge = 4;
   CHECK(refusal_of(options) == EINVAL, "no such policy");
   allod_heap_t* heap = heap_in(buffer, sizeof buffer);
   options = no_wishes();
@@ -232,7 +232,13 @@ CASE(pages_and_nodes_are_had_or_refused_clearly) {
   options.nodes = (uint64_t)1 << 63;
   const int last = refusal_of(options);
   CHECK(last == EINVAL || last == ENOSYS || last == EPERM, "node 63: errno %d", last);
-  for (unsigned purge = ALLOD_PURGE_AS_PROCESS; purge <= ALLOD_PURGE_NEVER; ++purge) {
+  options = no_wishes();
+  options.purge_delay_ms = 5;
+  CHECK(refusal_of(options) == EINVAL, "a delay without its policy");
+  options.purge = ALLOD_PURGE_AFTER_DELAY;
+  options.locked = 1;
+  CHECK(refusal_of(options) == EINVAL, "locked memory that goes");
+  for (unsigned purge = ALLOD_PURGE_AS_PROCESS; purge <= ALLOD_PURGE_AFTER_DELAY; ++purge) {
     options = no_wishes();
     options.purge = purge;
     CHECK(refusal_of(options) == 0, "purge %u", purge);

@@ -1,7 +1,10 @@
 // Frees a block to another heap than its own: misuse named|nameless|plain
 // Uses a heap that is gone: misuse destroyed|deleted|nameless-gone
 // Leaves blocks: misuse leaks|many-leaks|exit
+// In a hardened heap, and tells the block's address: misuse hardened-...
 #include <allod.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 static void leave_blocks(allod_heap_options_t options, const char* how) {
@@ -15,6 +18,79 @@ static void leave_blocks(allod_heap_options_t options, const char* how) {
   }
   allod_heap_free(heap, freed);
   if (strcmp(how, "exit") != 0) allod_heap_destroy(heap);
+}
+
+static unsigned char* told(allod_heap_t* heap, size_t size) {
+  unsigned char* block = allod_heap_malloc(heap, size);
+  printf("%p\n", (void*)block);
+  fflush(stdout);
+  return block;
+}
+
+// So that what has been freed does not wait any more.
+static void free_many(allod_heap_t* heap) {
+  for (int i = 0; i < 200; ++i) allod_free(allod_heap_malloc(heap, 100));
+}
+
+// Through memory, or the compiler would leave stores to free memory out.
+static void store(unsigned char* volatile at, unsigned char value) { *at = value; }
+
+static void misuse_hardened(const char* how) {
+  allod_heap_options_t options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.name = "guarded";
+  options.hardened = 1;
+  allod_heap_t* heap = allod_heap_new_ex(&options);
+  if (strcmp(how, "twice") == 0) {
+    void* volatile block = told(heap, 100);
+    allod_free(block);
+    allod_free(block);
+  }
+  if (strcmp(how, "interior") == 0) allod_free(told(heap, 100) + 16);
+  if (strcmp(how, "overflow") == 0) {
+    unsigned char* block = told(heap, 100);
+    store(block + 100, 0);
+    allod_heap_free(heap, block);
+  }
+  if (strcmp(how, "overflow-at-end") == 0) {
+    unsigned char* block = told(heap, 104);
+    store(block + 104, 0);
+    allod_free(block);
+  }
+  if (strcmp(how, "overflow-huge") == 0) {
+    unsigned char* block = told(heap, 10000000);
+    store(block + 10000000, 1);
+    allod_free(block);
+  }
+  if (strcmp(how, "realloc") == 0) {
+    unsigned char* block = told(heap, 100);
+    store(block + 100, 1);
+    if (allod_realloc(block, 50) == NULL) return;
+  }
+  if (strcmp(how, "underflow") == 0) {
+    // Blocks come in random order: two that are neighbours are found.
+    unsigned char* blocks[400];
+    for (int i = 0; i < 400; ++i) blocks[i] = allod_heap_malloc(heap, 100);
+    for (int i = 0; i < 400; ++i) {
+      for (int j = 0; j < 400; ++j) {
+        if ((uintptr_t)blocks[i] + 112 != (uintptr_t)blocks[j]) continue;
+        printf("%p\n", (void*)blocks[i]);
+        fflush(stdout);
+        store(blocks[j] - 1, 77);
+        allod_free(blocks[j]);
+        return;
+      }
+    }
+  }
+  if (strncmp(how, "written", 7) == 0) {
+    unsigned char* block = told(heap, 100);
+    allod_free(block);
+    store(block + 20, 1);
+    if (strcmp(how, "written") == 0) free_many(heap);
+    if (strcmp(how, "written-destroyed") == 0) allod_heap_destroy(heap);
+    if (strcmp(how, "written-deleted") == 0) allod_heap_delete(heap);
+  }
 }
 
 int main(int count, char** arguments) {
@@ -39,6 +115,7 @@ int main(int count, char** arguments) {
     other = allod_heap_new();
     return allod_heap_malloc(one, 100) != NULL;
   }
+  if (strncmp(arguments[1], "hardened-", 9) == 0) misuse_hardened(arguments[1] + 9);
   if (strcmp(arguments[1], "nameless-gone") == 0) {
     allod_heap_destroy(other);
     allod_heap_destroy(other);

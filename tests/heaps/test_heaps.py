@@ -108,6 +108,44 @@ def test_a_heap_that_is_gone_is_named_by_the_debug_library(
     ), describe(result)
 
 
+@pytest.mark.parametrize(
+    ("how", "headline", "offset", "size"),
+    [
+        ("twice", "double free of", 0, 112),
+        ("interior", "invalid free of", 16, 112),
+        ("overflow", "write past the end of", 0, 112),
+        ("overflow-at-end", "write past the end of", 0, 112),
+        ("overflow-huge", "write past the end of", 0, None),
+        ("realloc", "write past the end of", 0, 112),
+        ("underflow", "write past the end of", 0, 112),
+        ("written", "write after free to", 20, 112),
+        ("written-destroyed", "write after free to", 20, 112),
+        ("written-deleted", "write after free to", 20, 112),
+    ],
+)
+def test_a_hardened_heap_reports_misuse_in_a_library_that_is_not(
+    how: str,
+    headline: str,
+    offset: int,
+    size: int | None,
+    liballod: Path,
+    build_dir: Path,
+    tmp_path: Path,
+) -> None:
+    """The report names the block and the heap, and the process is aborted."""
+    program = build_dir / "tests" / "heaps" / "misuse"
+    result = run_program([program, f"hardened-{how}"], environment(liballod), tmp_path)
+    assert result.returncode == -signal.SIGABRT, describe(result)
+    block = int(result.stdout, 16)
+    place = f"{offset} bytes into block" if offset else "block"
+    kind = f"size class {size}" if size else r"10027008 bytes"
+    assert re.match(
+        rf"allod: error: {headline} {block + offset:#x}\n"
+        rf'allod:   {place} {block:#x} of {kind}, owned by heap "guarded"\n',
+        result.stderr,
+    ), describe(result)
+
+
 @pytest.mark.parametrize("how", ["leaks", "exit", "many-leaks"])
 def test_blocks_that_are_left_are_reported(
     how: str, library: Path, build_dir: Path, tmp_path: Path

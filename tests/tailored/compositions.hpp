@@ -58,6 +58,16 @@ struct Watched : Parts {
   using Checks = Checked;
   using Observer = LeakReport;
 };
+struct Guarded : Parts {
+  using Storage = AnySize<>;
+  using Checks = Hardened;
+};
+struct GuardedClasses : Parts {
+  using Sizes = FixedClasses<16, 64, 256, 1024>;
+  using Pages = FakePages;
+  using Threads = Central<>;
+  using Checks = Hardened;
+};
 struct Transparent : Parts {
   using Storage = AnySize<>;
   using Pages = TransparentHuge<SystemPages<2_MiB>>;

@@ -19,8 +19,29 @@ struct StrictAndShared : Strict {
   using Threads = allod::ThreadCaching<>;
 };
 
+struct Guarding : Strict {
+  using Checks = allod::Hardened;
+};
+
 allod::Tailored<Strict> orders{"orders"};
+allod::Tailored<Guarding> guarded{"guarded"};
 allod::Tailored<StrictAndShared> trades{"trades"};
+
+// Through memory, or the compiler would leave stores to free memory out.
+void store(void* block, std::size_t at) {
+  static_cast<volatile unsigned char*>(block)[at] = static_cast<unsigned char>(0);
+  static_cast<volatile unsigned char*>(block)[at] = 77;
+}
+void overflow(std::size_t size) {
+  void* const block = guarded.allocate(size);
+  store(block, size);
+  guarded.deallocate(block);
+}
+void write_after_free(std::size_t size) {
+  void* const block = guarded.allocate(size);
+  guarded.deallocate(block);
+  store(block, 20);
+}
 
 void use_on_second_thread() {
   prctl(PR_SET_NAME, "first");
@@ -77,6 +98,39 @@ const Case kCases[] = {
        static int here;
        orders.deallocate(&here);
      }},
+    {"double free in quarantine",
+     [] {
+       void* const block = guarded.allocate(40);
+       guarded.deallocate(block);
+       guarded.deallocate(block);
+     }},
+    {"size of what is in quarantine",
+     [] {
+       void* const block = guarded.allocate(40);
+       guarded.deallocate(block);
+       static_cast<void>(guarded.usable_size(block));
+     }},
+    {"overflow", [] { overflow(40); }},
+    {"overflow at the end of the class", [] { overflow(56); }},
+    {"overflow of any size", [] { overflow(1000); }},
+    {"overflow of a run", [] { overflow(100'000); }},
+    {"overflow of a huge block", [] { overflow(5'000'000); }},
+    {"wrong size by one", [] { guarded.deallocate(guarded.allocate(40), 41); }},
+    {"write after free",
+     [] {
+       write_after_free(40);
+       for (int i = 0; i < 200; ++i) guarded.deallocate(guarded.allocate(40));
+     }},
+    {"write after free of any size",
+     [] {
+       write_after_free(1000);
+       guarded.recycle();
+     }},
+    {"write after free and the end",
+     [] {
+       write_after_free(40);
+       guarded.reset();
+     }},
     {"null", [] { orders.deallocate(nullptr); }},
     {"second thread", use_on_second_thread},
     {"after the end", use_after_end},
@@ -85,6 +139,9 @@ const Case kCases[] = {
        for (std::size_t size = 1; size < 3'000'000; size += size / 3 + 1) {
          orders.deallocate(orders.allocate(size), size);
          trades.deallocate(trades.reallocate(trades.allocate(size), 2 * size));
+         void* const block = guarded.allocate_zeroed(1, size);
+         std::memset(block, 1, guarded.usable_size(block));
+         guarded.deallocate(guarded.reallocate(block, 2 * size), 2 * size);
        }
      }},
 };

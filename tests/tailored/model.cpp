@@ -174,9 +174,9 @@ void play(std::uint64_t seed, Tailored<C>& heap, int steps) {
 
 template <class C>
 class Model : public testing::Test {};
-using Compositions =
-    testing::Types<Plain, OddSizes, Powers, OneClass, Delayed, Merged, Unmerged, Everything,
-                   Locking, Spinning, Watched, Transparent, SmallChunks, Huge>;
+using Compositions = testing::Types<Plain, OddSizes, Powers, OneClass, Delayed, Merged, Unmerged,
+                                    Everything, Locking, Spinning, Watched, Guarded, GuardedClasses,
+                                    Transparent, SmallChunks, Huge>;
 TYPED_TEST_SUITE(Model, Compositions);
 
 TYPED_TEST(Model, keeps_blocks_apart_whole_and_accounted_for) {

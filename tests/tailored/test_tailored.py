@@ -178,6 +178,24 @@ MISTAKES = {
     "second thread": "heap 'orders' is for one thread: thread … 'first' has it, and thread …"
     " 'second' uses it",
     "after the end": "heap 'short-lived' is used after its end",
+    "double free in quarantine": "heap 'guarded': block 0x… is freed twice",
+    "size of what is in quarantine": "heap 'guarded': block 0x… is used, but was freed",
+    **{
+        f"overflow{what}": "heap 'guarded': block 0x… was written past its end"
+        for what in (
+            "",
+            " at the end of the class",
+            " of any size",
+            " of a run",
+            " of a huge block",
+        )
+    },
+    "wrong size by one": "heap 'guarded': block 0x… of 40 bytes is freed as one of 41",
+    **{
+        f"write after free{when}": "heap 'guarded': block 0x… was written after it was"
+        " freed, at byte 20"
+        for when in ("", " of any size", " and the end")
+    },
     "null": NEVER,
     "right use": NEVER,
 }

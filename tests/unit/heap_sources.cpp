@@ -326,6 +326,48 @@ TEST_F(HeapMemory, is_given_back_as_its_heap_wants) {
   EXPECT_EQ(heap.space().counters().reserved, 0U);
 }
 
+TEST_F(HeapMemory, goes_back_after_the_delay_of_its_heap) {
+  const auto use_and_free = [&](HeapDomain& own) {
+    void* const block = allocate_in(own, 600 * kKiB);
+    std::memset(block, 1, 600 * kKiB);
+    heap.release_in(caller, own, block);
+    heap.collect_heap(own);
+  };
+  // Of which the process knows nothing.
+  heap.options().purge_delay_ms = -1;
+  PageWishes wishes;
+  wishes.purging = Purging::after_delay;
+  wishes.delay_ms = 200;
+  HeapDomain& slow = create(wishes);
+  wishes.delay_ms = 50;
+  HeapDomain& quick = create(wishes);
+  use_and_free(slow);
+  use_and_free(quick);
+  const std::size_t before = system.purged_bytes();
+  const auto step = [&](std::uint64_t milliseconds) {
+    system.advance_clock(milliseconds);
+    heap.collect(*caller);
+    heap.check_invariants();
+    return system.purged_bytes() - before;
+  };
+  EXPECT_EQ(heap.space().next_delayed_in(), 50U);
+  EXPECT_EQ(step(49), 0U);
+  EXPECT_EQ(step(1), 640 * kKiB);
+  EXPECT_EQ(heap.space().next_delayed_in(), 150U);
+  EXPECT_EQ(step(149), 640 * kKiB);
+  EXPECT_EQ(step(1), 1280 * kKiB);
+  EXPECT_EQ(heap.space().delayed_bytes(), 0U);
+  // Whoever asks for everything gets it.
+  use_and_free(slow);
+  EXPECT_EQ(heap.trim(*caller), 640 * kKiB);
+  // Memory that waits goes with its heap.
+  use_and_free(slow);
+  heap.destroy_heap(slow);
+  heap.destroy_heap(quick);
+  heap.check_invariants();
+  EXPECT_EQ(heap.space().counters().reserved, 0U);
+}
+
 TEST_F(HeapMemory, that_is_being_given_back_is_waited_for_at_the_end) {
   PageWishes wishes;
   wishes.nodes = 1;

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "allod/base/random.hpp"
 #include "world.hpp"
 
 namespace allod::test {
@@ -163,6 +164,36 @@ TEST_F(SlabOfEveryClass, takes_blocks_back_up_to_the_first_that_is_not_one_of_th
     EXPECT_EQ(slab->give(blocks.data(), capacity), 0U) << "all are free";
     EXPECT_EQ(slab->free_count(), capacity);
   }
+}
+
+TEST_F(SlabOfEveryClass, takes_each_block_once_at_random) {
+  random::Sequence random;
+  for (ClassIndex c = 0; c < Sizes::kCount; ++c) {
+    LooseSlab slab{c, nullptr};
+    const std::uint32_t capacity = slab->capacity();
+    std::set<std::uint32_t> taken;
+    for (std::uint32_t i = 0; i < capacity; ++i) {
+      taken.insert(slab->index_of(address_of(slab->take_at_random(random.word()))));
+      ASSERT_EQ(slab->free_count(), capacity - i - 1);
+    }
+    ASSERT_EQ(taken.size(), capacity);
+    ASSERT_EQ(slab->count_free_bits(), 0U);
+    ASSERT_TRUE(slab.give(capacity / 2));
+    ASSERT_EQ(slab->index_of(address_of(slab->take_at_random(random.word()))), capacity / 2);
+  }
+}
+
+TEST(RemoteFrees, may_be_taken_without_coming_home) {
+  LooseSlab slab{0, nullptr};
+  for (int i = 0; i < 200; ++i) slab.take();
+  for (const std::uint32_t index : {3U, 64U, 199U}) {
+    static_cast<void>(slab->give_remotely(index / kWordBits, bit(index % kWordBits)));
+  }
+  std::set<std::uint32_t> seen;
+  slab->take_marks([&](std::uint32_t index) { seen.insert(index); });
+  EXPECT_EQ(seen, (std::set<std::uint32_t>{3, 64, 199}));
+  EXPECT_EQ(slab->remote_count(), 0U);
+  EXPECT_FALSE(slab->is_marked_free(64));
 }
 
 TEST(SlabOfFewBlocks, knows_which_blocks_nobody_has_had_yet) {

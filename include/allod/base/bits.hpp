@@ -25,6 +25,11 @@ inline constexpr unsigned kWordBits = 64;
 [[nodiscard]] ALLOD_INLINE unsigned lowest_bit(Word word) noexcept {
   return static_cast<unsigned>(__builtin_ctzll(word));
 }
+// The first bit at `from` or above, or else the lowest; `word` is not 0.
+[[nodiscard]] inline unsigned bit_from(Word word, unsigned from) noexcept {
+  const Word above = word & ~low_bits(from);
+  return lowest_bit(above != 0 ? above : word);
+}
 // Index of the highest set bit; `word` must not be 0.
 [[nodiscard]] constexpr unsigned highest_bit(Word word) noexcept {
   return kWordBits - 1U - static_cast<unsigned>(__builtin_clzll(word));

@@ -10,8 +10,8 @@ inline constexpr const char* kGone = "a heap is used after it was deleted or des
 inline constexpr std::size_t kSlabsInBuffer = 512;
 
 template <class Policy>
-auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes,
-                               int* error) noexcept -> HeapDomain* {
+auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes, int* error,
+                               bool hardened) noexcept -> HeapDomain* {
   *error = ENOMEM;
   HeapDomain* const heap = new_heap();
   if (heap == nullptr) return nullptr;
@@ -25,8 +25,10 @@ auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes
     copy_name(*heap, name);
     heap->inbox.open();
     heap->active = true;
+    heap->may_lean = true;
     heap->favour(gate_.self());
     if (wishes.are_any()) opened = open_source(*heap, wishes, error);
+    if (opened && hardened) opened = open_hardening(*heap);
     if (!opened) destroy_in_turn(*heap);
   }
   if (opened) return heap;
@@ -98,6 +100,7 @@ void Heap<Policy>::close_heap(HeapDomain& heap) noexcept {
     space_.close_source(heap.source);
     heap.source = nullptr;
   }
+  close_hardening(heap);
   for (Slab*& slab : heap.at_hand) slab = nullptr;
   heap.figures = {};
   heap.active = false;
@@ -116,9 +119,11 @@ template <class Policy>
 bool Heap<Policy>::delete_heap(HeapDomain& heap) noexcept {
   const void* doubled = nullptr;
   bool stays = false;
+  settle_hardening(heap);
   {
     HeapTurn turn{heap, gate_};
     always_check(heap.active, kGone);
+    end_all_waiting(heap);
     if (heap.source != nullptr) {
       collect_in_heap(heap, &doubled);
       stays = heap.figures.live_blocks != 0;
@@ -154,6 +159,7 @@ void Heap<Policy>::abandon_slabs(HeapDomain& heap, const void** doubled) noexcep
 // batch, so that marks for its slabs are there already or never come.
 template <class Policy>
 void Heap<Policy>::destroy_heap(HeapDomain& heap) noexcept {
+  settle_hardening(heap);
   {
     HeapTurn turn{heap, gate_};
     always_check(heap.active, kGone);
@@ -196,9 +202,11 @@ std::size_t Heap<Policy>::collect_heap(HeapDomain& heap) noexcept {
     check_in_use(heap);
     const std::size_t held = heap.figures.held;
     collect_in_heap(heap, &doubled);
+    end_all_waiting(heap);
     give_up_empty(heap);
     bytes = held - heap.figures.held;
   }
+  if (heap.hardening != nullptr) tell_findings(heap);
   if (doubled != nullptr) report(MisuseKind::double_free, doubled);
   maybe_purge();
   return bytes;
@@ -213,6 +221,7 @@ HeapFigures Heap<Policy>::figures_of(HeapDomain& heap) noexcept {
     collect_in_heap(heap, &doubled);
     figures = heap.figures;
   }
+  if (heap.hardening != nullptr) tell_findings(heap);
   if (doubled != nullptr) report(MisuseKind::double_free, doubled);
   return figures;
 }
@@ -236,6 +245,7 @@ bool Heap<Policy>::contains(HeapDomain& heap, const void* address) noexcept {
   const std::uint32_t index = slab.index_of(at);
   if (index == Slab::kNoBlock) return false;
   if (slab::is_mixed(slab) && !slab::as_mixed(slab).is_start(index)) return false;
+  if (heap.hardening != nullptr && heap.hardening->waiting.holds(address)) return false;
   return (slab.used_in_word(index / kWordBits) & bit(index % kWordBits)) != 0;
 }
 
@@ -287,6 +297,7 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
   std::uint32_t words = 1;
   std::size_t step;
   const slab::MixedSlab* mixed = nullptr;
+  bool is_sealed = false;  // blocks of a slab in a hardened heap
   {
     HeapTurn turn{heap, gate_};
     if (!is_owned_by(heap, reinterpret_cast<void*>(base))) return true;
@@ -303,13 +314,22 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
       for (std::uint32_t word = 0; word < words; ++word) {
         used[word] = mixed != nullptr ? mixed->live_in_word(word) : slab.used_in_word(word);
       }
+      is_sealed = heap.hardening != nullptr;
+      if (is_sealed) hide_waiting(heap, slab, used);
+    } else if (heap.hardening != nullptr) {
+      step = span->block_state;
     }
   }
   for (std::uint32_t word = 0; word < words; ++word) {
     for (Word rest = used[word]; rest != 0; rest &= rest - 1) {
       const std::uint32_t index = word * kWordBits + lowest_bit(rest);
       void* const block = reinterpret_cast<void*>(base + index * step);
-      const std::size_t bytes = mixed != nullptr ? mixed->run_at(index) * step : step;
+      std::size_t bytes = mixed != nullptr ? mixed->run_at(index) * step : step;
+      if (is_sealed) {
+        // Of a block that is just being freed, it may look damaged, which is no misuse.
+        const std::size_t size = heap.hardening->canary.read(address_of(block), step);
+        bytes = size != SizedCanary::kDamaged ? size : step - SizedCanary::kBytes;
+      }
       if (!visit(block, bytes)) return false;
     }
   }

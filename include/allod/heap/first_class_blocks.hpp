@@ -48,9 +48,12 @@ void* Heap<Policy>::serve(Domain* own, HeapDomain& heap, const void* beside,
   const auto attempt = [&]() noexcept -> void* {
     HeapTurn turn{heap, gate_};
     request.moved = beside != nullptr && !is_owned_by(heap, beside);
-    return request.moved ? nullptr : take_from(heap, request);
+    if (request.moved) return nullptr;
+    const bool hardened = heap.hardening != nullptr;
+    return __builtin_expect(hardened, 0) ? take_hardened(heap, request) : take_from(heap, request);
   };
   void* block = attempt();
+  if (__builtin_expect(request.found, 0)) tell_findings(heap);
   if (!request.slow) return block;
   if (block == nullptr && !request.over_limit && request.size <= kMaxBlock) {
     // The system refuses. What lies in our own stocks is all there is.
@@ -72,14 +75,20 @@ ALLOD_INLINE void* Heap<Policy>::take_from(HeapDomain& heap, HeapRequest& reques
   if (__builtin_expect(heap.source != nullptr, 0) && heap.source->is_buffer()) {
     return take_from_buffer(heap, request);
   }
-  ClassIndex c = kClasses;
-  if (__builtin_expect(request.alignment <= 8, 1)) {
-    if (__builtin_expect(request.size <= Sizes::kMaxSize, 1)) c = Sizes::of(request.size);
-  } else if (request.alignment <= kSliceBytes) {
-    c = Sizes::of_aligned(request.size, request.alignment);
-  }
+  const ClassIndex c = class_for(request);
   if (__builtin_expect(c == kClasses, 0)) return take_huge(heap, request);
   return take_class(heap, c, request);
+}
+
+// kClasses: none.
+template <class Policy>
+ALLOD_INLINE ClassIndex Heap<Policy>::class_for(const HeapRequest& request) noexcept {
+  if (__builtin_expect(request.alignment <= 8, 1)) {
+    return __builtin_expect(request.size <= Sizes::kMaxSize, 1) ? Sizes::of(request.size)
+                                                                : kClasses;
+  }
+  if (request.alignment > kSliceBytes) return kClasses;
+  return Sizes::of_aligned(request.size, request.alignment);
 }
 
 template <class Policy>
@@ -116,13 +125,18 @@ ALLOD_INLINE void* Heap<Policy>::take_at_hand(HeapDomain& heap, Slab& slab,
   bool virgin;
   void* const block = slab.take_one(&virgin);
   request.zero = virgin && slab.zero;
+  count_taken(heap, slab);
+  return block;
+}
+
+template <class Policy>
+ALLOD_INLINE void Heap<Policy>::count_taken(HeapDomain& heap, Slab& slab) noexcept {
   heap.count_in(slab.block_bytes());
   if (slab.is_full()) {
     put_full_away(heap, slab);
   } else if (slab.size_class() < HeapDomain::kQuickClasses) {
     heap.at_hand[slab.size_class()] = &slab;
   }
-  return block;
 }
 
 template <class Policy>
@@ -137,13 +151,19 @@ ALLOD_NOINLINE void Heap<Policy>::put_full_away(HeapDomain& heap, Slab& slab) no
 template <class Policy>
 ALLOD_NOINLINE void* Heap<Policy>::take_with_look(HeapDomain& heap, ClassIndex c,
                                                   HeapRequest& request) noexcept {
+  Slab* const slab = look_for_slab(heap, c, request);
+  return slab == nullptr ? nullptr : take_at_hand(heap, *slab, request);
+}
+
+template <class Policy>
+Slab* Heap<Policy>::look_for_slab(HeapDomain& heap, ClassIndex c, HeapRequest& request) noexcept {
   request.slow = true;
   heap.operations = 0;
   if (!heap.inbox.empty()) collect_in_heap(heap, &request.doubled);
   request.over_limit = !heap.has_room_for(Sizes::shape_of(c).block_bytes);
   Slab* const slab = request.over_limit ? nullptr : stock_bin(heap, c);
   if (slab == nullptr) ++heap.figures.refused;
-  return slab == nullptr ? nullptr : take_at_hand(heap, *slab, request);
+  return slab;
 }
 
 // A slab of class `c` with a free block. Never an orphan: other blocks of it
@@ -160,6 +180,7 @@ Slab* Heap<Policy>::stock_bin(HeapDomain& heap, ClassIndex c) noexcept {
   if (Slab* const slab = first_with_room(heap, c)) return slab;
   Slab* const slab = fresh_slab(*heap.find_bin(c), c, &heap, heap.id(), heap.source);
   if (slab == nullptr) return nullptr;
+  clear_fresh(heap, *slab);
   ++heap.figures.slabs;
   heap.figures.held += slab->size.bytes();
   return slab;
@@ -270,7 +291,7 @@ void Heap<Policy>::release_in(Domain* own, HeapDomain& heap, void* address) noex
     check_in_use(heap);
     release_in_turn(heap, address, outcome);
   }
-  tell(outcome, address);
+  tell(heap, outcome, address);
 }
 
 // By plain free, which does not wait for the heap: while another thread uses it, the
@@ -299,7 +320,7 @@ ALLOD_NOINLINE void Heap<Policy>::release_to_heap(Domain* own, void* address) no
       if (owned && heap->has_many_marks()) collect_in_heap(*heap, &doubled);
     }
     if (doubled != nullptr) report(MisuseKind::double_free, doubled);
-    if (owned) return tell(outcome, address);
+    if (owned) return tell(*heap, outcome, address);
     heap->marks.fetch_add(1, std::memory_order_relaxed);
   }
   mark_for_heap(own, *slab::as_slab(span), address);
@@ -326,6 +347,9 @@ ALLOD_INLINE void Heap<Policy>::release_in_turn(HeapDomain& heap, void* address,
   if (__builtin_expect(slab::is_mixed(slab), 0)) {
     return release_mixed(heap, slab::as_mixed(slab), address, outcome);
   }
+  if (__builtin_expect(heap.hardening != nullptr, 0)) {
+    return release_hardened(heap, slab, address, outcome);
+  }
   const std::uint32_t free_before = slab.free_count();
   outcome.given = slab.give_one(address);
   if (__builtin_expect(!outcome.given, 0)) return;
@@ -337,7 +361,9 @@ ALLOD_INLINE void Heap<Policy>::release_in_turn(HeapDomain& heap, void* address,
 
 // Without a turn.
 template <class Policy>
-ALLOD_INLINE void Heap<Policy>::tell(const HeapRelease& outcome, const void* address) noexcept {
+ALLOD_INLINE void Heap<Policy>::tell(HeapDomain& heap, const HeapRelease& outcome,
+                                     const void* address) noexcept {
+  if (__builtin_expect(outcome.found, 0)) tell_findings(heap);
   if (__builtin_expect(outcome.given && !outcome.retired, 1)) return;
   if (outcome.retired) return maybe_purge();
   const Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
@@ -350,8 +376,20 @@ ALLOD_INLINE void Heap<Policy>::tell(const HeapRelease& outcome, const void* add
 template <class Policy>
 void Heap<Policy>::free_huge_of_heap(space::Span* span) noexcept {
   auto& heap = *static_cast<HeapDomain*>(span->heap);
+  if (__builtin_expect(free_huge_in_turn(heap, span, false), 1)) return;
+  report_huge(*span);
+  static_cast<void>(free_huge_in_turn(heap, span, true));
+}
+
+// False, and nothing is done, when it was written past its end and `reported` does not say so.
+template <class Policy>
+bool Heap<Policy>::free_huge_in_turn(HeapDomain& heap, space::Span* span, bool reported) noexcept {
   HeapTurn turn{heap, gate_};
   if (is_owned_by(heap, reinterpret_cast<void*>(span->base))) {
+    if (__builtin_expect(heap.hardening != nullptr, 0)) {
+      if (!reported && !is_huge_intact(heap, *span)) return false;
+      clear(*span, span->base, span->size.bytes());
+    }
     const std::size_t bytes = span->size.bytes();
     heap.huge.remove(span);
     --heap.figures.huge_blocks;
@@ -359,6 +397,7 @@ void Heap<Policy>::free_huge_of_heap(space::Span* span) noexcept {
     heap.count_out(bytes, 1);
   }
   space_.free(span);
+  return true;
 }
 
 template <class Policy>
@@ -390,6 +429,7 @@ void Heap<Policy>::collect_in_heap(HeapDomain& heap, const void** doubled) noexc
     // See collect_inbox().
     if (slab->owner() != &heap) return slab->announce();
     if (slab::is_mixed(*slab)) return collect_mixed(heap, slab::as_mixed(*slab), doubled);
+    if (heap.hardening != nullptr) return collect_hardened(heap, *slab, doubled);
     const std::uint32_t free_before = slab->free_count();
     const std::uint32_t gained =
         slab->collect([&](std::uint32_t index) noexcept { *doubled = slab->block_at(index); });
@@ -417,6 +457,10 @@ template <class Policy>
 void* Heap<Policy>::resize_in_heap(void* address, std::size_t size) noexcept {
   const space::Tag tag = space_.map().tag_of(address_of(address));
   const ClassIndex c = space::class_of(tag);
+  // What is hardened moves, so that old pointers are found out.
+  if (const auto* const heap = heap_of(address); heap != nullptr && heap->hardening != nullptr) {
+    return nullptr;
+  }
   if (c == space::kMixedClass) {
     const std::size_t before = usable_size(address);
     return size <= before && size >= before - before / 4 ? address : nullptr;

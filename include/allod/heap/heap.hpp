@@ -20,6 +20,8 @@ inline constexpr std::size_t kGrowable = kSliceBytes;
 inline constexpr std::size_t kPurgeStep = std::size_t{1} << 20;
 // Less than this does not deserve a thread.
 inline constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
+// Of that thread, where only heaps have delays.
+inline constexpr std::uint32_t kLongestNapMs = 60'000;
 // Slow operations between two looks at the magazines.
 inline constexpr std::uint32_t kLookInterval = 256;
 // Orphans that are looked at then.
@@ -186,7 +188,7 @@ class Heap {
 
   // An empty heap without limit, or null and `*error`. The name is copied, as far as it fits.
   [[nodiscard]] HeapDomain* create_heap(const char* name, const space::PageWishes& wishes,
-                                        int* error) noexcept;
+                                        int* error, bool hardened = false) noexcept;
   [[nodiscard]] HeapDomain* create_heap(const char* name) noexcept {
     int error;
     return create_heap(name, {}, &error);
@@ -388,15 +390,46 @@ class Heap {
   [[nodiscard]] static void* take_at_hand(HeapDomain& heap, Slab& slab,
                                           HeapRequest& request) noexcept;
   static void put_full_away(HeapDomain& heap, Slab& slab) noexcept;
+  [[nodiscard]] static ClassIndex class_for(const HeapRequest& request) noexcept;
+  static void count_taken(HeapDomain& heap, Slab& slab) noexcept;
   [[nodiscard]] void* take_with_look(HeapDomain& heap, ClassIndex c, HeapRequest& request) noexcept;
+  [[nodiscard]] Slab* look_for_slab(HeapDomain& heap, ClassIndex c, HeapRequest& request) noexcept;
   [[nodiscard]] Slab* stock_bin(HeapDomain& heap, ClassIndex c) noexcept;
   [[nodiscard]] void* take_huge(HeapDomain& heap, HeapRequest& request) noexcept;
   [[nodiscard]] bool is_owned_by(const HeapDomain& heap, const void* address) const noexcept;
   void release_in_turn(HeapDomain& heap, void* address, HeapRelease& outcome) noexcept;
-  void tell(const HeapRelease& outcome, const void* address) noexcept;
+  void tell(HeapDomain& heap, const HeapRelease& outcome, const void* address) noexcept;
   void mark_for_heap(Domain* own, Slab& slab, void* address) noexcept;
   void free_huge_of_heap(space::Span* span) noexcept;
+  [[nodiscard]] bool free_huge_in_turn(HeapDomain& heap, space::Span* span, bool reported) noexcept;
   [[nodiscard]] void* resize_in_heap(void* address, std::size_t size) noexcept;
+  // first_class_hardened.hpp
+  [[nodiscard]] bool open_hardening(HeapDomain& heap) noexcept;
+  void close_hardening(HeapDomain& heap) noexcept;
+  [[nodiscard]] void* take_hardened(HeapDomain& heap, HeapRequest& request) noexcept;
+  [[nodiscard]] void* take_at_random(HeapDomain& heap, Slab& slab, std::size_t size) noexcept;
+  void seal_huge(HeapDomain& heap, void* block, std::size_t size) noexcept;
+  [[nodiscard]] static bool is_huge_intact(const HeapDomain& heap,
+                                           const space::Span& span) noexcept;
+  void report_huge(const space::Span& span) const noexcept;
+  // Of a block of its own span: up to the end of its canary.
+  [[nodiscard]] static std::size_t sealed_bytes(std::size_t size) noexcept {
+    return align_up(size, 8) + SizedCanary::kBytes;
+  }
+  void clear_fresh(HeapDomain& heap, Slab& slab) noexcept;
+  void clear(const space::Span& span, Address from, std::size_t bytes) noexcept;
+  void release_hardened(HeapDomain& heap, Slab& slab, void* address, HeapRelease& outcome) noexcept;
+  void end_waiting(HeapDomain& heap, void* block) noexcept;
+  void end_all_waiting(HeapDomain& heap) noexcept;
+  void collect_hardened(HeapDomain& heap, Slab& slab, const void** doubled) noexcept;
+  void check_unwritten(HeapDomain& heap, const Slab& slab, void* block) noexcept;
+  void check_block_before(HeapDomain& heap, const Slab& slab, std::uint32_t index) noexcept;
+  void note(HeapDomain& heap, const Finding& finding) noexcept;
+  void tell_findings(HeapDomain& heap) noexcept;
+  void settle_hardening(HeapDomain& heap) noexcept;
+  [[nodiscard]] std::size_t hardened_size(const HeapDomain& heap,
+                                          const Misuse& block) const noexcept;
+  void hide_waiting(HeapDomain& heap, const Slab& slab, Word* used) noexcept;
   // first_class_mixed.hpp
   [[nodiscard]] void* take_from_buffer(HeapDomain& heap, HeapRequest& request) noexcept;
   [[nodiscard]] void* take_mixed(HeapDomain& heap, HeapRequest& request) noexcept;
@@ -418,6 +451,7 @@ class Heap {
   ALLOD_HOT void look_around(Domain& domain) noexcept;
   ALLOD_HOT void shrink_idle_magazines(Domain& domain) noexcept;
   ALLOD_HOT void maybe_purge() noexcept;
+  void purge_delayed() noexcept;
   void return_stocks(Domain& domain) noexcept;
   void give_up_stocks(Domain& domain) noexcept;
   void start_helper() noexcept;
@@ -466,6 +500,7 @@ class Heap {
 #include "allod/heap/allocate.hpp"
 #include "allod/heap/first_class.hpp"
 #include "allod/heap/first_class_blocks.hpp"
+#include "allod/heap/first_class_hardened.hpp"
 #include "allod/heap/first_class_mixed.hpp"
 #include "allod/heap/inspect.hpp"
 #include "allod/heap/lifetime.hpp"

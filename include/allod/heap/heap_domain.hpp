@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allod/heap/domain.hpp"
+#include "allod/heap/hardening.hpp"
 #include "allod/heap/heap_turn.hpp"
 
 namespace allod::heap {
@@ -87,6 +88,8 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
   HeapFigures figures;
   BinGroup* groups[kGroups] = {};
   SpanList huge;
+  // Null: the heap is not hardened.
+  Hardening* hardening = nullptr;
   // Null: everybody's regions.
   space::PageSource* source = nullptr;
   SpanList mixed;                // slabs with blocks of all sizes, in a buffer
@@ -112,6 +115,7 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
 struct HeapRelease {
   bool given = false;
   bool retired = false;  // a slab with it
+  bool found = false;    // something to be told, by tell_findings()
 };
 
 // A wish, and what became of it.
@@ -122,6 +126,7 @@ struct HeapRequest {
   bool slow = false;              // out: no free block was at hand
   bool over_limit = false;        // out: refused by the heap's limit, not by the system
   bool moved = false;             // out: the block beside belongs to the heap no longer
+  bool found = false;             // out: something to be told, by tell_findings()
   const void* doubled = nullptr;  // out: a block that was found to be freed twice
 };
 

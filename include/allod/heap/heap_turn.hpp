@@ -26,6 +26,7 @@ struct HeapTurns {
   std::atomic<bool> in_slow_path{false};  // a thread with the lock is in its turn
   std::atomic<std::uint32_t> marks{0};
   // Guarded by the lock.
+  bool may_lean = true;
   void* last = nullptr;  // who had it last
   std::uint32_t in_a_row = 0;
   std::uint32_t patience = kFirstPatience;
@@ -152,7 +153,7 @@ class HeapTurn {
     turns_.in_a_row = turns_.last == self ? turns_.in_a_row + 1 : 0;
     turns_.last = self;
     turns_.in_slow_path.store(false, std::memory_order_release);
-    if (can_lean_ && turns_.in_a_row >= turns_.patience) {
+    if (can_lean_ && turns_.may_lean && turns_.in_a_row >= turns_.patience) {
       turns_.leans_to.store(self, std::memory_order_relaxed);
     }
     turns_.lock.unlock();

@@ -8,7 +8,10 @@ namespace allod::heap {
 template <class Policy>
 std::size_t Heap<Policy>::usable_size(const void* address) const noexcept {
   const Misuse found = describe(MisuseKind::invalid_free, address);
-  return found.block == address ? found.block_bytes : 0;
+  if (found.block != address) return 0;
+  const HeapDomain* const heap = heap_of(address);
+  if (heap != nullptr && heap->hardening != nullptr) return hardened_size(*heap, found);
+  return found.block_bytes;
 }
 
 template <class Policy>
@@ -117,6 +120,12 @@ void Heap<Policy>::check_invariants() noexcept {
       ++seen.live_blocks;
       seen.live += s->size.bytes();
       seen.held += s->size.bytes();
+    }
+    if (heap.hardening != nullptr) {
+      heap.hardening->waiting.for_each([&](const void* block) {
+        --seen.live_blocks;
+        seen.live -= describe(MisuseKind::invalid_free, block).block_bytes;
+      });
     }
     const HeapFigures& told = heap.figures;
     always_check(heap.active || seen.held == 0, "a heap that is gone holds memory");

@@ -256,6 +256,7 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
   }
   for (HeapDomain* heap = heaps_.first(); heap != nullptr; heap = HeapList::next(heap)) {
     heap->HeapTurns<Lock>::reset_in_child();
+    if (heap->hardening != nullptr) heap->hardening->random.reseed();
   }
   // As long as the gate is closed, this thread needs no turns.
   gate_.open();

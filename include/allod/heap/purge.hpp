@@ -42,6 +42,7 @@ void Heap<Policy>::shrink_idle_magazines(Domain& domain) noexcept {
 
 template <class Policy>
 void Heap<Policy>::maybe_purge() noexcept {
+  if (__builtin_expect(space_.delayed_bytes() != 0, 0)) purge_delayed();
   if (options_.purge_delay_ms < 0 || space_.dirty_bytes() == 0) return;
   const auto delay = static_cast<std::uint32_t>(options_.purge_delay_ms);
   if (delay == 0) {
@@ -52,9 +53,17 @@ void Heap<Policy>::maybe_purge() noexcept {
   if (space_.dirty_bytes() >= kWorthAThread) start_helper();
 }
 
+// Heaps with delays of their own, which hold whatever the process does.
+template <class Policy>
+ALLOD_NOINLINE void Heap<Policy>::purge_delayed() noexcept {
+  space_.purge_delayed(kPurgeStep, false);
+  if (space_.delayed_bytes() >= kWorthAThread) start_helper();
+}
+
 template <class Policy>
 void Heap<Policy>::start_helper() noexcept {
-  if (!options_.purge_thread || options_.purge_delay_ms <= 0 || space_.refuses_purge()) return;
+  if (!options_.purge_thread || space_.refuses_purge()) return;
+  if (options_.purge_delay_ms <= 0 && space_.delayed_bytes() == 0) return;
   if (helper_running_.load(std::memory_order_relaxed)) return;
   if (helper_running_.exchange(true, std::memory_order_acquire)) return;
   if (!space_.platform().start_helper(&purge_on_helper, this)) {
@@ -67,19 +76,27 @@ void Heap<Policy>::start_helper() noexcept {
 template <class Policy>
 void Heap<Policy>::purge_on_helper(void* heap) noexcept {
   Heap& self = *static_cast<Heap*>(heap);
-  for (bool moving = true; moving || self.space_.dirty_bytes() >= kWorthAThread;) {
-    if (self.options_.purge_delay_ms <= 0) break;
-    const auto delay = static_cast<std::uint32_t>(self.options_.purge_delay_ms);
+  Space& space = self.space_;
+  const auto is_worth_it = [&](bool ages) noexcept {
+    return (ages && space.dirty_bytes() >= kWorthAThread) || space.delayed_bytes() >= kWorthAThread;
+  };
+  for (bool moving = true; moving || is_worth_it(true);) {
+    const bool ages = self.options_.purge_delay_ms > 0;
+    if (!ages && !is_worth_it(false)) break;
+    const auto delay =
+        ages ? static_cast<std::uint32_t>(self.options_.purge_delay_ms) : kLongestNapMs;
     // Spans freed a little later are worth waiting for: few, larger steps. A slab is at rest
     // when it has not changed for half of the delay.
-    const std::uint32_t wait = self.space_.next_purge_in(delay);
+    const std::uint32_t wait = ages ? space.next_purge_in(delay) : ~0U;
     const std::uint32_t longest = delay / 2 + 1;
-    Platform::futex_wait_ms(&self.helper_sleep_, 0,
-                            wait < longest ? wait + delay / 8 + 1 : longest);
-    self.space_.purge(delay, self.options_.purge_budget, ~std::size_t{0});
+    const std::uint32_t nap = wait < longest ? wait + delay / 8 + 1 : longest;
+    const std::uint32_t delayed = space.delayed_bytes() != 0 ? space.next_delayed_in() : ~0U;
+    Platform::futex_wait_ms(&self.helper_sleep_, 0, delayed < nap ? delayed + 1 : nap);
+    if (ages) space.purge(delay, self.options_.purge_budget, ~std::size_t{0});
+    space.purge_delayed(~std::size_t{0}, false);
     // A system that takes nothing back will not be asked again and again.
-    if (self.space_.refuses_purge()) break;
-    moving = self.purge_resting();
+    if (space.refuses_purge()) break;
+    moving = ages && self.purge_resting();
   }
   self.helper_running_.store(false, std::memory_order_release);
 }
@@ -90,7 +107,7 @@ std::size_t Heap<Policy>::trim(Domain& domain) noexcept {
     SlowPath slow{domain, gate_};
     give_up_stocks(domain);
   }
-  return space_.purge(0, 0, ~std::size_t{0});
+  return space_.purge(0, 0, ~std::size_t{0}) + space_.purge_delayed(~std::size_t{0}, true);
 }
 
 template <class Policy>

@@ -135,6 +135,18 @@ class Slab : public space::Span {
     if (block == nullptr) __builtin_unreachable();
     return block;
   }
+  // Any free block, chosen by a random word; the slab must not be full.
+  [[nodiscard]] void* take_at_random(std::uint64_t random) noexcept {
+    const std::uint32_t choice = words() - first_word_;
+    std::uint32_t word = first_word_ + static_cast<std::uint32_t>((random >> 32) * choice >> 32);
+    while (free_bits()[word] == 0) word = word + 1 == words() ? first_word_ : word + 1;
+    const Word bits = free_bits()[word];
+    const unsigned chosen = bit_from(bits, random % kWordBits);
+    free_bits()[word] = bits & ~bit(chosen);
+    --free_count_;
+    if (capacity_ <= kWordBits) touched_ |= bit(chosen);
+    return block_at(word * kWordBits + chosen);
+  }
   // Marks one block free; false when that is not a used block of this slab.
   [[nodiscard]] ALLOD_INLINE bool give_one(const void* block) noexcept {
     const std::uint32_t index = index_of(address_of(block));
@@ -219,6 +231,15 @@ class Slab : public space::Span {
     }
     free_count_ += gained;
     return gained;
+  }
+  // Takes the marks away and tells each block's number; the blocks stay in use. Owner only.
+  template <class Visit>
+  void take_marks(Visit&& visit) noexcept {
+    for (std::uint32_t word = 0; word < words(); ++word) {
+      for (Word rest = take_remote_word(word); rest != 0; rest &= rest - 1) {
+        visit(word * kWordBits + lowest_bit(rest));
+      }
+    }
   }
   // Blocks that are marked freed by others and not collected yet. Thread-safe,
   // approximate.

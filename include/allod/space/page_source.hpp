@@ -17,12 +17,14 @@ enum class Purging : std::uint8_t {
   as_process,  // after the delay, and above the budget, of the process
   at_once,
   never,
+  after_delay,  // of its own, and no budget
 };
 
 // What a heap asks for.
 struct PageWishes {
   Pages pages = Pages::usual;
   Purging purging = Purging::as_process;
+  std::uint32_t delay_ms = 0;  // after_delay
   bool locked = false;
   std::uint64_t nodes = 0;  // one bit each; 0: any
   Address buffer = 0;       // memory of the program, instead of all that is above
@@ -48,6 +50,10 @@ struct PageSource {
   FewSpanBins clean;
   bool closing = false;
   std::uint32_t purging = 0;  // spans on their way back to the system
+  // With a delay of its own: dirty spans, freed last first, and the links in the list of the
+  // sources that have some.
+  SpanAgeList by_age;
+  ListLinks<PageSource> delay_links;
 
   [[nodiscard]] bool is_buffer() const noexcept { return wishes.buffer_bytes != 0; }
   // Can the system take memory back, and give it again when it is touched?
@@ -57,10 +63,14 @@ struct PageSource {
   [[nodiscard]] bool ages() const noexcept {
     return can_purge() && wishes.purging == Purging::as_process;
   }
+  [[nodiscard]] bool ages_alone() const noexcept {
+    return can_purge() && wishes.purging == Purging::after_delay;
+  }
   [[nodiscard]] bool purges_at_once() const noexcept {
     return can_purge() && wishes.purging == Purging::at_once && !closing;
   }
 };
 using PageSourceList = List<PageSource, &PageSource::links>;
+using DelayedList = List<PageSource, &PageSource::delay_links>;
 
 }  // namespace allod::space

@@ -171,6 +171,9 @@ class Space {
   ALLOD_HOT std::size_t purge(std::uint32_t delay_ms, std::size_t budget,
                               std::size_t limit) noexcept;
 
+  // The same for the sources that have delays of their own; `now`: whatever those say.
+  std::size_t purge_delayed(std::size_t limit, bool now) noexcept;
+
   // Gives back the memory of [from, to), whole pages within a used span that nobody touches
   // meanwhile. False when the system does not take it, or what is there then would not read
   // as zero. Thread-safe.
@@ -202,6 +205,18 @@ class Space {
     const std::uint32_t age = static_cast<std::uint32_t>(platform_.now_ms()) - oldest->freed_ms;
     return age >= delay_ms ? 0 : delay_ms - age;
   }
+  // The same for the source with a delay of its own that comes next.
+  [[nodiscard]] std::uint32_t next_delayed_in() noexcept {
+    LockGuard guard{lock_};
+    std::uint32_t least = ~0U;
+    std::uint32_t looks = kDelayedLooks;
+    for (PageSource* source = delayed_.first(); source != nullptr && looks-- > 0;
+         source = DelayedList::next(source)) {
+      const std::uint32_t in = due_in(*source);
+      if (in < least) least = in;
+    }
+    return least;
+  }
   // The system did not take memory back when it was asked last.
   [[nodiscard]] bool refuses_purge() const noexcept {
     return refuses_purge_.load(std::memory_order_relaxed);
@@ -211,10 +226,15 @@ class Space {
     return dirty_bytes_.load(std::memory_order_relaxed);
   }
 
+  // The same in sources that have delays of their own, which dirty_bytes() leaves out.
+  [[nodiscard]] std::size_t delayed_bytes() const noexcept {
+    return delayed_bytes_.load(std::memory_order_relaxed);
+  }
+
   [[nodiscard]] SpaceCounters counters() noexcept {
     LockGuard guard{lock_};
     SpaceCounters copy = counters_;
-    copy.dirty = dirty_bytes() + kept_;
+    copy.dirty = dirty_bytes() + delayed_bytes() + kept_;
     return copy;
   }
   // Calls `visit` for every span, used and free, with the lock held: spans do not
@@ -431,12 +451,9 @@ class Space {
     map_.set_span(end_of(*span) - 1, span);
     with_bins(*span, [&](auto& bins) noexcept { bins.insert(span); });
     if (span->state == SpanState::dirty && !ages(*span)) {
-      kept_ += span->size.bytes();
+      file_in_source(span);
     } else if (span->state == SpanState::dirty) {
-      const Span* const oldest = by_age_.last();
-      const bool is_oldest =
-          oldest != nullptr && static_cast<std::int32_t>(span->freed_ms - oldest->freed_ms) < 0;
-      is_oldest ? by_age_.push_back(span) : by_age_.push_front(span);
+      file_by_age(by_age_, span);
       add_dirty(span->size.bytes());
     } else {
       counters_.clean += span->size.bytes();
@@ -445,7 +462,7 @@ class Space {
   void remove_free(Span* span) noexcept {
     with_bins(*span, [&](auto& bins) noexcept { bins.remove(span); });
     if (span->state == SpanState::dirty && !ages(*span)) {
-      kept_ -= span->size.bytes();
+      remove_from_source(span);
     } else if (span->state == SpanState::dirty) {
       by_age_.remove(span);
       add_dirty(-span->size.bytes());
@@ -453,6 +470,25 @@ class Space {
       counters_.clean -= span->size.bytes();
     }
   }
+  static void file_by_age(SpanAgeList& list, Span* span) noexcept {
+    const Span* const oldest = list.last();
+    const bool is_oldest =
+        oldest != nullptr && static_cast<std::int32_t>(span->freed_ms - oldest->freed_ms) < 0;
+    is_oldest ? list.push_back(span) : list.push_front(span);
+  }
+  void file_in_source(Span* span) noexcept;
+  void remove_from_source(Span* span) noexcept;
+  // Milliseconds until the source's oldest dirty span is due.
+  [[nodiscard]] std::uint32_t due_in(const PageSource& source) noexcept {
+    const std::uint32_t delay = source.wishes.delay_ms;
+    const std::uint32_t age =
+        static_cast<std::uint32_t>(platform_.now_ms()) - source.by_age.last()->freed_ms;
+    return age >= delay ? 0 : delay - age;
+  }
+  [[nodiscard]] Span* delayed_to_purge(std::size_t limit, bool now) noexcept;
+  [[nodiscard]] Span* take_part_to_purge(SpanAgeList& list, Span* span, std::size_t limit) noexcept;
+  template <class Choose>
+  std::size_t purge_chosen(std::size_t limit, Choose&& choose) noexcept;
   void add_dirty(std::size_t bytes) noexcept {
     dirty_bytes_.store(dirty_bytes() + bytes, std::memory_order_relaxed);
   }
@@ -478,6 +514,10 @@ class Space {
   SpanBins clean_[2];   // by the filling of their region
   SpanAgeList by_age_;  // dirty spans, freed last first
   Slices last_freed_;   // how much the last span was that became dirty
+  // Sources with a delay of their own, and dirty spans. As many are looked at each time.
+  static constexpr std::uint32_t kDelayedLooks = 16;
+  DelayedList delayed_;
+  std::atomic<std::size_t> delayed_bytes_{0};
   SpanList purging_;
   Span* fed_ = nullptr;    // the slices that became metadata last
   Span* spare_ = nullptr;  // for feed_metadata, which cannot ask for one

@@ -11,6 +11,7 @@ void Space<P, kChecks>::check_invariants() noexcept {
   std::size_t dirty = 0;
   std::size_t clean = 0;
   std::size_t kept = 0;
+  std::size_t delayed = 0;
   const auto check_free = [&](const Span& span, SpanState state) {
     always_check(span.state == state, "a free span is in the wrong bin");
     always_check(map_.span_of(span.base) == &span, "the map misses a free span's start");
@@ -18,7 +19,11 @@ void Space<P, kChecks>::check_invariants() noexcept {
     for (Address at = span.base; at < end_of(span); at += kSliceBytes) {
       always_check(map_.tag_of(at) == kFreeTag, "a slice of a free span is not marked free");
     }
-    (state != SpanState::dirty ? clean : ages(span) ? dirty : kept) += span.size.bytes();
+    const PageSource* const source = span.region->source;
+    (state != SpanState::dirty                   ? clean
+     : ages(span)                                ? dirty
+     : source != nullptr && source->ages_alone() ? delayed
+                                                 : kept) += span.size.bytes();
   };
   dirty_.for_each([&](const Span& span) { check_free(span, SpanState::dirty); });
   for (const Filling filling : {Filling::sparse, Filling::dense}) {
@@ -38,13 +43,21 @@ void Space<P, kChecks>::check_invariants() noexcept {
   }
   always_check(kept == kept_, "dirty bytes that stay are counted wrongly");
   always_check(dirty == dirty_bytes(), "dirty bytes are counted wrongly");
+  always_check(delayed == delayed_bytes(), "dirty bytes of heaps with a delay are counted wrongly");
   always_check(clean == counters_.clean, "clean bytes are counted wrongly");
 
   std::size_t aged = 0;
   for (Span* span = by_age_.first(); span != nullptr; span = SpanAgeList::next(span)) {
     aged += span->size.bytes();
   }
-  always_check(aged == dirty, "a dirty span is missing from the list by age");
+  for (PageSource* source = delayed_.first(); source != nullptr;
+       source = DelayedList::next(source)) {
+    always_check(!source->by_age.empty(), "a heap without dirty spans waits for its delay");
+    for (Span* span = source->by_age.first(); span != nullptr; span = SpanAgeList::next(span)) {
+      aged += span->size.bytes();
+    }
+  }
+  always_check(aged == dirty + delayed, "a dirty span is missing from the list by age");
 
   std::size_t reserved = 0;
   std::size_t handed_out = 0;
@@ -59,7 +72,7 @@ void Space<P, kChecks>::check_invariants() noexcept {
     purging += span->size.bytes();
   }
   always_check(reserved == counters_.reserved, "reserved bytes are counted wrongly");
-  always_check(handed_out == counters_.used + dirty + kept + clean + purging,
+  always_check(handed_out == counters_.used + dirty + delayed + kept + clean + purging,
                "a slice is neither used nor free");
 }
 

@@ -8,13 +8,27 @@ namespace allod::space {
 template <os::Platform P, CheckLevel kChecks>
 std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
                                      std::size_t limit) noexcept {
+  return purge_chosen(
+      limit, [&](std::size_t rest) noexcept { return oldest_to_purge(delay_ms, budget, rest); });
+}
+
+template <os::Platform P, CheckLevel kChecks>
+std::size_t Space<P, kChecks>::purge_delayed(std::size_t limit, bool now) noexcept {
+  return purge_chosen(limit,
+                      [&](std::size_t rest) noexcept { return delayed_to_purge(rest, now); });
+}
+
+// `choose` is called with the lock held.
+template <os::Platform P, CheckLevel kChecks>
+template <class Choose>
+std::size_t Space<P, kChecks>::purge_chosen(std::size_t limit, Choose&& choose) noexcept {
   std::size_t purged = 0;
   while (purged < limit) {
     Span* span = nullptr;
     Range usable{};
     {
       LockGuard guard{lock_};
-      span = oldest_to_purge(delay_ms, budget, limit - purged);
+      span = choose(limit - purged);
       if (span != nullptr) usable = usable_part_of(*span->region);
     }
     if (span == nullptr) break;
@@ -81,6 +95,30 @@ Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t bud
     const std::size_t excess = dirty - kept;
     if (excess < limit) limit = excess;
   }
+  return take_part_to_purge(by_age_, span, limit);
+}
+
+// Those that are looked at go to the end, so that each comes to its turn.
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::delayed_to_purge(std::size_t limit, bool now) noexcept {
+  PageSource* const last = delayed_.last();
+  for (std::uint32_t look = 0; now || look < kDelayedLooks; ++look) {
+    PageSource* const source = delayed_.first();
+    if (source == nullptr) return nullptr;
+    if (now || due_in(*source) == 0) {
+      return take_part_to_purge(source->by_age, source->by_age.last(), limit);
+    }
+    delayed_.remove(source);
+    delayed_.push_back(source);
+    if (source == last) return nullptr;
+  }
+  return nullptr;
+}
+
+// Takes a span, or a part of it, out of the list where it is the oldest.
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::take_part_to_purge(SpanAgeList& list, Span* span,
+                                            std::size_t limit) noexcept {
   remove_free(span);
   Slices part = span->size;
   if (limit < part.bytes()) {
@@ -99,8 +137,8 @@ Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t bud
     // Filed as the oldest again, and without a merge: its neighbour is `span`.
     rest->state = SpanState::dirty;
     file_free(rest);
-    by_age_.remove(rest);
-    by_age_.push_back(rest);
+    list.remove(rest);
+    list.push_back(rest);
   }
   // A neighbour that is freed now must not find a free span at this edge.
   map_.set_span(span->base, span);

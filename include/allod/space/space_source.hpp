@@ -149,6 +149,32 @@ void Space<P, kChecks>::drop_region(PageSource& source, Region& region) noexcept
   metadata_.free(&region, sizeof(Region));
 }
 
+// --- dirty spans that do not age like everybody's --------------------------------
+
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::file_in_source(Span* span) noexcept {
+  PageSource& source = *span->region->source;
+  if (!source.ages_alone()) {
+    kept_ += span->size.bytes();
+    return;
+  }
+  if (source.by_age.empty()) delayed_.push_front(&source);
+  file_by_age(source.by_age, span);
+  delayed_bytes_.store(delayed_bytes() + span->size.bytes(), std::memory_order_relaxed);
+}
+
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::remove_from_source(Span* span) noexcept {
+  PageSource& source = *span->region->source;
+  if (!source.ages_alone()) {
+    kept_ -= span->size.bytes();
+    return;
+  }
+  source.by_age.remove(span);
+  if (source.by_age.empty()) delayed_.remove(&source);
+  delayed_bytes_.store(delayed_bytes() - span->size.bytes(), std::memory_order_relaxed);
+}
+
 // --- spans ------------------------------------------------------------------------
 
 template <os::Platform P, CheckLevel kChecks>

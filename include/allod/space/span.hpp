@@ -57,8 +57,8 @@ struct Span {
   // Of a block that is a span of its own and belongs to a first-class heap: that heap. Holds
   // anything else otherwise.
   void* heap = nullptr;
-  // Of a block that is a span of its own, where the policy keeps states: its state. See
-  // slab/block_state.hpp.
+  // Of a block that is a span of its own, where the policy keeps states: its state, see
+  // slab/block_state.hpp; in a hardened heap, what was asked for.
   std::uint64_t block_state = 0;
 };
 

@@ -51,6 +51,8 @@ class Core {
   // out[0 .. result), the lowest one last. 0 when there is no memory.
   [[nodiscard]] std::uint32_t take(ClassIndex c, std::uint32_t wanted, void** out,
                                    Owner* owner) noexcept;
+  // One block of a slab, chosen by a random word; null when there is no memory.
+  [[nodiscard]] void* take_at_random(ClassIndex c, std::uint64_t random, Owner* owner) noexcept;
   // Takes back blocks of any classes, which must be in use.
   void give(void* const* blocks, std::uint32_t count) noexcept;
 
@@ -220,6 +222,29 @@ std::uint32_t Core<P>::take(ClassIndex c, std::uint32_t wanted, void** out, Owne
 }
 
 template <class P>
+void* Core<P>::take_at_random(ClassIndex c, std::uint64_t random, Owner* owner) noexcept {
+  Run* run = partial_[c].first();
+  if (run == nullptr) run = new_slab(c, owner);
+  if (run == nullptr) return nullptr;
+  ++refills_;
+  const Shape& shape = Sizes::kShapes[c];
+  Word* const bits = bits_of(*run);
+  // Behind the last block, bits may be left from slabs before.
+  const auto free_in = [&](std::uint32_t word) noexcept {
+    return bits[word] & low_bits(shape.blocks - word * kWordBits);
+  };
+  const std::uint32_t first = run->first_word;
+  const std::uint32_t end = words_for(shape.blocks);
+  std::uint32_t word = first + static_cast<std::uint32_t>((random >> 32) * (end - first) >> 32);
+  while (free_in(word) == 0) word = word + 1 == end ? first : word + 1;
+  const unsigned chosen = bit_from(free_in(word), random % kWordBits);
+  bits[word] &= ~bit(chosen);
+  if (--run->free == 0) partial_[c].remove(run);
+  const std::size_t index = std::size_t{word} * kWordBits + chosen;
+  return reinterpret_cast<void*>(run->base + index * shape.block_bytes);
+}
+
+template <class P>
 void Core<P>::give(void* const* blocks, std::uint32_t count) noexcept {
   ++flushes_;
   for (std::uint32_t done = 0; done < count;) {
@@ -252,6 +277,9 @@ Run* Core<P>::new_slab(ClassIndex c, Owner* owner) noexcept {
   run->free = shape.blocks;
   run->first_word = 0;
   assign_bits(bits_of(*run), 0, shape.blocks, true);
+  if constexpr (P::Checks::kHardened) {
+    if (!announces()) std::memset(reinterpret_cast<void*>(run->base), 0, bytes_of(*run));
+  }
   partial_[c].push_front(run);
   return run;
 }

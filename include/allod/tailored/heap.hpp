@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "allod/tailored/front.hpp"
+#include "allod/tailored/hardening.hpp"
 
 namespace allod {
 
@@ -27,6 +28,7 @@ class ComposedHeap : private tailored::Owner {
   static constexpr Sharing kSharing = P::Threads::kSharing;
   static constexpr bool kCaching = kSharing == Sharing::caching;
   static constexpr bool kChecked = P::Checks::kChecked;
+  static constexpr bool kHardened = P::Checks::kHardened;
   // Nothing may go by unseen: every call goes to the slabs.
   static constexpr bool kWatched = kChecked || P::Observer::kWatches || kAddressSanitizer;
 
@@ -35,7 +37,9 @@ class ComposedHeap : private tailored::Owner {
   using Observer = typename P::Observer;
   using Figures = tailored::Figures;
   static constexpr bool kServesAnySize = P::Storage::kAnySize;
-  static constexpr std::size_t kLargestClass = Sizes::kLargest;
+  // The largest size that a class serves.
+  static constexpr std::size_t kLargestClass =
+      Sizes::kLargest - (kHardened && kClasses > 0 ? heap::SizedCanary::kBytes : 0);
   static constexpr std::size_t kChunkBytes = Pages::kChunkBytes;
   static constexpr bool kManyThreads = kSharing != Sharing::one_thread;
   // Does every block of 16 bytes or more lie on a multiple of 16?
@@ -59,22 +63,22 @@ class ComposedHeap : private tailored::Owner {
   // The size is known when the program is compiled, and so is the class.
   template <std::size_t kSize>
   [[nodiscard]] ALLOD_INLINE void* allocate(Where where = Where::current()) noexcept {
-    constexpr ClassIndex c = Sizes::of(kSize);
+    constexpr ClassIndex c = Sizes::of(room_for(kSize));
     static_assert(c < kClasses || kServesAnySize,
                   "no size class of the heap holds so large a block");
     return c < kClasses ? from_class(c, kSize, where) : from_any(kSize, 1, where);
   }
   [[nodiscard]] ALLOD_INLINE void* allocate(std::size_t size,
                                             Where where = Where::current()) noexcept {
-    if (kClasses == 0 || __builtin_expect(size > Sizes::kLargest, 0)) {
+    if (kClasses == 0 || __builtin_expect(size > kLargestClass, 0)) {
       return from_any(size, 1, where);
     }
-    return from_class(Sizes::of(size), size, where);
+    return from_class(Sizes::of(room_for(size)), size, where);
   }
   // `alignment`: a power of two.
   [[nodiscard]] void* allocate_aligned(std::size_t size, std::size_t alignment,
                                        Where where = Where::current()) noexcept {
-    const ClassIndex c = Sizes::of_aligned(size, alignment);
+    const ClassIndex c = Sizes::of_aligned(room_for(size), alignment);
     return c < kClasses ? from_class(c, size, where) : from_any(size, alignment, where);
   }
   [[nodiscard]] void* allocate_zeroed(std::size_t count, std::size_t size,
@@ -134,6 +138,9 @@ class ComposedHeap : private tailored::Owner {
 
   // Of a block in use.
   [[nodiscard]] std::size_t usable_size(const void* block) noexcept {
+    if constexpr (kHardened) {
+      if (!core_.announces()) return sealed_size(block);
+    }
     return core_.usable_size(block);
   }
   // Does the address lie in memory of the heap?
@@ -146,12 +153,25 @@ class ComposedHeap : private tailored::Owner {
   void for_each_block(Visit&& visit) noexcept {
     empty_magazines();
     const WholeGuard guard{lock_};
-    core_.for_each_block(visit);
+    if constexpr (kHardened) {
+      core_.for_each_block([&](void* block, std::size_t) noexcept {
+        if (!hardening_.waiting.holds(block)) visit(block, usable_size(block));
+      });
+    } else {
+      core_.for_each_block(visit);
+    }
   }
   [[nodiscard]] Figures figures() noexcept {
     empty_magazines();
     const WholeGuard guard{lock_};
-    return core_.figures();
+    Figures figures = core_.figures();
+    if constexpr (kHardened) {
+      hardening_.waiting.for_each([&](const void* block) noexcept {
+        --figures.live_blocks;
+        figures.live_bytes -= core_.usable_size(block);
+      });
+    }
+    return figures;
   }
   [[nodiscard]] const char* name() const noexcept { return Owner::name; }
   [[nodiscard]] Pages& pages() noexcept { return core_.pages(); }
@@ -165,6 +185,7 @@ class ComposedHeap : private tailored::Owner {
   std::size_t recycle() noexcept {
     empty_magazines();
     const WholeGuard guard{lock_};
+    if constexpr (kHardened) end_all_waiting();
     return core_.recycle(0, 0);
   }
   // All blocks are gone at once, and the memory is back; the heap can be used again.
@@ -223,6 +244,11 @@ class ComposedHeap : private tailored::Owner {
   using WholeGuard = Guard<kManyThreads>;
   using CoreGuard = Guard<kCaching>;
   static constexpr std::size_t kUnknown = ~std::size_t{0};
+  // What a block of `size` bytes takes.
+  [[nodiscard]] static constexpr ALLOD_INLINE std::size_t room_for(std::size_t size) noexcept {
+    constexpr std::size_t kCanary = heap::SizedCanary::kBytes;
+    return !kHardened || size > ~std::size_t{0} - kCanary ? size : size + kCanary;
+  }
 
   // --- fast paths --------------------------------------------------------------------------------
 
@@ -372,14 +398,17 @@ class ComposedHeap : private tailored::Owner {
     if constexpr (kChecked) guardian_.check(Owner::name, kSharing == Sharing::one_thread);
     const WholeGuard guard{lock_};
     core_.look_around();
-    void* block = nullptr;
-    if (c < kClasses) {
-      block = take_one(c, size);
-    } else {
-      block = core_.take_any(size, alignment, this);
-      if (block != nullptr && core_.announces()) announce_block(block, size);
-    }
+    void* const block = take_for(c, size, alignment);
     if (block != nullptr) observer_.allocated(block, size, Site{file, line, caller});
+    return block;
+  }
+  [[nodiscard]] void* take_for(ClassIndex c, std::size_t size, std::size_t alignment) noexcept {
+    if constexpr (kHardened) {
+      if (!core_.announces()) return take_hardened(c, size, alignment);
+    }
+    if (c < kClasses) return take_one(c, size);
+    void* const block = core_.take_any(size, alignment, this);
+    if (block != nullptr && core_.announces()) announce_block(block, size);
     return block;
   }
   ALLOD_NOINLINE void release_watched(void* block, std::size_t size) noexcept {
@@ -387,6 +416,12 @@ class ComposedHeap : private tailored::Owner {
     const WholeGuard guard{lock_};
     if constexpr (kChecked) check_block(block, size);
     observer_.freed(block);
+    if constexpr (kHardened) {
+      if (!core_.announces()) return detain(block);
+    }
+    give_watched(block);
+  }
+  void give_watched(void* block) noexcept {
     const tailored::Content content = core_.content_of(block);
     if (content <= kClasses) return give_one(content - 1U, block);
     if (core_.announces()) announce_freed(block, core_.usable_size(block));
@@ -411,6 +446,9 @@ class ComposedHeap : private tailored::Owner {
         }
         Guardian::fail("heap '%s': %p is freed, but belongs to no checked heap", heap, block);
     }
+    if constexpr (kHardened) {
+      if (!core_.announces()) return check_sealed(block, size);
+    }
     if (size == kUnknown) return;
     const std::size_t usable = core_.usable_size(block);
     if (size > usable || (usable <= Sizes::kLargest && size <= Sizes::kLargest &&
@@ -419,6 +457,85 @@ class ComposedHeap : private tailored::Owner {
                      size);
     }
   }
+
+  // --- the hardened heap; under the lock
+  // -----------------------------------------------------------------------------
+
+  [[nodiscard]] void* take_hardened(ClassIndex c, std::size_t size,
+                                    std::size_t alignment) noexcept {
+    tailored::Hardening& hardening = hardening_;
+    hardening.start();
+    void* block;
+    if (c < kClasses) {
+      block = core_.take_at_random(c, hardening.random.word(), this);
+      if (block != nullptr) check_unwritten(block);
+    } else {
+      block = core_.take_any(room_for(size), alignment, this);
+      if (block != nullptr && core_.usable_size(block) < tailored::Hardening::kUnwatched) {
+        std::memset(block, 0, core_.usable_size(block));
+      }
+    }
+    if (block == nullptr) {
+      // What waits is all there is.
+      const auto leave = [&](void* waiting) noexcept { end_waiting(waiting); };
+      if (!hardening.waiting.clear(hardening.random, leave)) return nullptr;
+      return take_hardened(c, size, alignment);
+    }
+    hardening.canary.write(address_of(block), size, core_.usable_size(block));
+    return block;
+  }
+  // What was asked for of a block in use.
+  [[nodiscard]] std::size_t sealed_size(const void* block) noexcept {
+    const std::size_t size = hardening_.canary.read(address_of(block), core_.usable_size(block));
+    if (size != heap::SizedCanary::kDamaged) return size;
+    const char* const name = Owner::name;
+    if (hardening_.waiting.holds(block)) {
+      tailored::Guardian::fail("heap '%s': block %p is used, but was freed", name, block);
+    }
+    tailored::Guardian::fail("heap '%s': block %p was written past its end", name, block);
+  }
+  void check_sealed(const void* block, std::size_t claimed) noexcept {
+    const char* const name = Owner::name;
+    const std::size_t size = hardening_.canary.read(address_of(block), core_.usable_size(block));
+    if (size == heap::SizedCanary::kDamaged) {
+      const bool waits = hardening_.waiting.holds(block);
+      tailored::Guardian::fail(waits ? "heap '%s': block %p is freed twice"
+                                     : "heap '%s': block %p was written past its end",
+                               name, block);
+    }
+    if (claimed == kUnknown || claimed == size) return;
+    tailored::Guardian::fail("heap '%s': block %p of %zu bytes is freed as one of %zu", name, block,
+                             size, claimed);
+  }
+  void check_unwritten(const void* block) noexcept {
+    const std::size_t bytes = core_.usable_size(block);
+    if (bytes >= tailored::Hardening::kUnwatched || heap::is_zero(address_of(block), bytes)) return;
+    const auto* const byte = static_cast<const unsigned char*>(block);
+    std::size_t at = 0;
+    while (byte[at] == 0) ++at;
+    const char* const name = Owner::name;
+    tailored::Guardian::fail("heap '%s': block %p was written after it was freed, at byte %zu",
+                             name, block, at);
+  }
+  void detain(void* block) noexcept {
+    const std::size_t bytes = core_.usable_size(block);
+    if (bytes < tailored::Hardening::kUnwatched) {
+      std::memset(block, 0, bytes);
+    } else {
+      heap::SizedCanary::clear(address_of(block), bytes);
+    }
+    const auto leave = [&](void* waiting) noexcept { end_waiting(waiting); };
+    if (!hardening_.waiting.take(block, bytes, hardening_.random, leave)) leave(block);
+  }
+  void end_waiting(void* block) noexcept {
+    check_unwritten(block);
+    give_watched(block);
+  }
+  void end_all_waiting() noexcept {
+    const auto leave = [&](void* waiting) noexcept { end_waiting(waiting); };
+    hardening_.waiting.clear(hardening_.random, leave);
+  }
+
   // --- fronts of threads; called by ThreadFronts
   // ---------------------------------------------------
 
@@ -442,6 +559,7 @@ class ComposedHeap : private tailored::Owner {
   void end() noexcept {
     if constexpr (kCaching) Fronts::forget(*this);
     idle_ = nullptr;
+    if constexpr (kHardened) end_all_waiting();
     observer_.ended(Owner::name);
     core_.release_all();
   }
@@ -465,6 +583,8 @@ class ComposedHeap : private tailored::Owner {
   Core core_;
   [[no_unique_address]] Observer observer_;
   [[no_unique_address]] std::conditional_t<kChecked, tailored::Guardian, NoLock> guardian_;
+  struct NoHardening {};
+  [[no_unique_address]] std::conditional_t<kHardened, tailored::Hardening, NoHardening> hardening_;
 };
 
 }  // namespace allod

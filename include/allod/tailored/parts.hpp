@@ -120,11 +120,19 @@ concept RecyclingPolicy = requires {
 
 struct NoChecks {
   static constexpr bool kChecked = false;
+  static constexpr bool kHardened = false;
 };
 // Every call is checked: double and invalid frees, blocks of other heaps, wrong sizes, a second
 // thread, use after the end. A mistake is reported, and ends the process. Magazines stay empty.
 struct Checked {
   static constexpr bool kChecked = true;
+  static constexpr bool kHardened = false;
+};
+// All that, and behind each block a canary of 8 bytes that knows its size; free memory that is zero
+// and must stay so; a quarantine; and a random choice among the free blocks of a class.
+struct Hardened {
+  static constexpr bool kChecked = true;
+  static constexpr bool kHardened = true;
 };
 
 // --- Observer

@@ -1,14 +1,14 @@
-// Where a thread's freed blocks wait before they can be used again.
+// Where freed blocks wait before they can be used again.
 #pragma once
 
-#include "random.hpp"
+#include "allod/base/random.hpp"
 
-namespace allod {
+namespace allod::heap {
 
 // Two sets: one takes what is freed while the other waits. When the first is full, by blocks or by
 // bytes, the blocks of the other leave in random order, and the two change places. So each block
-// waits for at least as many frees as a set holds, or as many bytes. One thread's, but a signal
-// handler may find it at work.
+// waits for at least as many frees as a set holds, or as many bytes. Used by one thread at
+// a time, but a signal handler may find it at work.
 class Quarantine {
  public:
   static constexpr std::uint32_t kBlocks = 64;
@@ -19,7 +19,8 @@ class Quarantine {
   // Takes a block that weighs `bytes`; `leave` is told which go. False when it is at work, or
   // closed for good.
   template <class Leave>
-  [[nodiscard]] ALLOD_INLINE bool take(void* block, std::size_t bytes, Leave&& leave) noexcept {
+  [[nodiscard]] ALLOD_INLINE bool take(void* block, std::size_t bytes, random::Sequence& order,
+                                       Leave&& leave) noexcept {
     if (__builtin_expect(busy_, 0)) return false;
     begin();
     Set& set = sets_[filling_];
@@ -27,19 +28,24 @@ class Quarantine {
     set.bytes += bytes;
     if (__builtin_expect(set.count == kBlocks || set.bytes >= kBytes, 0)) {
       filling_ ^= 1;
-      empty(sets_[filling_], leave);
+      empty(sets_[filling_], order, leave);
     }
     end();
     return true;
   }
   // Everything leaves. False when there was nothing.
   template <class Leave>
-  bool clear(Leave&& leave) noexcept {
+  bool clear(random::Sequence& order, Leave&& leave) noexcept {
     if (busy_ || sets_[0].count + sets_[1].count == 0) return false;
     begin();
-    for (Set& set : sets_) empty(set, leave);
+    for (Set& set : sets_) empty(set, order, leave);
     end();
     return true;
+  }
+  [[nodiscard]] bool holds(const void* block) noexcept {
+    bool found = false;
+    for_each([&](const void* waiting) noexcept { found |= waiting == block; });
+    return found;
   }
   template <class Visit>
   void for_each(Visit&& visit) noexcept {
@@ -59,8 +65,8 @@ class Quarantine {
   };
 
   template <class Leave>
-  ALLOD_NOINLINE static void empty(Set& set, Leave& leave) noexcept {
-    random::shuffle(set.blocks, set.count);
+  ALLOD_NOINLINE static void empty(Set& set, random::Sequence& order, Leave& leave) noexcept {
+    order.shuffle(set.blocks, set.count);
     for (std::uint32_t i = 0; i < set.count; ++i) leave(set.blocks[i]);
     set.count = 0;
     set.bytes = 0;
@@ -79,4 +85,4 @@ class Quarantine {
   bool busy_;
 };
 
-}  // namespace allod
+}  // namespace allod::heap

@@ -1,0 +1,252 @@
+// Hardened heaps in a library that is not.
+//
+// Such a heap leans to nobody, so that the quick ways, which know nothing of it, are never taken.
+// Every block is all zeros while it is free, has the size that was asked for behind it, and waits
+// before it is free. A block that waits is used as far as its bit tells.
+#pragma once
+
+#include "allod/heap/heap.hpp"
+
+namespace allod::heap {
+
+// Blocks from here on are not filled with zeros nor looked through, but give their pages back.
+inline constexpr std::size_t kDiscarded = std::size_t{128} << 10;
+
+template <class Policy>
+bool Heap<Policy>::open_hardening(HeapDomain& heap) noexcept {
+  void* const memory = space_.allocate_metadata(sizeof(Hardening));
+  if (memory == nullptr) return false;
+  heap.hardening = new (memory) Hardening;
+  heap.hardening->canary.start();
+  heap.may_lean = false;
+  return true;
+}
+
+// In a turn on the heap, like everything here that does not take one.
+template <class Policy>
+void Heap<Policy>::close_hardening(HeapDomain& heap) noexcept {
+  if (heap.hardening == nullptr) return;
+  space_.metadata().free(heap.hardening, sizeof *heap.hardening);
+  heap.hardening = nullptr;
+}
+
+// --- malloc ---------------------------------------------------------------------------
+
+template <class Policy>
+ALLOD_NOINLINE void* Heap<Policy>::take_hardened(HeapDomain& heap, HeapRequest& request) noexcept {
+  const std::size_t size = request.size;
+  if (size > kMaxBlock) return take_huge(heap, request);
+  request.size = size + SizedCanary::kBytes;
+  const ClassIndex c = class_for(request);
+  void* block;
+  if (c == kClasses) {
+    block = take_huge(heap, request);
+    if (block != nullptr) seal_huge(heap, block, size);
+  } else {
+    Slab* slab = at_hand(heap, c);
+    if (slab == nullptr) slab = look_for_slab(heap, c, request);
+    block = slab == nullptr ? nullptr : take_at_random(heap, *slab, size);
+    request.zero = block != nullptr;
+  }
+  request.size = size;
+  request.found = !heap.hardening->findings.empty();
+  return block;
+}
+
+template <class Policy>
+void* Heap<Policy>::take_at_random(HeapDomain& heap, Slab& slab, std::size_t size) noexcept {
+  Hardening& hardening = *heap.hardening;
+  void* const block = slab.take_at_random(hardening.random.word());
+  check_unwritten(heap, slab, block);
+  count_taken(heap, slab);
+  hardening.canary.write(address_of(block), size, slab.block_bytes());
+  return block;
+}
+
+// A span of its own: what was asked for is in its record, and the canary right behind it.
+template <class Policy>
+void Heap<Policy>::seal_huge(HeapDomain& heap, void* block, std::size_t size) noexcept {
+  space::Span& span = *space_.map().span_of(address_of(block));
+  span.block_state = size;
+  heap.hardening->canary.write(span.base, size, sealed_bytes(size));
+}
+
+// What a slab had in its life before is nobody's any more.
+template <class Policy>
+void Heap<Policy>::clear_fresh(HeapDomain& heap, Slab& slab) noexcept {
+  if (heap.hardening != nullptr && !slab.zero) clear(slab, slab.base, slab.size.bytes());
+}
+
+template <class Policy>
+void Heap<Policy>::clear(const space::Span& span, Address from, std::size_t bytes) noexcept {
+  const Address end = from + bytes;
+  if (bytes >= kDiscarded && span.region->source == nullptr) {
+    const std::size_t page = space_.platform().page_size();
+    const Address first = align_up(from, page);
+    const Address last = align_down(end, page);
+    if (space_.purge_within(span, first, last)) {
+      __builtin_memset(reinterpret_cast<void*>(from), 0, first - from);
+      __builtin_memset(reinterpret_cast<void*>(last), 0, end - last);
+      return;
+    }
+  }
+  __builtin_memset(reinterpret_cast<void*>(from), 0, bytes);
+}
+
+// --- free -----------------------------------------------------------------------------
+
+// Like release_in_turn().
+template <class Policy>
+ALLOD_NOINLINE void Heap<Policy>::release_hardened(HeapDomain& heap, Slab& slab, void* address,
+                                                   HeapRelease& outcome) noexcept {
+  Hardening& hardening = *heap.hardening;
+  const Address at = address_of(address);
+  const std::uint32_t index = slab.index_of(at);
+  if (index == Slab::kNoBlock || slab.is_marked_free(index)) return;
+  const std::size_t bytes = slab.block_bytes();
+  if (hardening.canary.read(at, bytes) == SizedCanary::kDamaged) {
+    if (hardening.waiting.holds(address)) return;
+    note(heap, {.kind = MisuseKind::overflow, .block = address, .address = address});
+  }
+  outcome.given = true;
+  check_block_before(heap, slab, index);
+  heap.count_out(bytes, 1);
+  clear(slab, at, bytes);
+  const std::size_t held = heap.figures.held;
+  const auto leave = [&](void* block) noexcept { end_waiting(heap, block); };
+  // Large blocks have no memory while they wait.
+  const std::size_t weight = bytes >= kDiscarded ? bytes / 64 : bytes;
+  if (!hardening.waiting.take(address, weight, hardening.random, leave)) leave(address);
+  outcome.retired = heap.figures.held != held;
+  outcome.found = !hardening.findings.empty();
+}
+
+template <class Policy>
+void Heap<Policy>::end_waiting(HeapDomain& heap, void* block) noexcept {
+  Slab& slab = *slab::as_slab(space_.map().span_of(address_of(block)));
+  check_unwritten(heap, slab, block);
+  const std::uint32_t free_before = slab.free_count();
+  always_check(slab.give_one(block), "a block that waits is free");
+  if (must_settle(slab, free_before)) settle_in_heap(heap, slab, free_before);
+}
+
+template <class Policy>
+void Heap<Policy>::end_all_waiting(HeapDomain& heap) noexcept {
+  if (heap.hardening == nullptr) return;
+  const auto leave = [&](void* block) noexcept { end_waiting(heap, block); };
+  heap.hardening->waiting.clear(heap.hardening->random, leave);
+}
+
+// Blocks that others have freed: their bits come back when they have waited.
+template <class Policy>
+void Heap<Policy>::collect_hardened(HeapDomain& heap, Slab& slab, const void** doubled) noexcept {
+  slab.take_marks([&](std::uint32_t index) noexcept {
+    HeapRelease outcome;
+    release_hardened(heap, slab, slab.block_at(index), outcome);
+    if (!outcome.given) *doubled = slab.block_at(index);
+  });
+}
+
+// --- checks ---------------------------------------------------------------------------
+
+template <class Policy>
+void Heap<Policy>::check_unwritten(HeapDomain& heap, const Slab& slab, void* block) noexcept {
+  const std::size_t bytes = slab.block_bytes();
+  if (bytes >= kDiscarded || is_zero(address_of(block), bytes)) return;
+  const auto* byte = static_cast<const unsigned char*>(block);
+  while (*byte == 0) ++byte;
+  note(heap, {.kind = MisuseKind::write_after_free, .block = block, .address = byte});
+  __builtin_memset(block, 0, bytes);
+}
+
+// A span of its own, which does not wait.
+template <class Policy>
+bool Heap<Policy>::is_huge_intact(const HeapDomain& heap, const space::Span& span) noexcept {
+  const std::size_t size = span.block_state;
+  return heap.hardening->canary.read(span.base, sealed_bytes(size)) == size;
+}
+
+// Without a turn.
+template <class Policy>
+ALLOD_NOINLINE void Heap<Policy>::report_huge(const space::Span& span) const noexcept {
+  Misuse misuse = describe(MisuseKind::overflow, reinterpret_cast<void*>(span.base));
+  misuse.requested = span.block_state;
+  misuse.state = slab::BlockState::live(slab::Origin::any, 0);
+  Reporter::report(misuse);
+}
+
+// What is written before a block, or past the end of one that is never freed.
+template <class Policy>
+void Heap<Policy>::check_block_before(HeapDomain& heap, const Slab& slab,
+                                      std::uint32_t index) noexcept {
+  if (index == 0 || slab.is_marked_free(index - 1)) return;
+  void* const before = slab.block_at(index - 1);
+  const std::size_t bytes = slab.block_bytes();
+  if (heap.hardening->canary.read(address_of(before), bytes) != SizedCanary::kDamaged) return;
+  if (SizedCanary::is_clear(address_of(before), bytes) || heap.hardening->waiting.holds(before)) {
+    return;
+  }
+  note(heap, {.kind = MisuseKind::overflow, .block = before, .address = before});
+}
+
+template <class Policy>
+void Heap<Policy>::note(HeapDomain& heap, const Finding& finding) noexcept {
+  heap.hardening->findings.add(finding);
+}
+
+// Without a turn, and before the heap goes, so that its name can be told.
+template <class Policy>
+void Heap<Policy>::tell_findings(HeapDomain& heap) noexcept {
+  Findings findings;
+  {
+    HeapTurn turn{heap, gate_};
+    if (heap.hardening == nullptr) return;
+    findings = heap.hardening->findings;
+    heap.hardening->findings = {};
+  }
+  findings.for_each([&](const Finding& finding) noexcept {
+    Misuse misuse = describe(finding.kind, finding.block);
+    misuse.address = finding.address;
+    Reporter::report(misuse);
+  });
+}
+
+// Before the heap goes: nothing waits any more, and what was wrong has been told.
+template <class Policy>
+void Heap<Policy>::settle_hardening(HeapDomain& heap) noexcept {
+  {
+    HeapTurn turn{heap, gate_};
+    if (heap.hardening == nullptr) return;
+    end_all_waiting(heap);
+  }
+  tell_findings(heap);
+}
+
+// --- questions ------------------------------------------------------------------------
+
+// What the program may use of a block in a hardened heap; 0 when it is free.
+template <class Policy>
+std::size_t Heap<Policy>::hardened_size(const HeapDomain& heap,
+                                        const Misuse& block) const noexcept {
+  const Address at = address_of(block.block);
+  const space::Span& span = *space_.map().span_of(at);
+  const bool is_huge = span.home == nullptr;
+  const std::size_t bytes = is_huge ? sealed_bytes(span.block_state) : block.block_bytes;
+  const std::size_t size = heap.hardening->canary.read(at, bytes);
+  if (size != SizedCanary::kDamaged) return size;
+  if (!is_huge && SizedCanary::is_clear(at, bytes)) return 0;
+  Reporter::report(describe(MisuseKind::overflow, block.block));
+  return bytes - SizedCanary::kBytes;
+}
+
+// Takes the blocks that wait out of the bits of a slab's blocks in use.
+template <class Policy>
+void Heap<Policy>::hide_waiting(HeapDomain& heap, const Slab& slab, Word* used) noexcept {
+  heap.hardening->waiting.for_each([&](void* block) noexcept {
+    if (space_.map().span_of(address_of(block)) != &slab) return;
+    const std::uint32_t index = slab.index_of(address_of(block));
+    used[index / kWordBits] &= ~bit(index % kWordBits);
+  });
+}
+
+}  // namespace allod::heap

@@ -1,0 +1,43 @@
+// What one hardened heap has besides; see heap/first_class_hardened.hpp.
+#pragma once
+
+#include "allod/heap/misuse.hpp"
+#include "allod/heap/quarantine.hpp"
+#include "allod/heap/sized_canary.hpp"
+
+namespace allod::heap {
+
+// Something wrong that was seen in a turn, and is told after it.
+struct Finding {
+  MisuseKind kind = MisuseKind::overflow;
+  const void* block = nullptr;
+  const void* address = nullptr;
+};
+
+// What is not told at once is little: the first few tell enough.
+class Findings {
+ public:
+  void add(const Finding& finding) noexcept {
+    if (count_ < kMost) found_[count_++] = finding;
+  }
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
+  template <class Visit>
+  void for_each(Visit&& visit) const noexcept {
+    for (std::uint32_t i = 0; i < count_; ++i) visit(found_[i]);
+  }
+
+ private:
+  static constexpr std::uint32_t kMost = 8;
+  Finding found_[kMost];
+  std::uint32_t count_ = 0;
+};
+
+// Used in turns on the heap; the canary never changes while the heap is there.
+struct Hardening {
+  SizedCanary canary;
+  random::Sequence random;
+  Quarantine waiting;
+  Findings findings;
+};
+
+}  // namespace allod::heap

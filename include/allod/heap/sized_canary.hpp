@@ -1,0 +1,86 @@
+// The end of a block, which tells how long it is and whether it was written to.
+#pragma once
+
+#include "allod/base/random.hpp"
+
+namespace allod::heap {
+
+// The last word of a block holds the size that was asked for, and half a word that proves it, made
+// from the address, the size and a secret. What lies between is filled. So there is nothing to
+// keep elsewhere, and a block that is all zeros is certainly not one in use.
+class SizedCanary {
+ public:
+  static constexpr std::size_t kBytes = sizeof(std::uint64_t);
+  static constexpr std::size_t kDamaged = ~std::size_t{0};
+
+  void start() noexcept {
+    key_ = random::secret();
+    factor_ = random::secret() | 1;
+  }
+
+  // `bytes` is a multiple of 8, and at least kBytes more than `requested`.
+  void write(Address block, std::size_t requested, std::size_t bytes) const noexcept {
+    const Address end = block + bytes - kBytes;
+    const std::size_t gap = end - block - requested;
+    __builtin_memset(reinterpret_cast<void*>(block + requested), fill_of(block), filled(gap));
+    *reinterpret_cast<std::uint64_t*>(end) = word_of(block, gap);
+  }
+  // What was asked for, or kDamaged.
+  [[nodiscard]] std::size_t read(Address block, std::size_t bytes) const noexcept {
+    const Address end = block + bytes - kBytes;
+    const std::uint64_t word = *reinterpret_cast<const std::uint64_t*>(end);
+    const std::size_t gap = (word ^ mixed(block, 0)) >> 32;
+    if (gap > bytes - kBytes || word != word_of(block, gap)) return kDamaged;
+    const unsigned char fill = fill_of(block);
+    const auto* const bytes_between = reinterpret_cast<const unsigned char*>(end - gap);
+    for (std::size_t i = 0; i < filled(gap); ++i) {
+      if (bytes_between[i] != fill) return kDamaged;
+    }
+    return bytes - kBytes - gap;
+  }
+  static void clear(Address block, std::size_t bytes) noexcept {
+    *reinterpret_cast<std::uint64_t*>(block + bytes - kBytes) = 0;
+  }
+  // Of a block that is free.
+  [[nodiscard]] static bool is_clear(Address block, std::size_t bytes) noexcept {
+    return *reinterpret_cast<const std::uint64_t*>(block + bytes - kBytes) == 0;
+  }
+
+ private:
+  // The end of a large block shall not be touched for the sake of a gap.
+  static constexpr std::size_t kMostFilled = 64;
+  [[nodiscard]] static std::size_t filled(std::size_t gap) noexcept {
+    return gap < kMostFilled ? gap : kMostFilled;
+  }
+  [[nodiscard]] std::uint64_t mixed(Address block, std::size_t gap) const noexcept {
+    const std::uint64_t product = ((block ^ key_) + gap) * factor_;
+    return product ^ product >> 29;
+  }
+  // What comes first in memory is not zero, which is what programs write one too far.
+  [[nodiscard]] std::uint64_t word_of(Address block, std::size_t gap) const noexcept {
+    const std::uint64_t proof = (mixed(block, gap + 1) >> 32) | 1;
+    const std::uint64_t hidden = (mixed(block, 0) >> 32) ^ gap;
+    return hidden << 32 | proof;
+  }
+  [[nodiscard]] unsigned char fill_of(Address block) const noexcept {
+    return static_cast<unsigned char>(mixed(block, 0) >> 8 | 1);
+  }
+
+  std::uint64_t key_ = 0;
+  std::uint64_t factor_ = 1;
+};
+
+// Is the memory all zeros? Both are multiples of 8.
+[[nodiscard]] inline bool is_zero(Address from, std::size_t bytes) noexcept {
+  const auto* word = reinterpret_cast<const std::uint64_t*>(from);
+  const std::uint64_t* const end = word + bytes / sizeof *word;
+  std::uint64_t seen = 0;
+  for (; end - word >= 8; word += 8) {
+    seen = word[0] | word[1] | word[2] | word[3] | word[4] | word[5] | word[6] | word[7];
+    if (seen != 0) return false;
+  }
+  for (; word != end; ++word) seen |= *word;
+  return seen == 0;
+}
+
+}  // namespace allod::heap

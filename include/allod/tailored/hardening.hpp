@@ -1,0 +1,26 @@
+// What a hardened composition has besides.
+#pragma once
+
+#include "allod/heap/quarantine.hpp"
+#include "allod/heap/sized_canary.hpp"
+
+namespace allod::tailored {
+
+// Used under the heap's lock. The secrets are drawn with the first block, for the heap is
+// constant-initialised.
+struct Hardening {
+  // Blocks from here on are not filled with zeros nor looked through.
+  static constexpr std::size_t kUnwatched = std::size_t{128} << 10;
+
+  heap::SizedCanary canary;
+  random::Sequence random;
+  heap::Quarantine waiting;
+  bool started = false;
+
+  void start() noexcept {
+    if (!started) canary.start();
+    started = true;
+  }
+};
+
+}  // namespace allod::tailored

@@ -1,0 +1,212 @@
+// Hardened heaps in normal use.
+#include <allod.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cases.h"
+
+static allod_heap_options_t hardened(void) {
+  allod_heap_options_t options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.name = "hardened";
+  options.hardened = 1;
+  return options;
+}
+static allod_heap_t* new_heap(void) {
+  const allod_heap_options_t options = hardened();
+  allod_heap_t* heap = allod_heap_new_ex(&options);
+  CHECK(heap != NULL, "no heap");
+  return heap;
+}
+static allod_heap_stats_t stats_of(allod_heap_t* heap) {
+  allod_heap_stats_t stats;
+  CHECK(allod_heap_stats_get(heap, &stats, sizeof stats) == 0, "no statistics");
+  return stats;
+}
+
+// In the hardened library, heaps are what all its blocks are, and the option changes nothing.
+static bool is_all_hardened(void) {
+  void* block = allod_malloc(100);
+  const bool exact = allod_malloc_usable_size(block) == 100;
+  allod_free(block);
+  return exact;
+}
+
+CASE(every_size_holds_what_is_written) {
+  enum { SIZES = 512 };
+  size_t sizes[SIZES];
+  const size_t count = interesting_sizes(sizes, SIZES, 12 * MIB);
+  allod_heap_t* heap = new_heap();
+  unsigned char* blocks[SIZES];
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < count; ++i) {
+      blocks[i] = allod_heap_malloc(heap, sizes[i]);
+      CHECK(blocks[i] != NULL, "size %zu", sizes[i]);
+      CHECK(is_aligned(blocks[i], natural_alignment(sizes[i])), "size %zu", sizes[i]);
+      CHECK(allod_malloc_usable_size(blocks[i]) == sizes[i], "size %zu", sizes[i]);
+      CHECK(allod_heap_contains(heap, blocks[i]), "size %zu", sizes[i]);
+      fill(blocks[i], sizes[i], i);
+    }
+    for (size_t i = 0; i < count; ++i) CHECK(holds(blocks[i], sizes[i], i), "size %zu", sizes[i]);
+    CHECK(stats_of(heap).live_blocks == count, "%zu blocks", stats_of(heap).live_blocks);
+    for (size_t i = 0; i < count; ++i) {
+      i % 2 ? allod_free(blocks[i]) : allod_heap_free_sized(heap, blocks[i], sizes[i]);
+    }
+    CHECK(stats_of(heap).live == 0, "%zu bytes", stats_of(heap).live);
+    allod_check();
+  }
+  allod_heap_collect(heap);
+  CHECK(stats_of(heap).held == 0, "%zu bytes", stats_of(heap).held);
+  allod_heap_delete(heap);
+}
+
+CASE(blocks_are_zero_whatever_was_there_before) {
+  // Memory that the process has used.
+  for (int i = 0; i < 64; ++i) {
+    void* dirty = allod_malloc(60000);
+    memset(dirty, 0xff, 60000);
+    allod_free(dirty);
+  }
+  allod_heap_t* heap = new_heap();
+  for (size_t size = 1; size < 6 * MIB; size = size * 3 + 1) {
+    for (int round = 0; round < 300; ++round) {
+      unsigned char* block = allod_heap_malloc(heap, size);
+      if (size < 128 * KIB) CHECK(is_zero(block, size), "size %zu", size);
+      memset(block, 0xff, size < 100000 ? size : 100000);
+      allod_heap_free(heap, block);
+      if (size > 100000 && round == 3) break;
+    }
+    void* zero = allod_heap_calloc(heap, 1, size);
+    CHECK(zero != NULL && is_zero(zero, size), "size %zu", size);
+    allod_free(zero);
+  }
+  allod_heap_destroy(heap);
+}
+
+CASE(blocks_are_resized_and_aligned) {
+  allod_heap_t* heap = new_heap();
+  unsigned char* block = NULL;
+  size_t before = 0;
+  for (size_t size = 1; size < 9 * MIB; size = size * 2 + 3) {
+    unsigned char* const moved = allod_heap_realloc(heap, block, size);
+    CHECK(moved != NULL && (moved != block || is_all_hardened()), "size %zu", size);
+    CHECK(before == 0 || holds(moved, before, 7), "size %zu", size);
+    block = moved;
+    fill(block, size, 7);
+    before = size;
+  }
+  block = allod_realloc(block, 10);
+  CHECK(block != NULL && holds(block, 10, 7), "what was kept");
+  CHECK(allod_heap_contains(heap, block), "it has left its heap");
+  for (size_t alignment = 1; alignment <= 256 * KIB; alignment *= 2) {
+    void* aligned = allod_heap_aligned_alloc(heap, alignment, 100);
+    CHECK(aligned != NULL && is_aligned(aligned, alignment), "alignment %zu", alignment);
+    CHECK(allod_malloc_usable_size(aligned) == 100, "alignment %zu", alignment);
+    allod_heap_free(heap, aligned);
+  }
+  allod_heap_destroy(heap);
+}
+
+CASE(blocks_come_in_no_order_and_not_at_once_again) {
+  enum { BLOCKS = 64 };
+  if (is_all_hardened()) skip_case("the heap is as hardened as all blocks are");
+  allod_heap_t* heap = new_heap();
+  char* blocks[BLOCKS];
+  int ascending = 0;
+  for (int i = 0; i < BLOCKS; ++i) {
+    blocks[i] = allod_heap_malloc(heap, 100);
+    ascending += i > 0 && blocks[i] > blocks[i - 1];
+  }
+  CHECK(ascending > 5 && ascending < 58, "%d of 63 ascend", ascending);
+  char* const freed = blocks[0];
+  allod_free(freed);
+  CHECK(!allod_heap_contains(heap, freed), "it is free");
+  for (int i = 0; i < 60; ++i) {
+    char* const other = allod_heap_malloc(heap, 100);
+    CHECK(other != freed, "after %d", i);
+    allod_free(other);
+  }
+  allod_heap_destroy(heap);
+}
+
+static int count_block(void* block, size_t bytes, void* context) {
+  (void)block;
+  CHECK(bytes == 100, "%zu bytes", bytes);
+  ++*(size_t*)context;
+  return 0;
+}
+
+CASE(a_walk_tells_what_is_in_use) {
+  allod_heap_t* heap = new_heap();
+  void* blocks[50];
+  for (int i = 0; i < 50; ++i) blocks[i] = allod_heap_malloc(heap, 100);
+  for (int i = 0; i < 20; ++i) allod_free(blocks[i]);
+  size_t count = 0;
+  CHECK(allod_heap_walk(heap, count_block, &count) == 0, "no walk");
+  CHECK(count == 30, "%zu blocks", count);
+  allod_heap_destroy(heap);
+}
+
+CASE(a_limit_counts_what_is_in_use) {
+  allod_heap_options_t options = hardened();
+  options.byte_limit = 100000;
+  allod_heap_t* heap = allod_heap_new_ex(&options);
+  for (int i = 0; i < 10000; ++i) {
+    void* block = allod_heap_malloc(heap, 1000);
+    CHECK(block != NULL, "what waits counts, after %d", i);
+    allod_free(block);
+  }
+  allod_heap_destroy(heap);
+}
+
+CASE(blocks_outlive_a_heap_that_is_deleted) {
+  allod_heap_t* heap = new_heap();
+  unsigned char* blocks[200];
+  for (size_t i = 0; i < 200; ++i) {
+    blocks[i] = allod_heap_malloc(heap, 500);
+    fill(blocks[i], 500, i);
+  }
+  for (size_t i = 0; i < 200; i += 2) allod_free(blocks[i]);
+  CHECK(allod_heap_delete(heap) == 0, "it stays");
+  for (size_t i = 1; i < 200; i += 2) {
+    CHECK(holds(blocks[i], 500, i), "block %zu", i);
+    allod_free(blocks[i]);
+  }
+  allod_check();
+}
+
+CASE(memory_of_the_program_cannot_be_hardened) {
+  static char memory[256 * KIB];
+  allod_heap_options_t options = hardened();
+  options.memory = memory;
+  options.memory_bytes = sizeof memory;
+  CHECK(allod_heap_new_ex(&options) == NULL && errno == EINVAL, "it can");
+}
+
+static void* use_shared(void* heap) {
+  void* blocks[64] = {NULL};
+  unsigned random = (unsigned)(size_t)&random;
+  for (int i = 0; i < 20000; ++i) {
+    random = random * 1664525 + 1013904223;
+    void** const place = &blocks[random >> 26];
+    allod_free(*place);
+    const size_t size = random >> 8 & 1023;
+    *place = allod_heap_malloc(heap, size);
+    memset(*place, 0xaa, size);
+  }
+  for (int i = 0; i < 64; ++i) allod_heap_free(heap, blocks[i]);
+  return NULL;
+}
+
+CASE(threads_share_it) {
+  allod_heap_t* heap = new_heap();
+  pthread_t threads[3];
+  for (int i = 0; i < 3; ++i) pthread_create(&threads[i], NULL, use_shared, heap);
+  for (int i = 0; i < 3; ++i) pthread_join(threads[i], NULL);
+  CHECK(stats_of(heap).live_blocks == 0, "%zu blocks", stats_of(heap).live_blocks);
+  allod_check();
+  allod_heap_destroy(heap);
+}
