@@ -4,6 +4,7 @@
 
 #include "canary.hpp"
 #include "empty_blocks.hpp"
+#include "faults.hpp"
 #include "options.hpp"
 #include "quarantine.hpp"
 
@@ -554,14 +555,32 @@ void* resize(void* address, std::size_t size) noexcept {
                                : resize_span(block, state, size);
 }
 
-// --- the process
-// -----------------------------------------------------------------------------------
+// --- faults --------------------------------------------------------------------------------------
+
+bool explain_fault(const void* address, Misuse* misuse) noexcept {
+  if (empty_blocks.holds(address)) {
+    *misuse = Misuse{.kind = MisuseKind::access_to_nothing, .address = address};
+    return true;
+  }
+  *misuse = misuse_of(MisuseKind::access_past_the_end, address);
+  if (misuse->block == nullptr) return false;
+  const Block block = find(misuse->block);
+  if (block.bytes == 0 || !on<Mitigation::guards>()) return false;
+  misuse->state = block.cell.load();
+  misuse->requested = block.requested(misuse->state);
+  if (misuse->state.is_live()) return block.slab == nullptr;
+  misuse->kind = MisuseKind::access_after_free;
+  return is_closed_while_free(block);
+}
+
+// --- the process ---------------------------------------------------------------------------------
 
 void start() noexcept {
   if (on<Mitigation::empty>()) empty_blocks.start(platform());
   has_key = pthread_key_create(&key, &close_quarantine) == 0;
   if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
   pthread_atfork(nullptr, nullptr, &random::reseed);
+  if (on<Mitigation::guards>() || on<Mitigation::empty>()) faults::watch();
 }
 
 void check_at_exit() noexcept {
