@@ -16,10 +16,13 @@ struct Guards::Slot {
   std::uint32_t allocating_thread;
   std::uint32_t freeing_thread;
   std::atomic<std::uint64_t> freed_as;  // so many had been freed before it
-  std::atomic<Address> block;
+  // No address, or whoever looks for leaks would find one here.
+  std::atomic<std::size_t> offset;  // of the block in its page
   std::size_t bytes;
   Stack allocated_at;
   Stack freed_at;
+
+  [[nodiscard]] Address block() const noexcept { return page_of(*this) + offset; }
 };
 
 namespace {
@@ -151,21 +154,24 @@ void* Guards::allocate(std::size_t size, std::size_t alignment) noexcept {
   }
   const std::size_t used = used_bytes(size);
   const bool at_start = (random::word() >> 63) != 0;
-  slot->block = at_start ? page : align_down(page + page_ - used, alignment);
+  slot->offset = at_start ? 0 : align_down(page_ - used, alignment);
+  const Address block = page + slot->offset;
   slot->bytes = size;
-  memset(reinterpret_cast<void*>(page), kFiller, slot->block - page);
-  memset(reinterpret_cast<void*>(slot->block + used), kFiller, page + page_ - slot->block - used);
+  memset(reinterpret_cast<void*>(page), kFiller, block - page);
+  memset(reinterpret_cast<void*>(block + used), kFiller, page + page_ - block - used);
+  // The system may have refused to empty the page.
+  memset(reinterpret_cast<void*>(block), 0, used);
   slot->allocating_thread = platform().thread_id();
   note_stack(slot->allocated_at);
   slot->freed_at.depth = 0;
   slot->state.store(State::live, std::memory_order_release);
-  return reinterpret_cast<void*>(slot->block.load());
+  return reinterpret_cast<void*>(block);
 }
 
 void Guards::release(void* address) noexcept {
   Slot* const slot = slot_at(address);
   State state = State::live;
-  if (slot == nullptr || slot->block != address_of(address) ||
+  if (slot == nullptr || slot->block() != address_of(address) ||
       !slot->state.compare_exchange_strong(state, State::busy, std::memory_order_acquire)) {
     return report_not_in_use(address, slot);
   }
@@ -183,7 +189,7 @@ void Guards::release(void* address) noexcept {
 
 bool Guards::inspect(const void* address, std::size_t* bytes) noexcept {
   const Slot* const slot = slot_at(address);
-  if (slot != nullptr && slot->block == address_of(address) &&
+  if (slot != nullptr && slot->block() == address_of(address) &&
       slot->state.load(std::memory_order_acquire) == State::live) {
     *bytes = slot->bytes;
     return true;
@@ -195,14 +201,14 @@ bool Guards::inspect(const void* address, std::size_t* bytes) noexcept {
 std::size_t Guards::usable_size(const void* address) noexcept {
   if (!holds(address)) return 0;
   const Slot* const slot = slot_at(address);
-  const bool is_block = slot != nullptr && slot->block == address_of(address) &&
+  const bool is_block = slot != nullptr && slot->block() == address_of(address) &&
                         slot->state.load(std::memory_order_acquire) == State::live;
   return is_block ? slot->bytes : 0;
 }
 
 Address Guards::block_on_page(const void* address) noexcept {
   const Slot* const slot = slot_at(address);
-  return slot != nullptr ? slot->block.load() : 0;
+  return slot != nullptr ? slot->block() : 0;
 }
 
 // --- reports -----------------------------------------------------------------------------------
@@ -210,10 +216,10 @@ Address Guards::block_on_page(const void* address) noexcept {
 // Writes that did not reach a guard.
 void Guards::check_surroundings(const Slot& slot) noexcept {
   const Address page = page_of(slot);
-  const auto* const block = reinterpret_cast<const void*>(slot.block.load());
-  if (!is_filler(slot.block + used_bytes(slot.bytes), page + page_)) {
+  const auto* const block = reinterpret_cast<const void*>(slot.block());
+  if (!is_filler(slot.block() + used_bytes(slot.bytes), page + page_)) {
     ReportToUser::report(misuse_of(MisuseKind::overflow, block, &slot));
-  } else if (!is_filler(page, slot.block)) {
+  } else if (!is_filler(page, slot.block())) {
     ReportToUser::report(misuse_of(MisuseKind::underflow, block, &slot));
   }
 }
@@ -223,13 +229,14 @@ Misuse Guards::misuse_of(MisuseKind kind, const void* address, const Slot* slot)
   if (slot == nullptr || slot->state.load(std::memory_order_acquire) == State::unused) {
     return misuse;
   }
-  misuse.block = reinterpret_cast<const void*>(slot->block.load());
+  misuse.block = reinterpret_cast<const void*>(slot->block());
   misuse.block_bytes = slot->bytes;
   return misuse;
 }
 
 void Guards::report_not_in_use(const void* address, const Slot* slot) noexcept {
-  const bool was_block = slot != nullptr && slot->block == address_of(address);
+  const bool was_block = slot != nullptr && slot->block() == address_of(address) &&
+                         slot->state.load(std::memory_order_acquire) != State::unused;
   const auto kind = was_block ? MisuseKind::double_free : MisuseKind::invalid_free;
   ReportToUser::report(misuse_of(kind, address, slot_near(address)));
 }
@@ -240,7 +247,7 @@ bool Guards::explain_fault(const void* address, Misuse* misuse) noexcept {
   auto kind = MisuseKind::access_past_the_end;
   if (slot != nullptr && slot->state.load(std::memory_order_acquire) != State::live) {
     kind = MisuseKind::access_after_free;
-  } else if (slot != nullptr && address_of(address) < slot->block) {
+  } else if (slot != nullptr && address_of(address) < slot->block()) {
     kind = MisuseKind::access_before_the_start;
   }
   *misuse = misuse_of(kind, address, slot);

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from surface.black_box import environment
+from surface.black_box import describe, environment, run_program
 
 from death.reports import Misuse, Outcome, Scene, check_numbering, run
 
@@ -296,6 +296,32 @@ def test_nothing_to_report(
     """The program does not see that a block is guarded, nor that the pages run out."""
     options = ALL | {"GUARD_SLOTS": slots}
     run(program, case, liballod, tmp_path, {}, options).expect("", death=False)
+
+
+ELSEWHERE = [
+    # The system does not empty pages, and every other guarded block is used again.
+    ("traps", "filters", "madvise_is_invalid"),
+    # Nothing of ours leads to a block.
+    ("profile", "profile", "leaks_are_found_between_two_calls"),
+    ("traps", "forks", "several_threads_fork_at_once"),
+    ("surface", "alignment", "aligned_blocks_can_be_reallocated"),
+]
+
+
+@pytest.mark.parametrize(("folder", "name", "case"), ELSEWHERE)
+def test_programs_hold_with_many_guards(
+    folder: str, name: str, case: str, liballod: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """Every third allocation is guarded, as long as there are pages."""
+    variables = environment(liballod) | {
+        "ALLOD_GUARD_SAMPLE": "3",
+        "ALLOD_GUARD_SLOTS": "100",
+    }
+    result = run_program(
+        [build_dir / "tests" / folder / name, case], variables, tmp_path
+    )
+    assert result.returncode == 0, describe(result)
+    assert "allod: " not in result.stderr, describe(result)
 
 
 def test_the_pages_are_bounded(program: Path, liballod: Path, tmp_path: Path) -> None:
