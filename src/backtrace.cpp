@@ -1,27 +1,55 @@
 #include "backtrace.hpp"
 
 #include <dlfcn.h>
+#include <string.h>
+#include <sys/auxv.h>
 #include <unwind.h>
 
 #include <string_view>
+
+#include "own_image.hpp"
 
 namespace allod {
 
 namespace {
 
+struct Capture {
+  Stack& stack;
+  std::uint32_t most;
+};
+
 _Unwind_Reason_Code take_frame(_Unwind_Context* context, void* argument) {
-  Stack& stack = *static_cast<Stack*>(argument);
+  auto& [stack, most] = *static_cast<Capture*>(argument);
   const std::uintptr_t frame = _Unwind_GetIP(context);
-  if (frame == 0 || stack.depth == Stack::kDepth) return _URC_END_OF_STACK;
+  if (frame == 0 || stack.depth == most) return _URC_END_OF_STACK;
   stack.frames[stack.depth++] = frame;
   return _URC_NO_REASON;
 }
 
+_Unwind_Reason_Code take_interrupted_frame(_Unwind_Context* context, void* argument) {
+  Stack& stack = static_cast<Capture*>(argument)->stack;
+  int is_exact = 0;
+  _Unwind_GetIPInfo(context, &is_exact);
+  // Frames before it are those of the handler.
+  if (stack.depth == 0 && is_exact == 0) return _URC_NO_REASON;
+  stack.begins_at_fault = true;
+  return take_frame(context, argument);
+}
+
 }  // namespace
 
-[[gnu::noinline]] void capture_stack(Stack& stack) noexcept {
+[[gnu::noinline]] void capture_stack(Stack& stack, std::uint32_t most) noexcept {
   stack.depth = 0;
-  _Unwind_Backtrace(&take_frame, &stack);
+  stack.begins_at_fault = false;
+  Capture capture{stack, most};
+  _Unwind_Backtrace(&take_frame, &capture);
+}
+
+void capture_interrupted_stack(Stack& stack) noexcept {
+  stack.depth = 0;
+  stack.begins_at_fault = false;
+  Capture capture{stack, Stack::kDepth};
+  _Unwind_Backtrace(&take_interrupted_frame, &capture);
 }
 
 namespace {
@@ -58,7 +86,8 @@ void write_stack(Text& out, const Stack& stack) noexcept {
     out << "\nallod:     #" << i - first << " " << Hex{frame};
     Dl_info info;
     // A return address may already belong to the next function.
-    if (dladdr(reinterpret_cast<void*>(frame - 1), &info) == 0) continue;
+    const std::uintptr_t inside = i == 0 && stack.begins_at_fault ? frame : frame - 1;
+    if (dladdr(reinterpret_cast<void*>(inside), &info) == 0) continue;
     if (info.dli_sname != nullptr) {
       out << " " << (i < own ? usual_name(info.dli_sname) : info.dli_sname) << "+"
           << Hex{frame - reinterpret_cast<std::uintptr_t>(info.dli_saddr)};
@@ -68,6 +97,30 @@ void write_stack(Text& out, const Stack& stack) noexcept {
           << Hex{frame - reinterpret_cast<std::uintptr_t>(info.dli_fbase)} << ")";
     }
   }
+}
+
+void leave_out_own(Stack& stack) noexcept {
+  const Image image = own_image();
+  if (getauxval(AT_PHDR) - image.begin < 4096) return;
+  const std::size_t code = image.code_end - image.begin;
+  std::uint32_t own = 0;
+  while (own < stack.depth && stack.frames[own] - image.begin < code) ++own;
+  stack.depth -= own;
+  memmove(stack.frames, stack.frames + own, stack.depth * sizeof stack.frames[0]);
+}
+
+void write_stack_as_json(Text& out, const Stack& stack) noexcept {
+  out << "[";
+  for (std::uint32_t i = 0; i < stack.depth; ++i) {
+    out << (i == 0 ? "\"" : ",\"") << Hex{stack.frames[i]} << "\"";
+  }
+  out << "]";
+}
+
+void write_event(Text& out, std::string_view what, std::uint32_t thread,
+                 const Stack& stack) noexcept {
+  out << "\nallod:   " << what << " by thread " << thread << ":";
+  write_stack(out, stack);
 }
 
 }  // namespace allod

@@ -11,15 +11,29 @@ namespace allod {
 struct Stack {
   static constexpr std::size_t kDepth = 24;
   std::uint32_t depth = 0;
+  // The first is the instruction that was interrupted; all others are where a call returns to.
+  bool begins_at_fault = false;
   std::uintptr_t frames[kDepth];
 };
 
-// The stack from here on. Must be called without any lock of ours: the loader's
-// lock may be taken.
-void capture_stack(Stack& stack) noexcept;
+// The stack from here on, so many frames of it at most. Must be called without any lock of ours:
+// the loader's lock may be taken.
+void capture_stack(Stack& stack, std::uint32_t most = Stack::kDepth) noexcept;
+
+// For a signal handler: the stack from what the signal has interrupted on. Empty where that cannot
+// be told.
+void capture_interrupted_stack(Stack& stack) noexcept;
+
+// Leaves out what lies in this library. Where that is part of the program, it stays.
+void leave_out_own(Stack& stack) noexcept;
 
 // From the entry point of this library on, one line a frame: address, nearest exported function,
 // module and offset in it.
 void write_stack(Text& out, const Stack& stack) noexcept;
+// All of it, as an array of addresses.
+void write_stack_as_json(Text& out, const Stack& stack) noexcept;
+// What a thread did, and its stack.
+void write_event(Text& out, std::string_view what, std::uint32_t thread,
+                 const Stack& stack) noexcept;
 
 }  // namespace allod

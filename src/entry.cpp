@@ -17,6 +17,20 @@ namespace {
   return nullptr;
 }
 
+// A guarded block always moves, so that old pointers are found out.
+[[gnu::cold, gnu::noinline]] void* reallocate_guarded(void* block, std::size_t size) noexcept {
+  std::size_t old_size;
+  if (!Guards::inspect(block, &old_size)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  void* const moved = allocate<SetErrno>(size);
+  if (moved == nullptr) return nullptr;
+  memcpy(moved, block, old_size < size ? old_size : size);
+  release(block);
+  return moved;
+}
+
 void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
   // A block of a first-class heap stays there, or it would escape its limit and its end.
   bool owned = false;
@@ -68,7 +82,10 @@ void* reallocate(void* block, std::size_t size) noexcept {
     if (Process::heap().fits(Process::current(), block, size)) return block;
   }
   const std::size_t old_size = Process::heap().usable_size(block);
-  if (__builtin_expect(old_size == 0, 0)) return reallocate_what_is_no_block(block);
+  if (__builtin_expect(old_size == 0, 0)) {
+    return Guards::holds(block) ? reallocate_guarded(block, size)
+                                : reallocate_what_is_no_block(block);
+  }
   // The debug library moves every block, so that old pointers are found out.
   if constexpr (!Policy::kTracked) {
     if (void* const same = Process::resize_in_place(block, size)) return same;

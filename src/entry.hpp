@@ -101,7 +101,8 @@ template <class Failure, Origin kOrigin = Origin::c>
 // Bytes that the program may use of the block at the address; 0 for what is none.
 [[nodiscard]] inline std::size_t usable_size(const void* address) noexcept {
   if constexpr (Policy::kBlockStates) return hardened::usable_size(address);
-  return Process::heap().usable_size(address);
+  const std::size_t bytes = Process::heap().usable_size(address);
+  return __builtin_expect(bytes != 0, 1) ? bytes : Guards::usable_size(address);
 }
 
 [[nodiscard]] void* reallocate(void* block, std::size_t size) noexcept;

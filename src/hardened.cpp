@@ -5,6 +5,7 @@
 #include "allod/heap/quarantine.hpp"
 #include "canary.hpp"
 #include "empty_blocks.hpp"
+#include "faults.hpp"
 #include "options.hpp"
 
 namespace allod {
@@ -60,6 +61,18 @@ struct Block {
     return bytes - state.slack();
   }
   [[nodiscard]] bool is_large() const noexcept { return bytes >= kDiscarded || slab == nullptr; }
+  // Most are: what is done to a block is compiled for these apart. Those of 8 bytes do not exist.
+  [[nodiscard]] ALLOD_INLINE bool is_small() const noexcept {
+    return bytes - kLeast <= slab::BlockStates::kLargestNarrow - kLeast && slab != nullptr;
+  }
+  // From here on the compiler knows that the block is small, and how wide its state is.
+  ALLOD_INLINE void must_be_small() const noexcept {
+    if (!is_small() || cell.most_slack() != BlockStateCell::kMostNarrowSlack) {
+      __builtin_unreachable();
+    }
+  }
+
+  static constexpr std::size_t kLeast = 16;
 };
 
 // Not a block, in use or free, begins at the address.
@@ -72,26 +85,29 @@ struct Block {
   return block;
 }
 
+[[nodiscard]] ALLOD_INLINE Block find_in(const slab::Slab& slab, Address at,
+                                         bool is_heaps) noexcept {
+  const std::uint32_t index = slab.index_of(at);
+  if (__builtin_expect(index == slab::Slab::kNoBlock, 0)) return no_block();
+  return {slab::BlockStates::of(slab, index), at, slab.block_bytes(), &slab, index, is_heaps};
+}
+[[nodiscard, gnu::noinline]] Block find_elsewhere(Address at, space::Tag tag) noexcept {
+  const space::PageMap& map = Process::heap().space().map();
+  if (space::is_slab(tag)) {
+    if (space::class_of(tag) == space::kMixedClass) return unwatched_block();
+    return find_in(*slab::as_slab(map.span_at(at)), at, space::is_heaps(tag));
+  }
+  if (tag != space::kHugeTag && !space::is_heaps(tag)) return no_block();
+  space::Span& span = *map.span_at(at);
+  if (span.base != at) return no_block();
+  return {slab::BlockStates::of(span), at, span.size.bytes(), nullptr, 0, space::is_heaps(tag)};
+}
 [[nodiscard]] ALLOD_INLINE Block find(const void* address) noexcept {
   const space::PageMap& map = Process::heap().space().map();
   const Address at = address_of(address);
   const space::Tag tag = map.tag_of(at);
-  if (__builtin_expect(space::is_slab(tag), 1)) {
-    if (__builtin_expect(space::class_of(tag) == space::kMixedClass, 0)) return unwatched_block();
-    const slab::Slab& slab = *slab::as_slab(map.span_of(at));
-    const std::uint32_t index = slab.index_of(at);
-    if (__builtin_expect(index == slab::Slab::kNoBlock, 0)) return no_block();
-    return {slab::BlockStates::of(slab, index),
-            at,
-            slab.block_bytes(),
-            &slab,
-            index,
-            space::is_heaps(tag)};
-  }
-  if (tag != space::kHugeTag && !space::is_heaps(tag)) return no_block();
-  space::Span& span = *map.span_of(at);
-  if (span.base != at) return no_block();
-  return {slab::BlockStates::of(span), at, span.size.bytes(), nullptr, 0, space::is_heaps(tag)};
+  if (__builtin_expect(!space::is_domains(tag), 0)) return find_elsewhere(at, tag);
+  return find_in(*slab::as_slab(map.span_at(at)), at, false);
 }
 
 // Is there a canary behind the block? It fits when there is room for one.
@@ -175,6 +191,47 @@ void clear_guard(Pages pages) noexcept {
 
 // --- checks ------------------------------------------------------------------------------
 
+// Small blocks are multiples of 16 bytes, up to 128: eight stores, or loads, that may overlap.
+static_assert(slab::BlockStates::kLargestNarrow == 128);
+struct Pair {
+  std::uint64_t words[2];
+};
+template <class Visit>
+ALLOD_INLINE void visit_small(Address from, std::size_t bytes, Visit&& visit) noexcept {
+  const Address last = from + bytes - sizeof(Pair);
+  visit(from);
+  visit(last);
+  if (bytes <= 32) return;
+  visit(from + 16);
+  visit(last - 16);
+  if (bytes <= 64) return;
+  visit(from + 32);
+  visit(from + 48);
+  visit(last - 32);
+  visit(last - 48);
+}
+ALLOD_INLINE void zero_small(Address from, std::size_t bytes) noexcept {
+  visit_small(from, bytes, [](Address at) noexcept {
+    __builtin_memset(reinterpret_cast<void*>(at), 0, sizeof(Pair));
+  });
+}
+[[nodiscard]] ALLOD_INLINE bool is_zero_small(Address from, std::size_t bytes) noexcept {
+  std::uint64_t seen = 0;
+  visit_small(from, bytes, [&](Address at) noexcept {
+    Pair pair;
+    __builtin_memcpy(&pair, reinterpret_cast<const void*>(at), sizeof pair);
+    seen |= pair.words[0] | pair.words[1];
+  });
+  return seen == 0;
+}
+
+[[nodiscard]] ALLOD_INLINE bool ends_with_zero(const Block& block) noexcept {
+  std::uint64_t end;
+  __builtin_memcpy(&end, reinterpret_cast<const void*>(block.address + block.bytes - sizeof end),
+                   sizeof end);
+  return end == 0;
+}
+
 // The end of the block before: what belongs to somebody else now may be changing, so what is
 // wrong must stay so while the state stays what it is.
 [[gnu::cold, gnu::noinline]] void examine_neighbour(Block before) noexcept {
@@ -183,7 +240,7 @@ void clear_guard(Pages pages) noexcept {
     state = before.cell.load();
     const bool intact =
         state.is_live() ? !has_canary(state) || canary.is_end_intact(before.address, before.bytes)
-        : state.was_freed() ? is_zero(before.address + before.bytes - 8, 8)
+        : state.was_freed() ? ends_with_zero(before)
                             : true;
     if (intact || before.cell.load() != state) return;
     cpu_relax();
@@ -203,8 +260,7 @@ ALLOD_INLINE void check_neighbour(const Block& block) noexcept {
   const BlockState state = before.cell.load();
   if (state.is_live()) {
     if (!has_canary(state) || canary.is_end_intact(before.address, before.bytes)) return;
-  } else if (!state.was_freed() || !on<Mitigation::zero>() ||
-             is_zero(before.address + before.bytes - 8, 8)) {
+  } else if (!state.was_freed() || !on<Mitigation::zero>() || ends_with_zero(before)) {
     return;
   }
   examine_neighbour(before);
@@ -237,8 +293,9 @@ ALLOD_INLINE void check_neighbour(const Block& block) noexcept {
 
 // How much of a block that is not large, from its start, is zero when it is free; the end is, too.
 // What lies between, the program had no business with.
+constexpr std::size_t kErasedWhole = 512;
 [[nodiscard]] ALLOD_INLINE std::size_t erased_bytes(const Block& block, BlockState state) noexcept {
-  if (block.bytes <= 512) return block.bytes;
+  if (block.bytes <= kErasedWhole) return block.bytes;
   const std::size_t used = align_up(block.requested(state) + Canary::kBytes, 8);
   return used < block.bytes ? used : block.bytes;
 }
@@ -272,19 +329,48 @@ ALLOD_INLINE void check_neighbour(const Block& block) noexcept {
 ALLOD_INLINE void erase(const Block& block, BlockState state) noexcept {
   if (__builtin_expect(block.is_large(), 0)) return discard(block, state);
   if (!on<Mitigation::zero>()) return;
+  if (block.is_small()) return zero_small(block.address, block.bytes);
   memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
-  Canary::clear(block.address, block.bytes - Canary::kBytes, block.bytes);
+  if (block.bytes > kErasedWhole)
+    Canary::clear(block.address, block.bytes - Canary::kBytes, block.bytes);
 }
 
+[[nodiscard]] ALLOD_INLINE bool is_whole_zero(Address from, std::size_t bytes) noexcept {
+  return bytes <= slab::BlockStates::kLargestNarrow ? is_zero_small(from, bytes)
+                                                    : is_zero(from, bytes);
+}
 [[nodiscard]] ALLOD_INLINE bool was_written(const Block& block) noexcept {
   if (!on<Mitigation::written>() || !on<Mitigation::zero>()) return false;
   if (block.is_large()) return false;
-  return !is_zero(block.address, erased_bytes(block, block.cell.load())) ||
-         !is_zero(block.address + block.bytes - 8, 8);
+  if (block.bytes <= kErasedWhole) return !is_whole_zero(block.address, block.bytes);
+  return !is_zero(block.address, erased_bytes(block, block.cell.load())) || !ends_with_zero(block);
 }
 
-// A block's time in quarantine is over.
-void leave(void* address) noexcept {
+// What stands for a block in quarantine: its address and, in the bits that no address has, the
+// number of its bytes, if all of them are zero and it is looked at no further.
+class Ticket {
+ public:
+  explicit Ticket(const Block& block) noexcept
+      : word_{block.address | (is_simple(block) ? block.bytes << kAddressBits : 0)} {}
+  explicit Ticket(void* ticket) noexcept : word_{address_of(ticket)} {}
+
+  [[nodiscard]] void* word() const noexcept { return reinterpret_cast<void*>(word_); }
+  [[nodiscard]] void* address() const noexcept {
+    return reinterpret_cast<void*>(word_ & ((Address{1} << kAddressBits) - 1));
+  }
+  // 0: unknown.
+  [[nodiscard]] std::size_t bytes() const noexcept { return word_ >> kAddressBits; }
+
+ private:
+  static_assert(kErasedWhole >> (64 - kAddressBits) == 0);
+  [[nodiscard]] static bool is_simple(const Block& block) noexcept {
+    return block.bytes <= kErasedWhole && block.slab != nullptr;
+  }
+
+  Address word_;
+};
+
+[[gnu::noinline]] void leave_after_look(void* address) noexcept {
   const Block block = find(address);
   // It cannot be anything else, unless records have been overwritten.
   always_check(block.bytes != 0, "a block in quarantine is gone");
@@ -295,6 +381,17 @@ void leave(void* address) noexcept {
     erase(block, block.cell.load());
   }
   Process::release(address);
+}
+// A block's time in quarantine is over.
+void leave(void* word) noexcept {
+  const Ticket ticket{word};
+  const std::size_t bytes = ticket.bytes();
+  if (__builtin_expect(bytes == 0, 0)) return leave_after_look(ticket.address());
+  if (on<Mitigation::written>() && on<Mitigation::zero>() &&
+      __builtin_expect(!is_whole_zero(address_of(ticket.address()), bytes), 0)) {
+    return leave_after_look(ticket.address());
+  }
+  Process::release(ticket.address());
 }
 
 // What a block weighs in quarantine; a large one has no memory there.
@@ -315,8 +412,7 @@ void leave(void* address) noexcept {
   if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  void* const address = reinterpret_cast<void*>(block.address);
-  return quarantine->take(address, weight_of(block), random::own, &leave);
+  return quarantine->take(Ticket{block}.word(), weight_of(block), random::own, &leave);
 }
 
 // When a thread ends.
@@ -350,10 +446,7 @@ struct GiveUp {
   static void* out_of_memory(std::size_t) noexcept { return nullptr; }
 };
 
-ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) noexcept {
-  if (__builtin_expect(address == nullptr, 0)) return nullptr;
-  const Block block = find(address);
-  if (__builtin_expect(block.is_unwatched, 0)) return address;
+ALLOD_INLINE void* seal_found(const Block& block, std::size_t size, Origin origin) noexcept {
   const std::size_t most = block.cell.most_slack();
   const std::size_t slack = block.bytes - size < most ? block.bytes - size : most;
   const BlockState state = BlockState::live(origin, slack);
@@ -365,7 +458,19 @@ ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) no
   }
   if (__builtin_expect(block.slab == nullptr, 0)) set_guard(guard_of(block, size));
   block.cell.store(state);
-  return address;
+  return reinterpret_cast<void*>(block.address);
+}
+[[gnu::noinline]] void* seal_other(Block block, std::size_t size, Origin origin) noexcept {
+  return seal_found(block, size, origin);
+}
+ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) noexcept {
+  if (__builtin_expect(address == nullptr, 0)) return nullptr;
+  const Block block = find(address);
+  if (__builtin_expect(block.is_small(), 1)) {
+    block.must_be_small();
+    return seal_found(block, size, origin);
+  }
+  return block.is_unwatched ? address : seal_other(block, size, origin);
 }
 
 }  // namespace
@@ -417,16 +522,11 @@ void* allocate_zeroed(std::size_t bytes) noexcept {
 
 // --- on the way back ---------------------------------------------------------------------------
 
-bool take_back(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
-  if (address == nullptr) return false;
-  const Block block = find(address);
-  if (__builtin_expect(block.bytes == 0, 0)) {
-    if (block.is_unwatched) return true;
-    const bool known = empty_blocks.holds(address) && empty_blocks.is_block(address);
-    if (!known || !empty_blocks.release(address)) report_stray(address);
-    return false;
-  }
-  BlockState state = block.cell.load();
+namespace {
+
+ALLOD_INLINE bool take_back_found(const Block& block, std::size_t claimed_bytes,
+                                  Origin claimed) noexcept {
+  const BlockState state = block.cell.load();
   if (__builtin_expect(!state.is_live(), 0)) {
     report_not_in_use(block, state);
     return false;
@@ -448,9 +548,33 @@ bool take_back(void* address, std::size_t claimed_bytes, Origin claimed) noexcep
   if (__builtin_expect(is_closed_while_free(block), 0)) clear_guard(closed_part(block));
   return true;
 }
+// What is not small, or no block.
+[[gnu::noinline]] bool take_back_other(Block block, void* address, std::size_t claimed_bytes,
+                                       Origin claimed) noexcept {
+  if (block.bytes != 0) return take_back_found(block, claimed_bytes, claimed);
+  if (block.is_unwatched) return true;
+  const bool known = empty_blocks.holds(address) && empty_blocks.is_block(address);
+  if (!known || !empty_blocks.release(address)) report_stray(address);
+  return false;
+}
+ALLOD_INLINE bool take_back_any(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
+  if (address == nullptr) return false;
+  const Block block = find(address);
+  if (__builtin_expect(!block.is_small(), 0)) {
+    return take_back_other(block, address, claimed_bytes, claimed);
+  }
+  block.must_be_small();
+  return take_back_found(block, claimed_bytes, claimed);
+}
+
+}  // namespace
+
+bool take_back(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
+  return take_back_any(address, claimed_bytes, claimed);
+}
 
 void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
-  if (take_back(address, claimed_bytes, claimed)) Process::release(address);
+  if (take_back_any(address, claimed_bytes, claimed)) Process::release(address);
 }
 
 // --- in between ----------------------------------------------------------------------------------
@@ -542,21 +666,39 @@ void* resize(void* address, std::size_t size) noexcept {
                                : resize_span(block, state, size);
 }
 
-// --- the process
-// -----------------------------------------------------------------------------------
+// --- faults --------------------------------------------------------------------------------------
+
+bool explain_fault(const void* address, Misuse* misuse) noexcept {
+  if (empty_blocks.holds(address)) {
+    *misuse = Misuse{.kind = MisuseKind::access_to_nothing, .address = address};
+    return true;
+  }
+  *misuse = misuse_of(MisuseKind::access_past_the_end, address);
+  if (misuse->block == nullptr) return false;
+  const Block block = find(misuse->block);
+  if (block.bytes == 0 || !on<Mitigation::guards>()) return false;
+  misuse->state = block.cell.load();
+  misuse->requested = block.requested(misuse->state);
+  if (misuse->state.is_live()) return block.slab == nullptr;
+  misuse->kind = MisuseKind::access_after_free;
+  return is_closed_while_free(block);
+}
+
+// --- the process ---------------------------------------------------------------------------------
 
 void start() noexcept {
   if (on<Mitigation::empty>()) empty_blocks.start(platform());
   has_key = pthread_key_create(&key, &close_quarantine) == 0;
   if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
   pthread_atfork(nullptr, nullptr, &random::reseed);
+  if (on<Mitigation::guards>() || on<Mitigation::empty>()) faults::watch();
 }
 
 void check_at_exit() noexcept {
   Quarantine* const quarantine = own_quarantine;
   if (quarantine == nullptr || !on<Mitigation::written>() || !on<Mitigation::zero>()) return;
-  quarantine->for_each([](void* address) noexcept {
-    const Block block = find(address);
+  quarantine->for_each([](void* word) noexcept {
+    const Block block = find(Ticket{word}.address());
     if (block.bytes != 0 && was_written(block)) report_written(block, block.cell.load());
   });
 }

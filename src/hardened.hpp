@@ -43,6 +43,9 @@ void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 // has to be copied. It has been inspected.
 [[nodiscard]] void* resize(void* block, std::size_t size) noexcept;
 
+// Of an access that has failed: what was wrong with it. False when no guard was there.
+[[nodiscard]] bool explain_fault(const void* address, heap::Misuse* misuse) noexcept;
+
 // --- the process ----------------------------------------------------------------------
 
 void start() noexcept;

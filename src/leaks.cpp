@@ -119,6 +119,8 @@ bool is_bookkeeping(Address at, const Graph& graph) noexcept {
 bool is_of_suspects(Address at, const Graph& graph) noexcept {
   const space::Tag tag = Process::heap().space().map().tag_of(at);
   if (space::owner_of(tag) == Profile::owner() || tag == space::kFreeTag) return true;
+  const auto* const memory = reinterpret_cast<const void*>(at);
+  if (Guards::holds(memory)) return graph.is_within_suspect(Guards::block_on_page(memory));
   return (tag == space::kHugeTag || tag == space::kInteriorTag) && graph.is_within_suspect(at);
 }
 

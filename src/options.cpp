@@ -217,6 +217,28 @@ constexpr Option kOptions[] = {
        s.leaks_file = leaks_file_name;
        return true;
      }},
+    {"GUARD_SAMPLE", "0, on, a number", "0", true,
+     "place one of so many allocations, on the average, on a page of its own between pages that "
+     "cannot be touched; on: of 10000",
+     [](Settings&, std::string_view v) noexcept {
+       std::int64_t period = 0;
+       if (v == "on") {
+         period = Guards::kUsualPeriod;
+       } else if (!parse_number(v, &period) || period < 0) {
+         return false;
+       }
+       // Every block of the hardened library has a state; a guarded one would have none.
+       if (!Policy::kBlockStates) Guards::start_with_process(static_cast<std::size_t>(period));
+       return true;
+     }},
+    {"GUARD_SLOTS", "1 to 4096", "192", true,
+     "how many blocks can be guarded at a time, or be remembered after they were freed",
+     [](Settings&, std::string_view v) noexcept {
+       std::int64_t slots = 0;
+       if (!parse_number(v, &slots) || slots < 1 || slots > Guards::kMostSlots) return false;
+       Guards::choose_slots(static_cast<std::uint32_t>(slots));
+       return true;
+     }},
     {"POPULATE", "off, adaptive, all", "adaptive", false,
      "make fresh memory present before it is touched: of small sizes that have filled many slabs, "
      "or all",

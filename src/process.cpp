@@ -1,6 +1,7 @@
 // Start and end of the process, as far as the heap is concerned.
 #include "process.hpp"
 
+#include "faults.hpp"
 #include "hardened.hpp"
 #include "heaps.hpp"
 #include "leaks.hpp"
@@ -31,6 +32,8 @@ namespace {
   Process::respect_quota();
   respect_memory_limit(Process::heap().space().platform().memory_limit());
   if (Profile::is_on() || settings().profile_signal != 0) static_cast<void>(Profile::prepare());
+  if (Guards::is_on()) Guards::prepare();
+  if (Guards::is_on()) faults::watch();
   profile::watch_signal();
   pthread_atfork(&profile::lock, &profile::unlock, &profile::reset_lock_after_fork);
   if constexpr (Policy::kTracked) {

@@ -3,6 +3,7 @@
 
 #include "allod/os/linux.hpp"
 #include "allod/thread/process_heap.hpp"
+#include "guards.hpp"
 #include "hardened_linux.hpp"
 #include "mitigations.hpp"
 
@@ -19,7 +20,6 @@ class Profile {
   static bool is_on() noexcept { return interval_.load(std::memory_order_relaxed) != 0; }
   static bool may_know() noexcept { return used_.load(std::memory_order_relaxed); }
   static std::uint64_t period() noexcept { return period_.load(std::memory_order_relaxed); }
-  static std::uint64_t draw() noexcept;
   static void* allocate(std::size_t size, std::size_t alignment, std::size_t bytes,
                         bool* zero) noexcept;
   static void note(void* block, std::size_t size, std::size_t bytes) noexcept;
@@ -48,8 +48,30 @@ class Profile {
   static inline constinit std::atomic<bool> used_{false};     // was on once
 };
 
+// What the heap asks for samples: those of the profile, and those that are guarded.
+struct Samples {
+  static bool is_on() noexcept { return Profile::is_on() || Guards::is_on(); }
+  static bool may_know() noexcept { return Profile::may_know() || Guards::is_on(); }
+  static std::uint64_t period() noexcept { return Profile::period(); }
+  static std::uint64_t draw(std::size_t bytes) noexcept;
+  static bool is_due(std::size_t bytes) noexcept;
+  static void* allocate(std::size_t size, std::size_t alignment, std::size_t bytes,
+                        bool* zero) noexcept;
+  static void note(void* block, std::size_t size, std::size_t bytes) noexcept {
+    Profile::note(block, size, bytes);
+  }
+  static bool is_sample(space::Tag tag) noexcept {
+    return Profile::is_sample(tag) || (tag == space::kForeignTag && Guards::is_on());
+  }
+  static bool is_busy() noexcept { return Profile::is_busy(); }
+  static bool forget(void* block) noexcept;
+
+ private:
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0} >> 1;
+};
+
 struct LibraryPolicy {
-  using Sampler = Profile;
+  using Sampler = Samples;
   using Platform = os::Linux;
   using Sizes = sizes::Geometric<std::size_t{4} << 20>;
   using Reporter = ReportToUser;

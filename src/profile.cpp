@@ -5,7 +5,6 @@
 
 #include "backtrace.hpp"
 #include "exponential.hpp"
-#include "own_image.hpp"
 #include "profile_file.hpp"
 
 namespace allod {
@@ -146,20 +145,15 @@ class Busy {
   Busy& operator=(const Busy&) = delete;
 };
 
+// Behind a guarded block lies nothing that could be read.
+std::size_t readable_bytes(const Sample& sample) noexcept {
+  const bool guarded = Guards::holds(reinterpret_cast<const void*>(sample.block));
+  return guarded ? sample.requested : sample.bytes;
+}
+
 std::uint64_t hash_of_block(Address block) noexcept { return block / 8 * kMix; }
 Sample*& next_sample(Sample& sample) noexcept { return sample.next; }
 KnownStack*& next_stack(KnownStack& stack) noexcept { return stack.next_in_bucket; }
-
-// Leaves out what lies in this library. Where that is part of the program, it stays.
-void leave_out_own(Stack& stack) noexcept {
-  const Image image = own_image();
-  if (getauxval(AT_PHDR) - image.begin < 4096) return;
-  const std::size_t code = image.code_end - image.begin;
-  std::uint32_t own = 0;
-  while (own < stack.depth && stack.frames[own] - image.begin < code) ++own;
-  stack.depth -= own;
-  memmove(stack.frames, stack.frames + own, stack.depth * sizeof stack.frames[0]);
-}
 
 // --- under the lock -----------------------------------------------------------------
 
@@ -278,23 +272,6 @@ void forget_locked(void* block, std::uint64_t now) noexcept {
   book.spare = sample;
 }
 
-// --- randomness -----------------------------------------------------------------------
-
-std::uint64_t random_bits() noexcept {
-  [[gnu::tls_model("initial-exec")]] static thread_local constinit std::uint64_t state = 0;
-  if (state == 0) {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    state = static_cast<std::uint64_t>(now.tv_nsec) * kMix ^ reinterpret_cast<Address>(&state) ^
-            std::uint64_t{engine().space().platform().thread_id()} << 40;
-  }
-  // SplitMix64, after G. Steele, D. Lea and C. Flood.
-  std::uint64_t z = (state += kMix);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
 // How many blocks of `bytes` one sample among them stands for.
 std::uint64_t count_x256(std::size_t bytes, std::size_t interval) noexcept {
   if (interval <= 1) return 256;
@@ -305,12 +282,6 @@ std::uint64_t count_x256(std::size_t bytes, std::size_t interval) noexcept {
 }  // namespace
 
 // --- what the heap asks -----------------------------------------------------------------
-
-std::uint64_t Profile::draw() noexcept {
-  const std::size_t interval = interval_.load(std::memory_order_relaxed);
-  if (interval <= 1) return 1;
-  return 1 + static_cast<std::uint64_t>(exponential(random_bits()) * static_cast<double>(interval));
-}
 
 void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t bytes,
                         bool* zero) noexcept {
@@ -414,7 +385,7 @@ bool Profile::start(std::size_t interval) noexcept {
 
 void Profile::stop() noexcept {
   interval_.store(0, std::memory_order_relaxed);
-  Process::switch_counting(false);
+  Process::switch_counting(Samples::is_on());
 }
 
 // --- what is asked of it -----------------------------------------------------------------
@@ -547,7 +518,7 @@ void AtRest::list(Suspect* suspects) const noexcept {
   for (std::size_t i = 0; book.samples.lists != nullptr && i < book.samples.count(); ++i) {
     for (Sample* sample = book.samples.lists[i]; sample != nullptr; sample = sample->next) {
       *suspects++ = {.begin = sample->block,
-                     .end = sample->block + sample->bytes,
+                     .end = sample->block + readable_bytes(*sample),
                      .sample = sample,
                      .leak = Suspect::Leak::direct,
                      .is_new = sample->number > book.forgiven};

@@ -30,15 +30,27 @@ std::string_view name_of(heap::MisuseKind kind) noexcept {
       return "write after free to ";
     case heap::MisuseKind::wrong_function:
       return "free with the wrong function of ";
+    case heap::MisuseKind::underflow:
+      return "write before the start of ";
+    case heap::MisuseKind::access_after_free:
+      return "access after free to ";
+    case heap::MisuseKind::access_past_the_end:
+      return "access past the end at ";
+    case heap::MisuseKind::access_before_the_start:
+      return "access before the start at ";
+    case heap::MisuseKind::access_to_nothing:
+      return "access to a block of no bytes at ";
   }
   return "misuse of ";
 }
 
 // For programs that read reports.
 std::string_view word_for(heap::MisuseKind kind) noexcept {
-  constexpr std::string_view kWords[] = {"double_free",      "invalid_free",  "foreign_free",
-                                         "size_mismatch",    "wrong_heap",    "overflow",
-                                         "write_after_free", "wrong_function"};
+  constexpr std::string_view kWords[] = {
+      "double_free",      "invalid_free",      "foreign_free",        "size_mismatch",
+      "wrong_heap",       "overflow",          "write_after_free",    "wrong_function",
+      "underflow",        "access_after_free", "access_past_the_end", "access_before_the_start",
+      "access_to_nothing"};
   return kWords[static_cast<unsigned>(kind)];
 }
 
@@ -62,7 +74,10 @@ void write_owner(Text& out, std::uint32_t id) noexcept {
   }
 }
 
+bool is_guarded(const heap::Misuse& misuse) noexcept { return Guards::holds(misuse.block); }
+
 void write_block(Text& out, const heap::Misuse& misuse) noexcept {
+  if (is_guarded(misuse)) return Guards::write_place(out, misuse);
   if (misuse.block == nullptr) {
     if (misuse.kind == heap::MisuseKind::foreign_free) {
       out << "\nallod:   no memory of Allod is there";
@@ -98,6 +113,19 @@ void write_state(Text& out, const heap::Misuse& misuse) noexcept {
   }
 }
 
+// Where nothing is known of a block's past, the release library shows no stacks.
+bool tells_stack(const heap::Misuse& misuse) noexcept {
+  return Policy::kTracked || Policy::kBlockStates || is_guarded(misuse) ||
+         heap::is_fault(misuse.kind);
+}
+// Of whoever does the wrong thing now.
+void capture_culprit(Stack& stack, heap::MisuseKind kind) noexcept {
+  if (heap::is_fault(kind)) return capture_interrupted_stack(stack);
+  capture_stack(stack);
+  // The release library's entry points have no frames that would name them.
+  if constexpr (!Policy::kTracked && !Policy::kBlockStates) leave_out_own(stack);
+}
+
 // One line that begins with {"allod":"error".
 void write_json(Text& out, const heap::Misuse& misuse) noexcept {
   const auto address = [&](std::string_view name, const void* value) {
@@ -126,16 +154,21 @@ void write_json(Text& out, const heap::Misuse& misuse) noexcept {
   if (misuse.kind == heap::MisuseKind::size_mismatch) number("claimed", misuse.claimed_bytes);
   number("process", static_cast<std::uint64_t>(raw_syscall(SYS_getpid)));
   number("thread", Process::heap().space().platform().thread_id());
-  if constexpr (Policy::kTracked || Policy::kBlockStates) {
+  if (is_guarded(misuse)) Guards::write_json(out, misuse);
+  if (tells_stack(misuse)) {
     Stack stack;
-    capture_stack(stack);
-    out << ",\"stack\":[";
-    for (std::uint32_t i = 0; i < stack.depth; ++i) {
-      out << (i == 0 ? "\"" : ",\"") << Hex{stack.frames[i]} << "\"";
-    }
-    out << "]";
+    capture_culprit(stack, misuse.kind);
+    out << ",\"stack\":";
+    write_stack_as_json(out, stack);
   }
   out << "}\n";
+}
+
+void write_culprit(Text& out, const heap::Misuse& misuse) noexcept {
+  Stack stack;
+  capture_culprit(stack, misuse.kind);
+  write_event(out, heap::is_fault(misuse.kind) ? "this access" : "this call",
+              Process::heap().space().platform().thread_id(), stack);
 }
 
 }  // namespace
@@ -158,16 +191,14 @@ void ReportToUser::report(const heap::Misuse& misuse) noexcept {
       write_owner(message, misuse.claimed_owner);
     }
     write_state(message, misuse);
-    if constexpr (Policy::kTracked)
+    if (is_guarded(misuse)) Guards::write_history(message, misuse);
+    if (Policy::kTracked && !heap::is_fault(misuse.kind) && !is_guarded(misuse)) {
       write_history(message, misuse.block != nullptr ? misuse.block : misuse.address);
-    if constexpr (Policy::kBlockStates) {
-      message << "\nallod:   this call by thread " << Process::heap().space().platform().thread_id()
-              << ":";
-      Stack stack;
-      capture_stack(stack);
-      write_stack(message, stack);
+    } else if (tells_stack(misuse)) {
+      write_culprit(message, misuse);
     }
   }
+  if (heap::is_fault(misuse.kind)) return;
   // Programs that mix allocators free what is not ours, and mean no harm.
   const bool is_deadly = Policy::kBlockStates || misuse.kind != heap::MisuseKind::foreign_free;
   if (settings().abort_on_error && is_deadly) abort();

@@ -76,8 +76,8 @@ std::uint32_t this_thread() noexcept { return Process::heap().space().platform()
 
 void write_event(Text& out, std::string_view what, std::uint32_t thread,
                  const KnownStack* known) noexcept {
-  out << "\nallod:   " << what << " by thread " << thread << ":";
-  if (known != nullptr) write_stack(out, known->stack);
+  constexpr Stack kUnknown{};
+  allod::write_event(out, what, thread, known != nullptr ? known->stack : kUnknown);
 }
 
 }  // namespace
@@ -203,8 +203,7 @@ void write_history(Text& out, const void* block) noexcept {
     write_event(out, "allocated", copy.allocating_thread, copy.allocated_at);
     if (!copy.live) write_event(out, "freed", copy.freeing_thread, copy.freed_at);
   }
-  out << "\nallod:   this call by thread " << this_thread() << ":";
-  write_stack(out, stack);
+  allod::write_event(out, "this call", this_thread(), stack);
 }
 
 void lock_records() noexcept { records_lock.lock_for_fork(); }

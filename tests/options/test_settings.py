@@ -119,6 +119,20 @@ OPTIONS = {
     ),
     "LEAKS": Option("0, 1", "0", YES + NO, NOT_BOOLEAN, at_start_only=True),
     "LEAKS_FILE": Option("a path", "standard error", ("/dev/null", "x"), NOT_A_PATH),
+    "GUARD_SAMPLE": Option(
+        "0, on, a number",
+        "0",
+        ("0", "on", "1", "5000"),
+        ("", "yes", "-1", "5K"),
+        at_start_only=True,
+    ),
+    "GUARD_SLOTS": Option(
+        "1 to 4096",
+        "192",
+        ("1", "192", "4096"),
+        ("", "0", "4097", "-1", "many"),
+        at_start_only=True,
+    ),
     "POPULATE": Option(
         "off, adaptive, all",
         "adaptive",

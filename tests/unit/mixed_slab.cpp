@@ -58,15 +58,6 @@ struct Model {
   }
 };
 
-TEST(MixedSlabDescriptor, has_a_size_that_no_class_has) {
-  // It would be reused as one of that class, whose bits for other threads lie elsewhere.
-  using Sizes = sizes::Geometric<std::size_t{4} << 20>;
-  const std::size_t bytes = align_up(slab::MixedSlab::descriptor_bytes(), 64);
-  for (ClassIndex c = 0; c < Sizes::kCount; ++c) {
-    EXPECT_NE(align_up(slab::Slab::descriptor_bytes(Sizes::shape_of(c)), 64), bytes) << c;
-  }
-}
-
 TEST(MixedSlab, agrees_with_a_model_of_first_fit) {
   Random random{5};
   for (int round = 0; round < 60; ++round) {

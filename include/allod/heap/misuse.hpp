@@ -15,7 +15,18 @@ enum class MisuseKind : std::uint8_t {
   overflow,          // something was written behind a block
   write_after_free,  // something was written into a free block
   wrong_function,    // freed by another family of functions than allocated by
+  // Of blocks between guards:
+  underflow,                // something was written before a block
+  access_after_free,        // a fault
+  access_past_the_end,      // a fault
+  access_before_the_start,  // a fault
+  access_to_nothing,        // a fault: a block of no bytes
 };
+
+// Has the processor refused an access, so that the program cannot go on?
+[[nodiscard]] constexpr bool is_fault(MisuseKind kind) noexcept {
+  return kind >= MisuseKind::access_after_free;
+}
 
 inline constexpr std::size_t kUnknownBytes = ~std::size_t{0};
 

@@ -14,7 +14,8 @@ bool Heap<Policy>::fits(const Front<Sizes>& front, const void* address,
     const space::Span& span = *space_.map().span_of(at);
     return span.base == at && Slices::covering(size) == span.size;
   }
-  if (!front.owns(tag) || size > Sizes::kMaxSize) return false;
+  // A front of nobody has the tag of what is foreign.
+  if (tag == space::kForeignTag || !front.owns(tag) || size > Sizes::kMaxSize) return false;
   if (space::class_of(tag) != Sizes::of(size)) return false;
   return slab::as_slab(space_.map().span_of(at))->index_of(at) != Slab::kNoBlock;
 }

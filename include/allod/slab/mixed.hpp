@@ -14,10 +14,8 @@ class MixedSlab : public Slab {
   static constexpr std::size_t kGrain = 16;
   static constexpr std::uint32_t kGrains = kSliceBytes / kGrain;
 
-  // A size of its own: descriptors are reused by size, and in one of a class the bits that other
-  // threads set lie elsewhere.
   [[nodiscard]] static std::size_t descriptor_bytes() noexcept {
-    return Slab::descriptor_bytes(kShape) + 2 * words_for(kGrains) * sizeof(Word) + kCacheLine;
+    return Slab::descriptor_bytes(kShape) + 2 * words_for(kGrains) * sizeof(Word);
   }
   [[nodiscard]] static constexpr std::uint32_t grains_for(std::size_t bytes) noexcept {
     return bytes == 0 ? 1 : static_cast<std::uint32_t>((bytes + kGrain - 1) / kGrain);

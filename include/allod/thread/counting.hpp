@@ -20,16 +20,16 @@ ALLOD_NOINLINE void* ProcessHeap<Policy>::allocate_counted(ClassIndex c, bool* z
   heap::ClassCount* const counts = counts_of(front);
   if (counts == nullptr) {
     elsewhere_[c].allocated.fetch_add(1, std::memory_order_relaxed);
-    if (is_due_elsewhere(bytes)) {
+    if (Sampler::is_due(bytes)) {
       if (void* const block = Sampler::allocate(size, alignment, bytes, zero)) return block;
     }
     return refill(own, c, zero);
   }
   heap::ClassCount& count = counts[c];
   count.settle(bytes);
-  if (count.until == 0) count.until = Sampler::draw();
+  if (count.until == 0) count.until = Sampler::draw(bytes);
   if (count.until <= bytes) {
-    count.until = Sampler::draw();
+    count.until = Sampler::draw(bytes);
     if (void* const block = Sampler::allocate(size, alignment, bytes, zero)) {
       count.allocated.add(1);
       return block;
@@ -66,7 +66,7 @@ void ProcessHeap<Policy>::count_span(void* block, std::size_t size) noexcept {
     elsewhere_[Sizes::kCount].allocated.fetch_add(1, std::memory_order_relaxed);
   }
   const std::size_t bytes = heap_.usable_size(block);
-  if (is_due_elsewhere(bytes)) Sampler::note(block, size, bytes);
+  if (Sampler::is_due(bytes)) Sampler::note(block, size, bytes);
 }
 
 // The counts of a front, begun anew with each period; null for a thread without magazines.
@@ -88,17 +88,6 @@ heap::ClassCount* ProcessHeap<Policy>::counts_of(Front& front) noexcept {
     front.count(true);
   }
   return front.counts;
-}
-
-template <class Policy>
-bool ProcessHeap<Policy>::is_due_elsewhere(std::size_t bytes) noexcept {
-  if (until_elsewhere_ == 0) until_elsewhere_ = Sampler::draw();
-  if (until_elsewhere_ > bytes) {
-    until_elsewhere_ -= bytes;
-    return false;
-  }
-  until_elsewhere_ = 0;
-  return true;
 }
 
 template <class Policy>

@@ -400,7 +400,6 @@ class ProcessHeap {
   static void count_span(void* block, std::size_t size) noexcept;
   [[nodiscard]] static void* resize_counted(void* block, std::size_t size) noexcept;
   [[nodiscard]] static heap::ClassCount* counts_of(Front& front) noexcept;
-  [[nodiscard]] static bool is_due_elsewhere(std::size_t bytes) noexcept;
   [[nodiscard]] static bool forget_sample(void* block) noexcept;
   static ALLOD_HOT void count_from_now(Front& front) noexcept;
   static ALLOD_HOT void keep_counts(Front& front) noexcept;
@@ -462,9 +461,6 @@ class ProcessHeap {
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool in_beat_ = false;
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint64_t heartbeat_ =
       0;
-  // Bytes until the next sample among all that no magazine counts.
-  [[gnu::tls_model(
-      "initial-exec")]] static inline constinit thread_local std::uint64_t until_elsewhere_ = 0;
   // What threads without magazines, and threads that have ended, have counted.
   static inline constinit SharedCount elsewhere_[Sizes::kCount + 1] = {};
   static inline constinit std::atomic<std::uint32_t> places_{1};

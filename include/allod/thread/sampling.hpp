@@ -12,7 +12,9 @@ namespace allod::thread {
 //   is_on()                 are allocations to be counted and sampled?
 //   may_know()              is there perhaps a sample that was not freed?
 //   period()                which start this is; changes each time that sampling begins
-//   draw()                  bytes until the next sample, at random; at least 1
+//   draw(bytes)             in blocks of a class of `bytes`: bytes until the next sample, at
+//                           random; at least 1
+//   is_due(bytes)           is a block of `bytes`, which nobody counts, a sample? At random
 //   allocate(size, alignment, bytes, zero)
 //                           a block that is a sample, of a class of `bytes`; null when it
 //                           cannot be made. Sets `*zero` if not null.
@@ -26,7 +28,8 @@ struct NoSampler {
   static constexpr bool is_on() noexcept { return false; }
   static constexpr bool may_know() noexcept { return false; }
   static constexpr std::uint32_t period() noexcept { return 0; }
-  static std::uint64_t draw() noexcept { return ~std::uint64_t{0}; }
+  static std::uint64_t draw(std::size_t) noexcept { return ~std::uint64_t{0}; }
+  static constexpr bool is_due(std::size_t) noexcept { return false; }
   static void* allocate(std::size_t, std::size_t, std::size_t, bool*) noexcept { return nullptr; }
   static void note(void*, std::size_t, std::size_t) noexcept {}
   static bool is_sample(std::uint32_t) noexcept { return false; }

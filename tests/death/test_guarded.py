@@ -1,0 +1,424 @@
+"""Blocks on pages of their own: what goes wrong is a fault with a report, or a report of a free."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from surface.black_box import describe, environment, run_program
+
+from death.reports import Misuse, Outcome, Scene, check_numbering, run
+
+ALL = {"GUARD_SAMPLE": "1"}
+ALLOCATING = "allocating_function"
+FREEING = "freeing_function"
+MISUSING = "misusing_function"
+ACCESSING = "accessing_function"
+SIZES = (16, 100, 1000, 4096)
+
+HEX = r"0x[0-9a-f]+"
+FRAMES = rf"(?:allod:     #\d+ {HEX}(?: \S+\+{HEX})? \([^\n]+\+{HEX}\)\n)*"
+
+
+def event(what: str, function: str, scene: Scene, thread: str = "main_thread") -> str:
+    """A call stack that begins in the program, with this function."""
+    where = rf"\({re.escape(str(scene.program))}\+{HEX}\)"
+    first = rf"allod:     #0 {HEX} {function}\+{HEX} {where}\n"
+    return f"allod:   {what} by thread {scene.facts[thread]}:\n{first}{FRAMES}"
+
+
+def place(scene: Scene, size: int, where: str = "") -> str:
+    """The line that names the block."""
+    return f"allod:   {where}guarded block {scene.facts['block']:#x} of {size} bytes\n"
+
+
+def about(
+    headline: str,
+    size: int,
+    *,
+    distance: int = 0,
+    where: str = "",
+    freed_by: str = "",
+    culprit: tuple[str, str] = ("this access", ACCESSING),
+    by: str = "main_thread",
+) -> Callable[[Scene], str]:
+    """A report about the block that the case has told of."""
+
+    def text(scene: Scene) -> str:
+        freed = event("freed", FREEING, scene, freed_by) if freed_by else ""
+        return (
+            scene.headline(headline, scene.facts["block"] + distance)
+            + place(scene, size, where)
+            + event("allocated", ALLOCATING, scene)
+            + freed
+            + event(*culprit, scene, by)
+        )
+
+    return text
+
+
+def late(offset: int) -> Callable[[Scene], str]:
+    """The use of a block of 100 bytes that was freed."""
+    where = f"{offset} bytes into " if offset else ""
+    return about(
+        "access after free to",
+        100,
+        distance=offset,
+        where=where,
+        freed_by="main_thread",
+    )
+
+
+def fatal(outcome: Outcome, text: str) -> None:
+    """The process must have died as a fault lets it die, with nothing but the text."""
+    assert re.fullmatch(text, outcome.errors), outcome.description
+    check_numbering(outcome.errors)
+    assert outcome.status == -signal.SIGSEGV, outcome.description
+
+
+@pytest.fixture
+def program(build_dir: Path) -> Path:
+    """The program of the cases."""
+    return build_dir / "tests" / "death" / "guarded"
+
+
+FAULTS = [
+    *(
+        Misuse(
+            "guarded",
+            "access_after_free",
+            late(offset),
+            {"SIZE": 100, "OFFSET": offset},
+        )
+        for offset in (0, 50, 99)
+    ),
+    Misuse(
+        "guarded",
+        "access_after_free_by_another_thread",
+        about("access after free to", 64, freed_by="thread"),
+        {"SIZE": 64},
+    ),
+    Misuse(
+        "guarded",
+        "access_after_free_long_ago",
+        about("access after free to", 64, freed_by="main_thread"),
+        {"SIZE": 64, "BETWEEN": 100},
+    ),
+    Misuse(
+        "guarded",
+        "a_handler_of_the_program_passes_on",
+        late(1),
+        {"SIZE": 100, "OFFSET": 1},
+    ),
+    *(
+        Misuse(
+            "guarded",
+            "access_past_the_end",
+            about(
+                "access past the end at",
+                size,
+                distance=size + offset,
+                where=f"{offset} bytes behind ",
+            ),
+            {"SIZE": size, "OFFSET": offset},
+        )
+        for size in (16, 64, 1008)
+        for offset in (0, 500)
+    ),
+    *(
+        Misuse(
+            "guarded",
+            "access_before_the_start",
+            about(
+                "access before the start at",
+                size,
+                distance=-offset,
+                where=f"{offset} bytes before ",
+            ),
+            {"SIZE": size, "OFFSET": offset},
+        )
+        for size in SIZES
+        for offset in (1, 500)
+    ),
+]
+
+CALLS = [
+    *(
+        Misuse(
+            "misuse",
+            "double_free_at_once",
+            about(
+                "double free of",
+                size,
+                freed_by="main_thread",
+                culprit=("this call", MISUSING),
+            ),
+            {"SIZE": size},
+        )
+        for size in SIZES
+    ),
+    Misuse(
+        "misuse",
+        "double_free_by_another_thread",
+        about(
+            "double free of",
+            100,
+            freed_by="main_thread",
+            culprit=("this call", MISUSING),
+            by="thread",
+        ),
+        {"SIZE": 100},
+    ),
+    Misuse(
+        "misuse",
+        "double_free_after_realloc",
+        lambda scene: (
+            scene.headline("double free of", scene.facts["block"])
+            + place(scene, 100)
+            + event("allocated", ALLOCATING, scene)
+            + event("freed", "reallocating_function", scene)
+            + event("this call", MISUSING, scene)
+        ),
+        {"SIZE": 100},
+    ),
+    Misuse(
+        "misuse",
+        "realloc_of_a_freed_block",
+        about(
+            "double free of",
+            100,
+            freed_by="main_thread",
+            culprit=("this call", "misusing_realloc"),
+        ),
+        {"SIZE": 100, "NEW_SIZE": 300},
+    ),
+    *(
+        Misuse(
+            "misuse",
+            "free_of_an_address_in_a_block",
+            about(
+                "invalid free of",
+                100,
+                distance=offset,
+                where=f"{offset} bytes into ",
+                culprit=("this call", MISUSING),
+            ),
+            {"SIZE": 100, "OFFSET": offset},
+        )
+        for offset in (1, 16)
+    ),
+    *(
+        Misuse(
+            "guarded",
+            "write_behind_a_block_at_the_start",
+            about("write past the end of", 100, culprit=("this call", MISUSING)),
+            {"SIZE": 100, "OFFSET": offset},
+        )
+        for offset in (0, 3000)
+    ),
+    *(
+        Misuse(
+            "guarded",
+            "write_before_a_block_at_the_end",
+            about("write before the start of", 100, culprit=("this call", MISUSING)),
+            {"SIZE": 100, "OFFSET": offset},
+        )
+        for offset in (1, 3000)
+    ),
+]
+
+
+@pytest.mark.parametrize("misuse", FAULTS, ids=str)
+def test_fault(misuse: Misuse, program: Path, liballod: Path, tmp_path: Path) -> None:
+    """The report tells who allocated, who freed and who accesses; then the signal ends it."""
+    outcome = run(program, misuse.case, liballod, tmp_path, misuse.parameters, ALL)
+    fatal(outcome, misuse.expected(outcome.scene))
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("misuse", CALLS, ids=str)
+def test_call(
+    misuse: Misuse, goes_on: bool, program: Path, liballod: Path, tmp_path: Path
+) -> None:
+    """A wrong free is reported as all are, and with ALLOD_ABORT_ON_ERROR=0 has no effect."""
+    options = ALL | ({"ABORT_ON_ERROR": "0"} if goes_on else {})
+    path = program.with_name(misuse.program)
+    outcome = run(path, misuse.case, liballod, tmp_path, misuse.parameters, options)
+    outcome.expect(misuse.expected(outcome.scene), death=not goes_on)
+
+
+def test_fault_beside_the_profile(
+    program: Path, liballod: Path, tmp_path: Path
+) -> None:
+    """A block may be both kinds of sample."""
+    options = ALL | {"PROFILE": "100"}
+    parameters = {"SIZE": 100, "OFFSET": 3}
+    outcome = run(program, "access_after_free", liballod, tmp_path, parameters, options)
+    fatal(outcome, late(3)(outcome.scene))
+
+
+def test_fault_in_a_child(program: Path, liballod: Path, tmp_path: Path) -> None:
+    """A child reports what its parent has allocated and freed, and the parent goes on."""
+    case = "access_after_free_in_a_child"
+    outcome = run(program, case, liballod, tmp_path, {"SIZE": 100}, ALL)
+    text = about("access after free to", 100, freed_by="main_thread", by="child")
+    outcome.expect(text(outcome.scene), death=False)
+
+
+@pytest.mark.parametrize("address", [0, 0x1234_5000])
+def test_other_faults_are_not_explained(
+    address: int, program: Path, liballod: Path, tmp_path: Path
+) -> None:
+    """What is no guard dies as it would."""
+    parameters = {"ADDRESS": address}
+    fatal(run(program, "a_fault_elsewhere", liballod, tmp_path, parameters, ALL), "")
+
+
+def test_a_signal_that_was_sent_ends_the_process(
+    program: Path, liballod: Path, tmp_path: Path
+) -> None:
+    """It comes again when nobody handles it."""
+    fatal(run(program, "a_signal_from_outside", liballod, tmp_path, {}, ALL), "")
+
+
+@pytest.mark.parametrize(
+    "case", ["guarded_blocks_are_like_others", "a_handler_of_the_program_goes_on"]
+)
+@pytest.mark.parametrize("slots", ["1", "7", "192"])
+def test_nothing_to_report(
+    case: str, slots: str, program: Path, liballod: Path, tmp_path: Path
+) -> None:
+    """The program does not see that a block is guarded, nor that the pages run out."""
+    options = ALL | {"GUARD_SLOTS": slots}
+    run(program, case, liballod, tmp_path, {}, options).expect("", death=False)
+
+
+ELSEWHERE = [
+    # The system does not empty pages, and every other guarded block is used again.
+    ("traps", "filters", "madvise_is_invalid"),
+    # Nothing of ours leads to a block.
+    ("profile", "profile", "leaks_are_found_between_two_calls"),
+    ("traps", "forks", "several_threads_fork_at_once"),
+    ("surface", "alignment", "aligned_blocks_can_be_reallocated"),
+]
+
+
+@pytest.mark.parametrize(("folder", "name", "case"), ELSEWHERE)
+def test_programs_hold_with_many_guards(
+    folder: str, name: str, case: str, liballod: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """Every third allocation is guarded, as long as there are pages."""
+    variables = environment(liballod) | {
+        "ALLOD_GUARD_SAMPLE": "3",
+        "ALLOD_GUARD_SLOTS": "100",
+    }
+    result = run_program(
+        [build_dir / "tests" / folder / name, case], variables, tmp_path
+    )
+    assert result.returncode == 0, describe(result)
+    assert "allod: " not in result.stderr, describe(result)
+
+
+def test_the_pages_are_bounded(program: Path, liballod: Path, tmp_path: Path) -> None:
+    """As many blocks are guarded as there are pages, and the rest are usual ones."""
+    options = ALL | {"GUARD_SLOTS": "40"}
+    outcome = run(
+        program, "a_bounded_number_is_guarded", liballod, tmp_path, {}, options
+    )
+    outcome.expect("", death=False)
+    # A few are the program's own, or usual blocks that lie at the end of a page.
+    assert 30 <= outcome.scene.facts["guarded"] <= 56
+
+
+def test_report_for_programs(program: Path, liballod: Path, tmp_path: Path) -> None:
+    """One line of JSON, with all three stacks."""
+    variables = environment(liballod) | {
+        "ALLOD_GUARD_SAMPLE": "1",
+        "ALLOD_SHOW_ERRORS": "0",
+        "ALLOD_REPORT_FD": "2",
+        "TEST_SIZE": "100",
+        "TEST_OFFSET": "5",
+    }
+    result = subprocess.run(
+        [program, "access_after_free"],
+        env=variables,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    report = json.loads(result.stderr)
+    block = int(report["block"], 16)
+    assert report["kind"] == "access_after_free"
+    assert report["guarded"] is True
+    assert int(report["address"], 16) == block + 5
+    assert report["block_bytes"] == 100
+    assert report["allocating_thread"] == report["freeing_thread"] == report["thread"]
+    assert report["allocated_at"]
+    assert report["freed_at"]
+    assert report["stack"]
+
+
+HARDENED_FAULTS = [
+    ("access_after_free", "access after free to", 10 << 20, 5000, "free"),
+    ("access_after_free", "access after free to", 200 << 10, 5000, "free"),
+    (
+        "access_past_the_end_of_a_large_block",
+        "access past the end at",
+        10 << 20,
+        5000,
+        "in use",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "headline", "size", "offset", "state"), HARDENED_FAULTS
+)
+def test_fault_in_the_hardened_library(
+    case: str,
+    headline: str,
+    size: int,
+    offset: int,
+    state: str,
+    program: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    """Its own guards are explained as well, as far as it knows a block's past."""
+    parameters = {"SIZE": size, "OFFSET": offset}
+    options = {"HARDENED": "all"}
+    outcome = run(program, case, liballod_hardened, tmp_path, parameters, options)
+    distance = offset + (size if "past" in case else 0)
+    at = outcome.scene.facts["block"] + distance
+    text = (
+        outcome.scene.headline(headline, at)
+        + rf"allod:   \d+ bytes into block {HEX} of [^\n]+\n"
+        + outcome.scene.requested(state, size)
+        + event("this access", ACCESSING, outcome.scene)
+    )
+    fatal(outcome, text)
+
+
+def test_access_to_a_block_of_no_bytes(
+    program: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """There is no memory that it could have."""
+    parameters = {"SIZE": 0, "OFFSET": 0}
+    options = {"HARDENED": "all"}
+    outcome = run(
+        program, "access_after_free", liballod_hardened, tmp_path, parameters, options
+    )
+    text = (
+        outcome.scene.headline(
+            "access to a block of no bytes at", outcome.scene.facts["block"]
+        )
+        + "allod:   no block is there now\n"
+        + event("this access", ACCESSING, outcome.scene)
+    )
+    fatal(outcome, text)
