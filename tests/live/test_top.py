@@ -119,7 +119,7 @@ def test_the_terminal_shows_what_is_inside_until_q(serve: Serve) -> None:
         program.do("heap 4096 300")
         program.do("work 2 1536 2000")
         ours, theirs = pty.openpty()
-        command = [ALLOD, "top", "--every", "0.2", str(program.process.pid)]
+        command = [str(ALLOD), "top", "--every", "0.2", str(program.process.pid)]
         with subprocess.Popen(
             command,
             stdin=theirs,
