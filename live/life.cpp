@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -107,12 +109,27 @@ void tell(bool as_wished) noexcept {
   }
 }
 
+// The link for `allod top`, as a file without a name in this thread's table: /proc shows it to
+// those who may look into the process, and to nobody else, and it goes when the server does.
+void offer_link(const char* link) noexcept {
+  const int file = memfd_create("allod-live-link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0) return;
+  const auto length = static_cast<ssize_t>(strlen(link));
+  fchmod(file, 0400);
+  if (write(file, link, static_cast<std::size_t>(length)) != length) {
+    close(file);
+    return;
+  }
+  fcntl(file, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+}
+
 void* serve(void* as_wished) noexcept {
   prctl(PR_SET_NAME, "allod-live", 0, 0, 0);
   life.result = ENOTSUP;
   life.why = "the system gives the server no descriptors of its own";
   const bool apart = leave_descriptors();
   if (apart) life.result = life.server->open(life.address, &life.why) ? 0 : EADDRNOTAVAIL;
+  if (life.result == 0) offer_link(life.server->link());
   tell(as_wished != nullptr);
   if (apart) leave_standard_descriptors();
   const bool runs = life.result == 0;

@@ -53,7 +53,7 @@ def test_help_lists_every_command_with_one_line() -> None:
     assert all(len(line.split()) > 2 for line in listed), listed
 
 
-@pytest.mark.parametrize("command", ["build", "run", "test", "bench", "help"])
+@pytest.mark.parametrize("command", ["build", "run", "top", "test", "bench", "help"])
 def test_every_command_explains_itself(command: str) -> None:
     by_option = allod(command, "--help")
     assert by_option.returncode == 0

@@ -240,6 +240,40 @@ def leaks(suppressions: Sequence[Path], program: Sequence[str]) -> None:
 
 
 @allod.command(cls=Command)
+@click.option("--once", is_flag=True, help="Print one table, in bytes, and end.")
+@click.option(
+    "--every",
+    type=click.FloatRange(0.1, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Ask so often.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(("live", "resident", "waste", "growth", "pid")),
+    default="live",
+    show_default=True,
+    help="Which program comes first.",
+)
+@click.argument("programs", nargs=-1, metavar="[PID|LINK]...")
+def top(once: bool, every: float, sort: str, programs: Sequence[str]) -> None:
+    """Show the heaps of running programs in the terminal.
+
+    They have to serve a live page (./allod run --live), and are named by process id, by the link
+    of the page, or by address and port with the token in ALLOD_LIVE_TOKEN; all of yours by
+    default. Of a single one, threads, sizes, heaps and the call stacks that hold most are shown
+    as well. q ends it.
+    """
+    from allod.top import print_once, show
+
+    if once:
+        print_once(programs, sort)
+    else:
+        show(programs, every, sort)
+
+
+@allod.command(cls=Command)
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
 @click.option(

@@ -1,0 +1,162 @@
+"""Finds programs that serve a live page, and asks them for their figures."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from allod.console import Failure
+
+Json = dict[str, Any]
+# The thread that serves the page, and the file in its table of descriptors that holds the link.
+SERVER_THREAD = "allod-live"
+LINK_FILE = "/memfd:allod-live-link"
+LINK_BYTES = 4096
+ANSWER_SECONDS = 10.0
+MOST_BYTES = 64 << 20
+
+
+class Gone(Exception):
+    """The program does not answer any more."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """Where a page is, and the secret that opens it."""
+
+    host: str
+    port: int
+    token: str
+
+    @property
+    def authority(self) -> str:
+        """The host and port as the server knows itself."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def ask(self, path: str) -> Json:
+        """The answer to one question; Gone if there is none."""
+        connection = http.client.HTTPConnection(
+            self.host, self.port, timeout=ANSWER_SECONDS
+        )
+        try:
+            headers = {"Authorization": f"Bearer {self.token}", "Host": self.authority}
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            body = response.read(MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise Gone(f"{self.authority} does not answer: {error}") from None
+        finally:
+            connection.close()
+        if response.status != http.client.OK:
+            said = body.decode(errors="replace").strip() or response.reason
+            raise Gone(f"{self.authority} refuses: {said}")
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            raise Gone(f"{self.authority} is no live page") from None
+        if not isinstance(answer, dict):
+            raise Gone(f"{self.authority} is no live page")
+        return answer
+
+
+def find(targets: Sequence[str]) -> list[Link]:
+    """The pages of the programs that a person named; of all that can be seen, if none."""
+    if targets:
+        return [_find_one(target) for target in targets]
+    found: list[Link] = []
+    for process in _processes():
+        with suppress(PermissionError):
+            found += _links_of(process)
+    if not found:
+        raise Failure(
+            "no program of yours serves a live page; start one with ./allod run --live"
+        )
+    return found
+
+
+def parse_link(text: str, token: str = "") -> Link:
+    """A link, or an address whose token is given otherwise."""
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if parts.scheme != "http" or not host or not port:
+        raise Failure(f"{text} is neither a process id nor an address with a port", 2)
+    token = parse_qs(parts.query).get("token", [token])[0]
+    if not token:
+        raise Failure(
+            f"{text} wants a token: give the whole link, or set ALLOD_LIVE_TOKEN", 2
+        )
+    return Link(host, port, token)
+
+
+def _find_one(target: str) -> Link:
+    if not target.isdecimal():
+        return parse_link(target, os.environ.get("ALLOD_LIVE_TOKEN", ""))
+    process = Path("/proc") / target
+    if not process.exists():
+        raise Failure(f"there is no process {target}")
+    try:
+        links = list(_links_of(process))
+    except PermissionError:
+        raise Failure(f"process {target} belongs to another user") from None
+    if not links:
+        raise Failure(
+            f"process {target} serves no live page; start it with ./allod run --live"
+        )
+    return links[0]
+
+
+def _processes() -> list[Path]:
+    found = (each for each in Path("/proc").iterdir() if each.name.isdecimal())
+    mine = []
+    for process in found:
+        try:
+            if os.getuid() in (0, process.stat().st_uid):
+                mine.append(process)
+        except OSError:
+            continue  # It has just ended.
+    return sorted(mine, key=lambda each: int(each.name))
+
+
+def _links_of(process: Path) -> Iterator[Link]:
+    """The link that the server of this process holds, if there is one."""
+    for thread in _server_threads(process):
+        # Only the thread's own folder shows its table of descriptors.
+        for number in _listed(thread / "fd"):
+            file = thread / "fd" / number
+            try:
+                if not os.readlink(file).startswith(LINK_FILE):
+                    continue
+                with file.open() as text:
+                    yield parse_link(text.read(LINK_BYTES))
+            except FileNotFoundError:
+                continue
+            return
+
+
+def _server_threads(process: Path) -> Iterator[Path]:
+    for number in _listed(process / "task"):
+        thread = process / "task" / number
+        try:
+            name = (thread / "comm").read_text().strip()
+        except OSError:
+            continue
+        if name == SERVER_THREAD:
+            yield thread
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, ProcessLookupError):
+        return []
