@@ -26,8 +26,13 @@ interface Drawn {
   children: Drawn[];
 }
 
+// Labels are short; the line below the graph has the whole name.
+function label(name: string): string {
+  return name.replaceAll("(anonymous namespace)::", "");
+}
+
 function drawn(node: FlameNode): Drawn {
-  return { name: node.n, value: node.v, node, children: (node.c ?? []).map(drawn) };
+  return { name: label(node.n), value: node.v, node, children: (node.c ?? []).map(drawn) };
 }
 
 function hue(text: string): number {
