@@ -19,7 +19,8 @@ struct sigaction before;
 void explain(const void* address) noexcept {
   heap::Misuse misuse{.kind = heap::MisuseKind::access_past_the_end, .address = address};
   bool is_ours = Guards::explain_fault(address, &misuse);
-  if constexpr (Policy::kBlockStates) is_ours = hardened::explain_fault(address, &misuse);
+  if constexpr (Policy::kBlockStates)
+    is_ours = is_ours || hardened::explain_fault(address, &misuse);
   if (is_ours) ReportToUser::report(misuse);
 }
 

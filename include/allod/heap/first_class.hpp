@@ -325,11 +325,7 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
       const std::uint32_t index = word * kWordBits + lowest_bit(rest);
       void* const block = reinterpret_cast<void*>(base + index * step);
       std::size_t bytes = mixed != nullptr ? mixed->run_at(index) * step : step;
-      if (is_sealed) {
-        // Of a block that is just being freed, it may look damaged, which is no misuse.
-        const std::size_t size = heap.hardening->canary.read(address_of(block), step);
-        bytes = size != SizedCanary::kDamaged ? size : step - SizedCanary::kBytes;
-      }
+      if (is_sealed && !read_sealed(heap, block, step, &bytes)) continue;
       if (!visit(block, bytes)) return false;
     }
   }

@@ -239,6 +239,26 @@ std::size_t Heap<Policy>::hardened_size(const HeapDomain& heap,
   return bytes - SizedCanary::kBytes;
 }
 
+// Without a turn: what the program may use of a block that was in use a moment ago, of `step` bytes
+// in all. False when it is not any more.
+template <class Policy>
+bool Heap<Policy>::read_sealed(HeapDomain& heap, const void* block, std::size_t step,
+                               std::size_t* bytes) noexcept {
+  HeapTurn turn{heap, gate_};
+  if (!is_owned_by(heap, block)) return false;
+  const space::Span& span = *space_.map().span_of(address_of(block));
+  if (span.home == nullptr) return false;
+  const Slab& slab = static_cast<const Slab&>(span);
+  const std::uint32_t index = slab.index_of(address_of(block));
+  if (index == Slab::kNoBlock || slab.block_bytes() != step || slab.is_marked_free(index) ||
+      slab.is_marked_remote(index) || heap.hardening->waiting.holds(block)) {
+    return false;
+  }
+  const std::size_t size = heap.hardening->canary.read(address_of(block), step);
+  *bytes = size != SizedCanary::kDamaged ? size : step - SizedCanary::kBytes;
+  return true;
+}
+
 // Takes the blocks that wait out of the bits of a slab's blocks in use.
 template <class Policy>
 void Heap<Policy>::hide_waiting(HeapDomain& heap, const Slab& slab, Word* used) noexcept {

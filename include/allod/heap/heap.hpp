@@ -429,6 +429,8 @@ class Heap {
   void settle_hardening(HeapDomain& heap) noexcept;
   [[nodiscard]] std::size_t hardened_size(const HeapDomain& heap,
                                           const Misuse& block) const noexcept;
+  [[nodiscard]] bool read_sealed(HeapDomain& heap, const void* block, std::size_t step,
+                                 std::size_t* bytes) noexcept;
   void hide_waiting(HeapDomain& heap, const Slab& slab, Word* used) noexcept;
   // first_class_mixed.hpp
   [[nodiscard]] void* take_from_buffer(HeapDomain& heap, HeapRequest& request) noexcept;

@@ -65,6 +65,9 @@ void Heap<Policy>::start_helper() noexcept {
   if (!options_.purge_thread || space_.refuses_purge()) return;
   if (options_.purge_delay_ms <= 0 && space_.delayed_bytes() == 0) return;
   if (helper_running_.load(std::memory_order_relaxed)) return;
+  // Other handlers of a fork may free memory in the child, before it has been said there that the
+  // helper is gone: it must not be started twice on one stack.
+  if (gate_.is_closed()) return;
   if (helper_running_.exchange(true, std::memory_order_acquire)) return;
   if (!space_.platform().start_helper(&purge_on_helper, this)) {
     helper_running_.store(false, std::memory_order_release);

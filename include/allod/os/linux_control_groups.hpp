@@ -94,8 +94,9 @@ class ControlGroups {
       for (;;) {
         visit(path, unified);
         if (path.length <= root) break;
-        while (path.length > root && path.text[--path.length] != '/') {
-        }
+        do {
+          --path.length;
+        } while (path.length > root && path.text[path.length] != '/');
         path.text[path.length] = '\0';
       }
     }
@@ -109,11 +110,12 @@ class ControlGroups {
   }
   // What stands before the first `end`, which is removed with it; or all.
   static std::string_view next_part(std::string_view& text, char end) noexcept {
-    const std::string_view whole = text;
+    std::string_view part = text;
     std::size_t length = 0;
-    while (length < whole.size() && whole[length] != end) ++length;
-    text.remove_prefix(length < whole.size() ? length + 1 : length);
-    return {whole.data(), length};
+    while (length < text.size() && text[length] != end) ++length;
+    part.remove_suffix(text.size() - length);
+    text.remove_prefix(length < text.size() ? length + 1 : length);
+    return part;
   }
   // Up to `count` numbers from the file's start, "max" being kNone. Returns how many.
   static int read_numbers(Path& group, std::string_view name, std::uint64_t* numbers,

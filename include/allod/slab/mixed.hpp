@@ -15,7 +15,7 @@ class MixedSlab : public Slab {
   static constexpr std::uint32_t kGrains = kSliceBytes / kGrain;
 
   [[nodiscard]] static std::size_t descriptor_bytes() noexcept {
-    return Slab::descriptor_bytes(kShape) + 2 * words_for(kGrains) * sizeof(Word);
+    return Slab::descriptor_bytes(kShape) + 2 * sizeof(Word) * words_for(kGrains);
   }
   [[nodiscard]] static constexpr std::uint32_t grains_for(std::size_t bytes) noexcept {
     return bytes == 0 ? 1 : static_cast<std::uint32_t>((bytes + kGrain - 1) / kGrain);
