@@ -20,7 +20,7 @@ inline constexpr std::size_t kNameBytes = HeapDomain::kNameBytes;
 // Tells of the blocks in use; returns how many there are.
 std::size_t report_leaks(HeapDomain& heap) noexcept;
 // The same for every heap that wants it, at the end of the process.
-void report_leaks_at_exit() noexcept;
+ALLOD_HOT void report_leaks_at_exit() noexcept;
 
 // What is told about one heap.
 struct Row {

@@ -1,6 +1,8 @@
 // Blocks that nothing leads to.
 #pragma once
 
+#include "allod/base/cpu.hpp"
+
 namespace allod::leaks {
 
 // As the functions of allod.h.
@@ -8,6 +10,6 @@ void begin() noexcept;
 long check() noexcept;
 
 // For a destructor: what the options ask for.
-void check_at_end() noexcept;
+ALLOD_HOT void check_at_end() noexcept;
 
 }  // namespace allod::leaks

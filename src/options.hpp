@@ -32,7 +32,7 @@ struct Settings {
 [[nodiscard]] ALLOD_HOT heap::HeapOptions heap_options() noexcept;
 // Once, when options have been read and the heap has started: of the memory that a container may
 // have (bytes; 0: no limit), free memory is to keep a small part, unless an option says how much.
-void respect_memory_limit(std::size_t limit) noexcept;
+ALLOD_HOT void respect_memory_limit(std::size_t limit) noexcept;
 [[nodiscard]] ALLOD_HOT std::int64_t verbosity() noexcept;
 
 // Takes every ALLOD_* variable. What it does not know or understand, it says.

@@ -15,7 +15,7 @@ import click
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("resident.c")
-REPEATS = 5
+REPEATS = 21
 MOST_ADDED_KIB = 512
 
 

@@ -57,7 +57,7 @@ class RankedLock {
  public:
   constexpr explicit RankedLock(LockRank rank) noexcept : rank_{rank} {}
 
-  void lock() noexcept {
+  ALLOD_HOT void lock() noexcept {
     if (try_lock()) return;
     if (passes()) return;
     HeldLocks::begin();
@@ -140,7 +140,7 @@ template <class Lock>
 class LockGuard {
  public:
   explicit LockGuard(Lock& lock) noexcept : lock_{lock} { lock_.lock(); }
-  ~LockGuard() { lock_.unlock(); }
+  ALLOD_INLINE ~LockGuard() { lock_.unlock(); }
   LockGuard(const LockGuard&) = delete;
   LockGuard& operator=(const LockGuard&) = delete;
 

@@ -179,7 +179,7 @@ class Heap {
   void collect(Domain& domain) noexcept;
   // At the end of the process: what is ready to be handed out goes through the slabs, which see
   // what was freed twice, or was no block. Takes no lock; from then on no slab is given up.
-  void check_stocks(Domain& domain) noexcept;
+  ALLOD_HOT void check_stocks(Domain& domain) noexcept;
 
   // --- first-class heaps; see heap/first_class.hpp and heap/first_class_blocks.hpp ---
 
@@ -336,7 +336,7 @@ class Heap {
   void release_others(Domain& domain, void* address) noexcept;
   void mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept;
   void send(Domain& domain, RemoteBatch& batch) noexcept;
-  void send_all(Domain& domain) noexcept;
+  ALLOD_HOT void send_all(Domain& domain) noexcept;
   void collect_inbox(Domain& domain) noexcept;
   void collect(Domain& domain, Slab& slab) noexcept;
 
@@ -454,7 +454,7 @@ class Heap {
   ALLOD_HOT void shrink_idle_magazines(Domain& domain) noexcept;
   ALLOD_HOT void maybe_purge() noexcept;
   void purge_delayed() noexcept;
-  void return_stocks(Domain& domain) noexcept;
+  ALLOD_HOT void return_stocks(Domain& domain) noexcept;
   void give_up_stocks(Domain& domain) noexcept;
   void start_helper() noexcept;
   static void purge_on_helper(void* heap) noexcept;

@@ -23,7 +23,7 @@ class ControlGroups {
   constexpr ControlGroups() noexcept : ControlGroups{"/proc/self/cgroup", "/sys/fs/cgroup"} {}
 
   // Bytes above which the system throttles, or ends, processes of the container; 0: no limit.
-  [[nodiscard]] std::size_t memory_limit() const noexcept {
+  [[nodiscard]] ALLOD_HOT std::size_t memory_limit() const noexcept {
     std::uint64_t least = kNone;
     for_each_group("memory", [&](Path& file, bool unified) noexcept {
       const auto take = [&](std::string_view name) noexcept {
@@ -75,7 +75,7 @@ class ControlGroups {
   // Calls `visit(path, unified)` for the process's group and every one that it is in. A container
   // may see the name that its group has outside, where only the root is right.
   template <class Visit>
-  void for_each_group(std::string_view controller, Visit&& visit) const noexcept {
+  ALLOD_HOT void for_each_group(std::string_view controller, Visit&& visit) const noexcept {
     char text[4096];
     std::string_view rest{text, read_file(list_, text, sizeof text)};
     while (!rest.empty()) {
@@ -118,8 +118,8 @@ class ControlGroups {
     return part;
   }
   // Up to `count` numbers from the file's start, "max" being kNone. Returns how many.
-  static int read_numbers(Path& group, std::string_view name, std::uint64_t* numbers,
-                          int count = 2) noexcept {
+  ALLOD_HOT static int read_numbers(Path& group, std::string_view name, std::uint64_t* numbers,
+                                    int count = 2) noexcept {
     const std::size_t length = group.length;
     if (!group.append(name)) return 0;
     char text[64];
@@ -144,7 +144,7 @@ class ControlGroups {
     }
     return found;
   }
-  static std::size_t read_file(const char* path, char* text, std::size_t room) noexcept {
+  ALLOD_HOT static std::size_t read_file(const char* path, char* text, std::size_t room) noexcept {
     const long file =
         raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(path), O_RDONLY | O_CLOEXEC, 0);
     if (file < 0) return 0;
