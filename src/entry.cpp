@@ -17,6 +17,14 @@ namespace {
   return nullptr;
 }
 
+// Null, and nothing is done, when `moved` is null.
+void* copy_and_release(void* moved, void* block, std::size_t old_size, std::size_t size) noexcept {
+  if (moved == nullptr) return nullptr;
+  memcpy(moved, block, old_size < size ? old_size : size);
+  release(block);
+  return moved;
+}
+
 // A guarded block always moves, so that old pointers are found out.
 [[gnu::cold, gnu::noinline]] void* reallocate_guarded(void* block, std::size_t size) noexcept {
   std::size_t old_size;
@@ -24,11 +32,7 @@ namespace {
     errno = ENOMEM;
     return nullptr;
   }
-  void* const moved = allocate<SetErrno>(size);
-  if (moved == nullptr) return nullptr;
-  memcpy(moved, block, old_size < size ? old_size : size);
-  release(block);
-  return moved;
+  return copy_and_release(allocate<SetErrno>(size), block, old_size, size);
 }
 
 void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
@@ -44,10 +48,7 @@ void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
     }
   }
   if (moved == nullptr) moved = allocate<SetErrno>(size);
-  if (moved == nullptr) return nullptr;
-  memcpy(moved, block, old_size < size ? old_size : size);
-  release(block);
-  return moved;
+  return copy_and_release(moved, block, old_size, size);
 }
 
 // Where states are kept: the block's state says whether it is one.

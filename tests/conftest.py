@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from allod import paths
@@ -12,6 +14,7 @@ from allod.packages import PackagesUnavailable, ensure_packages
 
 PreloadEnvironment = Callable[..., dict[str, str]]
 DebianPackages = Callable[..., None]
+ControlGroup = Callable[[int], Path]
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +84,42 @@ def debian_packages() -> DebianPackages:
             pytest.skip(str(reason))
 
     return need
+
+
+@pytest.fixture
+def control_group() -> Iterator[ControlGroup]:
+    """control_group(bytes) makes a group that may have so much memory, or skips the test."""
+    made: list[Path] = []
+
+    def make(limit: int) -> Path:
+        root, name = _memory_controller()
+        group = root / f"allod-test-{uuid4().hex[:12]}"
+        try:
+            group.mkdir()
+            made.append(group)
+            (group / name).write_text(str(limit))
+            if (group / "memory.swap.max").exists():
+                (group / "memory.swap.max").write_text("0")
+        except OSError as error:
+            pytest.skip(f"cannot make a control group: {error.strerror}")
+        return group
+
+    yield make
+    for group in made:
+        with suppress(OSError):
+            group.rmdir()
+
+
+def _memory_controller() -> tuple[Path, str]:
+    """Where groups that control memory are made, of either version, and the file for the limit."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    for _, root, kind, options, *_ in mounts:
+        if kind == "cgroup" and "memory" in options.split(","):
+            return Path(root), "memory.limit_in_bytes"
+        controllers = Path(root) / "cgroup.subtree_control"
+        if kind == "cgroup2" and "memory" in controllers.read_text().split():
+            return Path(root), "memory.max"
+    pytest.skip("no control groups control memory here")
 
 
 def _present(product: Path) -> Path:

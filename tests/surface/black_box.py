@@ -73,8 +73,17 @@ def run_program(
     command: list[str | Path],
     variables: Mapping[str, str],
     directory: Path,
+    group: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end. One that hangs is killed with all that it started."""
+    """Runs a program to its end. One that hangs is killed with all that it started.
+
+    With a control group, the process is in it from the start.
+    """
+
+    def enter() -> None:
+        if group is not None:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+
     with subprocess.Popen(
         command,
         env=dict(variables),
@@ -85,6 +94,7 @@ def run_program(
         text=True,
         errors="replace",
         start_new_session=True,
+        preexec_fn=enter if group is not None else None,
     ) as process:
         try:
             output, errors = process.communicate(timeout=CASE_SECONDS)

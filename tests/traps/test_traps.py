@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import ControlGroup
 from surface.black_box import (
     Case,
     cases_in,
@@ -76,38 +77,13 @@ def test_no_case_is_forgotten(program: str, programs: Path) -> None:
     assert listed_cases(programs / program) == defined
 
 
-@pytest.fixture
-def memory_group() -> Iterator[Path]:
-    """A control group with 96 MiB of memory, for which only version 2 of groups is used."""
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    roots = [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
-    if not roots:
-        pytest.skip("no control groups of version 2")
-    root = roots[0]
-    if "memory" not in (root / "cgroup.subtree_control").read_text().split():
-        pytest.skip("control groups of version 2 do not control memory here")
-    group = root / f"allod-test-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"cannot make a control group: {error.strerror}")
-    try:
-        (group / "memory.max").write_text("96M")
-        if (group / "memory.swap.max").exists():
-            (group / "memory.swap.max").write_text("0")
-        yield group
-    finally:
-        group.rmdir()
-
-
 def test_memory_group(
-    library: Path, programs: Path, tmp_path: Path, memory_group: Path
+    library: Path, programs: Path, tmp_path: Path, control_group: ControlGroup
 ) -> None:
     """A small live set of changing sizes is not killed for what the allocator keeps free."""
     program: list[str | Path] = [programs / MEMORY_GROUP.program, MEMORY_GROUP.name]
-    enter = f'echo $$ > {memory_group}/cgroup.procs && exec "$@"'
-    command: list[str | Path] = ["/bin/sh", "-c", enter, "sh", *program]
-    result = run_program(command, environment(library), tmp_path)
+    group = control_group(96 << 20)
+    result = run_program(program, environment(library), tmp_path, group)
     assert result.returncode == 0, describe(result)
 
 

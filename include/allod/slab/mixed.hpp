@@ -111,13 +111,10 @@ class MixedSlab : public Slab {
   // As collect(): calls on_free(grains) for each block, or on_double(start).
   template <class OnFree, class OnDouble>
   void collect_runs(OnFree&& on_free, OnDouble&& on_double) noexcept {
-    for (std::uint32_t word = 0; word < words(); ++word) {
-      for (Word rest = take_remote_word(word); rest != 0; rest &= rest - 1) {
-        const std::uint32_t at = word * kWordBits + lowest_bit(rest);
-        const std::uint32_t grains = give_run(at);
-        grains != 0 ? on_free(grains) : on_double(at);
-      }
-    }
+    take_marks([&](std::uint32_t at) noexcept {
+      const std::uint32_t grains = give_run(at);
+      grains != 0 ? on_free(grains) : on_double(at);
+    });
   }
 
  private:

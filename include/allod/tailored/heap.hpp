@@ -58,7 +58,6 @@ class ComposedHeap : private tailored::Owner {
   }
 
   // --- allocation
-  // -----------------------------------------------------------------------------------
 
   // The size is known when the program is compiled, and so is the class.
   template <std::size_t kSize>
@@ -134,7 +133,6 @@ class ComposedHeap : private tailored::Owner {
   }
 
   // --- questions
-  // ------------------------------------------------------------------------------------
 
   // Of a block in use.
   [[nodiscard]] std::size_t usable_size(const void* block) noexcept {
@@ -178,7 +176,6 @@ class ComposedHeap : private tailored::Owner {
   [[nodiscard]] Observer& observer() noexcept { return observer_; }
 
   // --- memory back
-  // ----------------------------------------------------------------------------------
 
   // Everything that is free goes back to the page source now, but for what other threads have at
   // hand. Returns how many bytes.
@@ -196,7 +193,6 @@ class ComposedHeap : private tailored::Owner {
   }
 
   // --- for whoever makes it the heap of a process
-  // ----------------------------------------------------
 
   [[nodiscard]] tailored::Chunk* chunk_of(const void* block) noexcept {
     return core_.chunk_of(block);
@@ -300,7 +296,6 @@ class ComposedHeap : private tailored::Owner {
   }
 
   // --- slow paths
-  // ------------------------------------------------------------------------------------
 
   [[nodiscard]] ALLOD_NOINLINE void* take_locked(ClassIndex c, std::size_t size) noexcept {
     const WholeGuard guard{lock_};
@@ -388,7 +383,6 @@ class ComposedHeap : private tailored::Owner {
   }
 
   // --- the watched heap
-  // -------------------------------------------------------------------------------
 
   // Class kClasses: none.
   [[nodiscard]] ALLOD_NOINLINE void* take_watched(ClassIndex c, std::size_t size,
@@ -459,7 +453,6 @@ class ComposedHeap : private tailored::Owner {
   }
 
   // --- the hardened heap; under the lock
-  // -----------------------------------------------------------------------------
 
   [[nodiscard]] void* take_hardened(ClassIndex c, std::size_t size,
                                     std::size_t alignment) noexcept {
@@ -537,7 +530,6 @@ class ComposedHeap : private tailored::Owner {
   }
 
   // --- fronts of threads; called by ThreadFronts
-  // ---------------------------------------------------
 
   [[nodiscard]] Front* begin_front() noexcept {
     const WholeGuard guard{lock_};
