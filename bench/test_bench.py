@@ -224,6 +224,24 @@ def test_a_process_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     assert not state.exists() or ") Z " in state.read_text()
 
 
+def test_an_interrupt_while_a_process_begins_ends_it_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[subprocess.Popen[str]] = []
+
+    class Interrupted(subprocess.Popen[str]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            begun.append(self)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        processes.output_of(["sleep", "1000"], {"PATH": os.defpath}, timeout=60.0)
+    assert begun[0].returncode == -signal.SIGTERM
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_a_script_gets_the_library_by_name_and_is_not_preloaded() -> None:
     library = Path("/somewhere/lib.so")
     peer = Peer("other", library, "any", (("TUNING", "1"),))

@@ -152,7 +152,7 @@ template <Kind kKind, class Allocate>
   if (thread == nullptr) [[unlikely]]
     return allocate();
   void* const block = allocate();
-  thread->add(kKind, thread->time_after(), block, size);
+  thread->add(kKind, thread->time(), block, size);
   Recorder::leave(thread);
   return block;
 }
@@ -164,7 +164,7 @@ template <class Allocate>
   if (thread == nullptr) return allocate();
   void* const block = allocate();
   const int power = alignment == 0 ? 0 : 63 - __builtin_clzll(alignment);
-  thread->add_aligned(thread->time_after(), block, size, static_cast<std::uint8_t>(power | origin));
+  thread->add_aligned(thread->time(), block, size, static_cast<std::uint8_t>(power | origin));
   Recorder::leave(thread);
   return block;
 }
@@ -175,7 +175,7 @@ ALLOD_INLINE void release(void* block) noexcept {
   Thread* const thread = Recorder::enter();
   if (thread == nullptr) [[unlikely]]
     return next.free(block);
-  thread->add(kKind, thread->time_before(), block);
+  thread->add(kKind, thread->time(), block);
   next.free(block);
   Recorder::leave(thread);
 }
@@ -188,9 +188,9 @@ void* reallocate(void* block, std::size_t size) noexcept {
   }
   Thread* const thread = Recorder::enter();
   if (thread == nullptr) return next.realloc(block, size);
-  const std::uint64_t before = thread->time_before();
+  const std::uint64_t before = thread->time();
   void* const moved = next.realloc(block, size);
-  thread->add_realloc(before, thread->time_after(), block, moved, size);
+  thread->add_realloc(before, thread->time(), block, moved, size);
   Recorder::leave(thread);
   return moved;
 }

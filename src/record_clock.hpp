@@ -15,11 +15,10 @@ inline constexpr unsigned kTickShift = 4;
 // About a microsecond.
 inline constexpr std::uint64_t kBriefTicks = 128;
 
-// Not later than any store that follows: stores are seen in order, and after the read.
-ALLOD_INLINE std::uint64_t ticks_before() noexcept { return __builtin_ia32_rdtsc() >> kTickShift; }
-
-// Not earlier than any load that came before: rdtscp waits for them.
-ALLOD_INLINE std::uint64_t ticks_after() noexcept {
+// Not earlier than any load that came before: rdtscp waits for them. And not later than any store
+// that follows: stores are seen in order, and after the read. The first orders a block's release
+// after what handed the block over, the second before its memory can be allocated again.
+ALLOD_INLINE std::uint64_t read_ticks() noexcept {
   unsigned processor;
   return __builtin_ia32_rdtscp(&processor) >> kTickShift;
 }
@@ -29,16 +28,10 @@ ALLOD_INLINE std::uint64_t ticks_after() noexcept {
 // A few microseconds where the counter has the usual 24 to 62 MHz, less where it has 1 GHz.
 inline constexpr std::uint64_t kBriefTicks = 128;
 
-ALLOD_INLINE std::uint64_t ticks_after() noexcept {
+// The same two: nothing before is still under way, and nothing that follows begins before the read.
+ALLOD_INLINE std::uint64_t read_ticks() noexcept {
   std::uint64_t value;
-  __asm__ volatile("isb\n\tmrs %0, cntvct_el0" : "=r"(value)::"memory");
-  return value;
-}
-
-// A store that follows can be seen before the counter is read, unless something waits for it.
-ALLOD_INLINE std::uint64_t ticks_before() noexcept {
-  const std::uint64_t value = ticks_after();
-  __asm__ volatile("isb" ::: "memory");
+  __asm__ volatile("isb\n\tmrs %0, cntvct_el0\n\tisb" : "=r"(value)::"memory");
   return value;
 }
 

@@ -124,7 +124,7 @@ thread_local constinit Thread* Recorder::current_ = &Recorder::none_;
 void Writer::start() noexcept {
   started_ = true;
   process_ = getpid();
-  ticks_ = ticks_before();
+  ticks_ = read_ticks();
   nanoseconds_ = nanoseconds(CLOCK_MONOTONIC);
   time_ = nanoseconds(CLOCK_REALTIME);
   if (pthread_key_create(&key_, thread_ended) != 0) stop("no thread-specific key is left");
@@ -205,7 +205,7 @@ void Writer::write_chunk(Thread& thread, std::uint32_t flags) noexcept {
                      .kernel_id = thread.kernel_id_,
                      .flags = flags,
                      .base_ticks = thread.base_ticks_,
-                     .ticks = ticks_after(),
+                     .ticks = read_ticks(),
                      .nanoseconds = nanoseconds(CLOCK_MONOTONIC)};
   iovec parts[2] = {{&header, sizeof header}, {thread.data(), header.bytes}};
   if (!file_.append(parts, 2)) stop(explain(errno));
@@ -228,7 +228,7 @@ void Writer::name(Thread& thread) noexcept {
   thread.begin_sharing();
   thread.number_ = ++count_;
   thread.kernel_id_ = static_cast<std::uint32_t>(syscall(SYS_gettid));
-  thread.ticks_ = ticks_before();
+  thread.ticks_ = read_ticks();
   reset(thread);
 }
 
@@ -338,7 +338,7 @@ void Writer::became_child() noexcept {
   count_ = 0;
   drop_all_but_current(threads_);
   drop_all_but_current(ending_);
-  ticks_ = ticks_before();
+  ticks_ = read_ticks();
   nanoseconds_ = nanoseconds(CLOCK_MONOTONIC);
   time_ = nanoseconds(CLOCK_REALTIME);
   Thread* const own = Recorder::current_;

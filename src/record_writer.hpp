@@ -26,8 +26,22 @@ class Thread {
   // the first event of another thread takes the right to share away before its time is read, and
   // whatever our thread does after that event finds it gone. Sharing makes times older, never
   // newer.
-  [[nodiscard]] ALLOD_INLINE std::uint64_t time_after() noexcept { return time<ticks_after>(); }
-  [[nodiscard]] ALLOD_INLINE std::uint64_t time_before() noexcept { return time<ticks_before>(); }
+  [[nodiscard]] ALLOD_INLINE std::uint64_t time() noexcept {
+    if (shares_ > 0 && sole_.load(std::memory_order_relaxed) == this) {
+      --shares_;
+      return ticks_;
+    }
+    std::uint64_t ticks = read_ticks();
+    const Thread* const sole = sole_.load(std::memory_order_relaxed);
+    if (sole == this) {
+      // Where events are rare, sharing would save nothing and hide the pauses between them.
+      shares_ = ticks - ticks_ < kBriefTicks ? kSharing : 0;
+    } else if (sole != nullptr) [[unlikely]] {
+      end_sharing();
+      ticks = read_ticks();
+    }
+    return ticks;
+  }
 
   ALLOD_INLINE void add(Kind kind, std::uint64_t ticks, const void* address) noexcept {
     const Place place = begin(kind, ticks, address);
@@ -73,24 +87,6 @@ class Thread {
     const std::uint8_t* start;
     std::uint8_t* at;
   };
-
-  template <std::uint64_t (*kRead)()>
-  [[nodiscard]] ALLOD_INLINE std::uint64_t time() noexcept {
-    if (shares_ > 0 && sole_.load(std::memory_order_relaxed) == this) {
-      --shares_;
-      return ticks_;
-    }
-    std::uint64_t ticks = kRead();
-    const Thread* const sole = sole_.load(std::memory_order_relaxed);
-    if (sole == this) {
-      // Where events are rare, sharing would save nothing and hide the pauses between them.
-      shares_ = ticks - ticks_ < kBriefTicks ? kSharing : 0;
-    } else if (sole != nullptr) [[unlikely]] {
-      end_sharing();
-      ticks = kRead();
-    }
-    return ticks;
-  }
 
   // From now on, and until another thread comes: the calling thread shares readings. Of a thread
   // that has just found nobody sharing, the reading must be over before the first of ours: there

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench.compare import packages
 from bench.compare.peers import ROOT
+from bench.locks import locked
 
 WORKLOADS = ROOT / "bench" / "workloads"
 DEFECTS = ROOT / "bench" / "security" / "programs"
@@ -44,10 +45,11 @@ def _build(
         except packages.PackageError as error:
             raise BuildError(str(error)) from error
     binaries = ROOT / "build" / "bench" / name
-    if not (binaries / "CMakeCache.txt").is_file():
-        generator = ["-G", "Ninja"] if shutil.which("ninja") is not None else []
-        _run(["cmake", "-S", str(sources), "-B", str(binaries), *generator])
-    _run(["cmake", "--build", str(binaries), "--parallel", "2"])
+    with locked(binaries.with_name(f".{name}.lock"), say, f"the programs of {name}"):
+        if not (binaries / "CMakeCache.txt").is_file():
+            generator = ["-G", "Ninja"] if shutil.which("ninja") is not None else []
+            _run(["cmake", "-S", str(sources), "-B", str(binaries), *generator])
+        _run(["cmake", "--build", str(binaries), "--parallel", "2"])
     return binaries
 
 

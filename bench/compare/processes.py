@@ -4,7 +4,8 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 
 # What a script exits with when the machine cannot run its program.
 LEFT_OUT = 77
@@ -30,26 +31,30 @@ def output_of(
     The command runs in a process group of its own. When it takes too long, or when we
     are interrupted, the whole group is told to end, and then made to.
     """
-    process = subprocess.Popen(
-        command,
-        env=dict(variables),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    _running.add(process)
+    process = None
     try:
+        with _signals_wait():
+            process = subprocess.Popen(
+                command,
+                env=dict(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+            _running.add(process)
         output, complaints = process.communicate(timeout=timeout)
     except BaseException as error:
-        _end_group(process)
+        if process is not None:
+            _end_group(process)
         if isinstance(error, subprocess.TimeoutExpired):
             raise RunError(f"not finished after {timeout:g} s") from error
         raise
     finally:
-        _running.discard(process)
+        if process is not None:
+            _running.discard(process)
     complaint = _shortened(complaints)
     if process.returncode == LEFT_OUT:
         raise LeftOut(complaint or "it gives no reason")
@@ -59,6 +64,26 @@ def output_of(
     if process.returncode > 0:
         raise RunError(complaint or f"exit status {process.returncode}")
     return output
+
+
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """What would end us comes afterwards: a process just started must not be forgotten."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def end_all() -> None:

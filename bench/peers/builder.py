@@ -1,6 +1,5 @@
 """Builds peers by their recipes, once: build/peers keeps what is built."""
 
-import fcntl
 import json
 import os
 import re
@@ -9,13 +8,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from bench.compare import packages
+from bench.locks import locked
 from bench.peers import crates
 from bench.peers.recipes import HERE, Recipe, RecipeError
 
@@ -100,8 +99,7 @@ def build(recipe: Recipe, say: Callable[[str], None]) -> Built:
     """The peer, from the cache or built now; ``say`` is told how it goes on."""
     if (found := cached(recipe)) is not None:
         return found
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with _lock(say):
+    with locked(CACHE / ".lock", say, "peers"):
         # Another process may have built it meanwhile.
         if (found := cached(recipe)) is not None:
             return found
@@ -112,18 +110,6 @@ def build(recipe: Recipe, say: Callable[[str], None]) -> Built:
     built = cached(recipe)
     assert built is not None
     return built
-
-
-@contextmanager
-def _lock(say: Callable[[str], None]) -> Iterator[None]:
-    """One build at a time, over all processes."""
-    with (CACHE / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another process that builds peers")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _build_in(staging: Path, recipe: Recipe, say: Callable[[str], None]) -> None:

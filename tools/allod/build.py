@@ -105,7 +105,7 @@ def ensure_built(
     ensure_requirements(
         (*BUILD_TOOLS, *preset.compilers, *(TEST_LIBRARIES if tests else ()))
     )
-    with _lock(preset):
+    with building(preset.name):
         if is_current(preset, tests=tests):
             return False
         # Taken before the build: what changes while it runs is built next time.
@@ -122,7 +122,7 @@ def ensure_live_built(*, echo: bool = False) -> Path:
     stamp = build_dir(preset.name) / ".built-live"
     library = build_dir(preset.name) / LIVE
     digest = digest_of_inputs(tests=False, more=("live",))
-    with _lock(preset):
+    with building(preset.name):
         if library.exists() and stamp.exists() and stamp.read_text() == digest:
             return library
         ensure_requirements((*BUILD_TOOLS, *GCC, *LIVE_TOOLS))
@@ -176,10 +176,10 @@ def _stamp(preset: Preset, *, tests: bool) -> Path:
 
 
 @contextmanager
-def _lock(preset: Preset) -> Iterator[None]:
-    """One build of a preset at a time; a second one waits."""
+def building(name: str) -> Iterator[None]:
+    """One build of a preset, or of something else with a name, at a time; a second one waits."""
     BUILD.mkdir(exist_ok=True)
-    with (BUILD / f".{preset.name}.lock").open("w") as file:
+    with (BUILD / f".{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

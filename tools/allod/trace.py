@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from allod.build import BUILD_TOOLS, GCC
+from allod.build import BUILD_TOOLS, GCC, building
 from allod.console import Display, Failure, LiveDisplay, PlainDisplay, run_logged, say
 from allod.packages import ensure_requirements
 from allod.paths import BUILD, LOGS, ROOT, shown
@@ -34,6 +34,12 @@ Info = dict[str, Any]
 def ensure_tools() -> Path:
     """Builds the programs of bench/replay where needed; returns their folder."""
     ensure_requirements((*BUILD_TOOLS, *GCC))
+    with building("replay"):
+        _build()
+    return BINARIES
+
+
+def _build() -> None:
     if not (BINARIES / "build.ninja").is_file():
         configure = ["cmake", "-S", str(SOURCES), "-B", str(BINARIES), "-G", "Ninja"]
         run_logged("configuring the replay", configure, LOGS / "replay-configure.log")
@@ -43,7 +49,6 @@ def ensure_tools() -> Path:
     )
     if ask.returncode != 0 or b"no work to do" not in ask.stdout:
         run_logged("building the replay", build, LOGS / "replay-build.log")
-    return BINARIES
 
 
 def run_tool(title: str, *arguments: str | Path) -> str:
