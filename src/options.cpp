@@ -174,6 +174,18 @@ constexpr Option kOptions[] = {
        s.heap.huge_pages_from = SIZE_MAX;
        return true;
      }},
+    {"CACHES", "mixed, thread, processor", "mixed", true,
+     "who has free blocks at hand: every thread, every processor for the threads on it, or "
+     "processors and a few threads that do much; where the system has no restartable sequences, "
+     "threads",
+     [](Settings& s, std::string_view v) noexcept {
+       using heap::Caches;
+       if (v != "mixed" && v != "thread" && v != "processor") return false;
+       s.heap.caches = v == "mixed"    ? Caches::mixed
+                       : v == "thread" ? Caches::thread
+                                       : Caches::processor;
+       return true;
+     }},
     {"PROFILE", "0, 1, bytes", "0", true,
      "sample allocations and their call stacks: one for so many bytes on the average; 1: for 512K",
      [](Settings&, std::string_view v) noexcept {

@@ -1,7 +1,11 @@
 // The heap of a process, used by many more threads than may own a domain: they share domains, come
 // to caches and to domains of their own, and end in each of these states. Meant to be run under
-// ThreadSanitizer as well.
+// ThreadSanitizer as well, where no processor has a cache, but threads have.
 #include <gtest/gtest.h>
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include <array>
 
@@ -12,6 +16,10 @@
 namespace allod::test {
 namespace {
 
+#ifndef ALLOD_TEST_CACHES
+#define ALLOD_TEST_CACHES mixed
+#endif
+
 struct SharingPolicy {
   using Platform = os::Linux;
   using Sizes = sizes::Geometric<std::size_t{1} << 20>;
@@ -20,6 +28,7 @@ struct SharingPolicy {
   static heap::HeapOptions options() noexcept {
     heap::HeapOptions options;
     options.purge_delay_ms = 1;
+    options.caches = heap::Caches::ALLOD_TEST_CACHES;
     // The helper is a thread that no sanitizer knows.
     options.purge_thread = false;
     return options;
@@ -39,12 +48,28 @@ class ThreadsThatShare : public testing::Test {
   void TearDown() override {
     for (std::atomic<void*>& place : places) check_and_release(place.exchange(nullptr));
     // What was on its way is home after the first.
-    for (int i = 0; i < 3; ++i) Process::trim();
+    for (int i = 0; i < 3; ++i) trim_everywhere();
     Process::heap().check_invariants();
     EXPECT_EQ(CountMisuse::count.load(), 0);
     EXPECT_EQ(torn.load(), 0U);
     EXPECT_EQ(used_spans(Process::heap()), 0U);
-    EXPECT_EQ(used_caches(), 0U);
+    EXPECT_EQ(used_caches(true), 0U);
+    EXPECT_LE(used_caches(false), std::thread::hardware_concurrency());
+  }
+
+  // Each processor has something at hand.
+  static void trim_everywhere() {
+    cpu_set_t before;
+    ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+    for (int processor = 0; processor < CPU_SETSIZE; ++processor) {
+      if (!CPU_ISSET(processor, &before)) continue;
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(processor, &one);
+      ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+      Process::trim();
+    }
+    ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
   }
 
   void* make(Random& random, std::size_t most) {
@@ -62,15 +87,19 @@ class ThreadsThatShare : public testing::Test {
     check_and_release(places[random.below(places.size())].exchange(mine));
   }
 
-  static std::size_t used_caches() {
+  // Of threads, or of processors.
+  static std::size_t used_caches(bool of_threads) {
     std::size_t used = 0;
     LockGuard guard{Process::heap().registry_lock()};
     Process::heap().for_each_domain([&](const Domain& domain) {
-      Process::Heap::for_each_cache(domain,
-                                    [&](const auto& cache) { used += cache.is_used ? 1 : 0; });
+      Process::Heap::for_each_cache(domain, [&](const auto& cache) {
+        used += cache.is_used && (cache.thread != 0) == of_threads ? 1 : 0;
+      });
     });
     return used;
   }
+  // May threads own domains?
+  static bool own() { return domains_in(heap::DomainState::active) > 0; }
   static std::size_t domains_in(heap::DomainState state) {
     std::size_t count = 0;
     LockGuard guard{Process::heap().registry_lock()};
@@ -127,9 +156,45 @@ TEST_F(ThreadsThatShare, own_few_domains) {
       if (step % 1000 == 0) most = std::max(most.load(), domains_in(heap::DomainState::active));
     }
   });
+  if (!own()) {
+    EXPECT_EQ(most.load(), 0U) << "all belong to processors";
+    return;
+  }
   EXPECT_GT(most.load(), 1U);
   EXPECT_LE(most.load(), owners);
   EXPECT_EQ(domains_in(heap::DomainState::active), 1U) << "places become free again";
+}
+
+TEST_F(ThreadsThatShare, use_caches_of_processors_where_there_are_any) {
+  run_threads(kThreads, [&](std::uint64_t seed) {
+    Random random{seed};
+    for (int step = 0; step < 100; ++step) swap(random, 1000);
+  });
+  if (kThreadSanitizer || os::Restartable::processor() < 0) {
+    GTEST_SKIP() << "the system has no restartable sequences here";
+  }
+  EXPECT_GE(used_caches(false), 1U);
+}
+
+// So that the kernel has to begin sequences anew.
+TEST_F(ThreadsThatShare, are_interrupted_by_signals) {
+  static std::atomic<int> signals;
+  signals = 0;
+  struct sigaction action{};
+  struct sigaction before{};
+  action.sa_flags = SA_RESTART;
+  action.sa_handler = [](int) { signals.fetch_add(1); };
+  ASSERT_EQ(sigaction(SIGALRM, &action, &before), 0);
+  constexpr itimerval kOften{{0, 50}, {0, 50}};
+  ASSERT_EQ(setitimer(ITIMER_REAL, &kOften, nullptr), 0);
+  run_threads(kThreads, [&](std::uint64_t seed) {
+    Random random{seed};
+    for (int step = 0; step < kSteps; ++step) swap(random, 500);
+  });
+  constexpr itimerval kNever{};
+  ASSERT_EQ(setitimer(ITIMER_REAL, &kNever, nullptr), 0);
+  ASSERT_EQ(sigaction(SIGALRM, &before, nullptr), 0);
+  EXPECT_GT(signals.load(), 0);
 }
 
 TEST_F(ThreadsThatShare, take_blocks_back_from_the_one_that_has_a_domain) {

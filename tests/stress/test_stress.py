@@ -67,6 +67,14 @@ def test_payload_while_pages_go(
     run_payload(liballod, build_dir, tmp_path, load, ALLOD_PURGE_DELAY="2")
 
 
+@pytest.mark.parametrize("caches", ["thread", "processor"])
+def test_payload_by_the_other_caches(
+    caches: str, liballod: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """Whoever has free blocks at hand."""
+    run_payload(liballod, build_dir, tmp_path, QUICK_LOADS[-1], ALLOD_CACHES=caches)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("load", LONG_LOADS, ids=str)
 def test_payload_long(

@@ -34,6 +34,9 @@ enum class Populate : std::uint8_t {
   all,
 };
 
+// Whose magazines serve a thread; see thread/process_heap.hpp.
+enum class Caches : std::uint8_t { mixed, thread, processor };
+
 struct HeapOptions {
   std::size_t region_bytes = std::size_t{64} << 20;
   std::size_t magazine_bytes = std::size_t{256} << 10;  // of one class, at most
@@ -45,6 +48,7 @@ struct HeapOptions {
   Populate populate = Populate::adaptive;
   bool purge_thread = true;
   bool report_foreign = false;
+  Caches caches = Caches::mixed;
 };
 
 // Policy names the parts: Platform, Sizes, Reporter, and the level of checks.
@@ -101,6 +105,9 @@ class Heap {
   [[nodiscard]] Cache* attach_cache(Domain& home) noexcept;
   // Gives its blocks to the domain.
   void detach_cache(Cache& cache) noexcept;
+  // Gives a cache room for blocks of every class that fit into `bytes`, for as long as it lives.
+  // It belongs to no thread then; see thread/processor_caches.hpp.
+  void equip_cache(Cache& cache, std::size_t bytes) noexcept;
   // Blocks of it go to the domain, but the cache goes on.
   void empty_cache(Cache& cache) noexcept;
   // When the magazine is empty, as allocate() and allocate_class().

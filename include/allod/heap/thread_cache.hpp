@@ -40,6 +40,20 @@ auto Heap<Policy>::attach_cache(Domain& home) noexcept -> Cache* {
 }
 
 template <class Policy>
+void Heap<Policy>::equip_cache(Cache& cache, std::size_t bytes) noexcept {
+  Turn turn{cache.home, gate_};
+  cache.thread = 0;
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    const std::size_t fit = bytes / Sizes::size_of(c);
+    const std::uint32_t usual = usual_capacity(c);
+    const std::uint32_t capacity = fit < usual ? static_cast<std::uint32_t>(fit) : usual;
+    if (capacity <= cache.magazines[c].capacity()) continue;
+    replace_cells(cache.magazines[c], capacity);
+    cache.classes[c / kWordBits] |= bit(c % kWordBits);
+  }
+}
+
+template <class Policy>
 void Heap<Policy>::detach_cache(Cache& cache) noexcept {
   Turn turn{cache.home, gate_};
   empty_in_turn(cache);

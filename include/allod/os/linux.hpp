@@ -16,6 +16,7 @@
 #include "allod/os/linux_control_groups.hpp"
 #include "allod/os/linux_helper.hpp"
 #include "allod/os/platform.hpp"
+#include "allod/os/restartable.hpp"
 
 namespace allod::os {
 
@@ -123,6 +124,7 @@ class Linux {
     const int number = sched_getcpu();
     return number < 0 ? 0 : static_cast<std::uint32_t>(number);
   }
+  using Restartable = os::Restartable;
   void after_fork_in_child() noexcept { LinuxHelper::reset_after_fork(); }
   [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
     return !kThreadSanitizer && LinuxHelper::start(function, argument);

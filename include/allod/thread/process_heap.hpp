@@ -1,9 +1,11 @@
-// Layer 6: the heap of a process. Threads share domains; one that does much gets a cache, and then
-// a domain of its own.
+// Layer 6: the heap of a process. Threads share domains, by the magazines of the processor that they
+// are on; one that does much gets a domain of its own. Where there are no magazines of processors, a
+// thread gets a cache in between.
 #pragma once
 
 #include <pthread.h>
 
+#include "allod/thread/processor_caches.hpp"
 #include "allod/thread/sampling.hpp"
 #include "allod/thread/shared_domains.hpp"
 
@@ -87,6 +89,7 @@ class ProcessHeap {
     const Inside inside;
     Cache* const cache = own_cache();
     if (cache != nullptr && inside.is_first()) heap_.empty_cache(*cache);
+    if (inside.is_first()) processors_.empty_here(heap_, inside.may_wait());
     if (Domain* const own = own_domain()) bytes += heap_.trim(*own);
     shared_.for_each([&](Domain& domain) noexcept {
       Turn turn{domain, heap_.gate(), inside.may_wait()};
@@ -132,6 +135,7 @@ class ProcessHeap {
     const Inside inside;
     Cache* const cache = own_cache();
     if (cache != nullptr && inside.is_first()) heap_.empty_cache(*cache);
+    if (inside.is_first()) processors_.empty_here(heap_, inside.may_wait());
     if (Domain* const own = own_domain()) heap_.collect(*own);
   }
 
@@ -221,6 +225,29 @@ class ProcessHeap {
   template <class Failure>
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_slow(std::size_t size) noexcept(
       Failure::kNoexcept) {
+    if (size > Sizes::kTableMaxSize || !shares_processor()) return allocate_or_fail<Failure>(size);
+    return allocate_at_processor<Failure>(size);
+  }
+  template <class Failure>
+  [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_at_processor(
+      std::size_t size) noexcept(Failure::kNoexcept) {
+    if (__builtin_expect(is_served_by_processor() && !wants_beats(), 1)) {
+      void* const block = processors_.pop(Sizes::of(size));
+      if (__builtin_expect(block != nullptr, 1)) return block;
+    }
+    return allocate_or_fail<Failure>(size);
+  }
+  // Has the calling thread nothing of its own, so that magazines of the processor are what it uses?
+  [[nodiscard]] static ALLOD_INLINE bool shares_processor() noexcept {
+    return processors_.is_on() && current_->kind == heap::FrontKind::none;
+  }
+  // Of such a thread: as long as nothing is due that only the slow path does.
+  [[nodiscard]] static ALLOD_INLINE bool is_served_by_processor() noexcept {
+    return !Sampler::is_on() && ++operations_ < kBeforeDomain;
+  }
+  template <class Failure>
+  [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_or_fail(std::size_t size) noexcept(
+      Failure::kNoexcept) {
     void* const block = allocate_anyhow(size, nullptr);
     if (__builtin_expect(block != nullptr, 1)) return block;
     return Failure::out_of_memory(size);
@@ -238,7 +265,18 @@ class ProcessHeap {
   [[nodiscard]] static ALLOD_INLINE void* allocate_class(ClassIndex c, bool* zero, std::size_t size,
                                                          std::size_t alignment) noexcept {
     if (__builtin_expect(Sampler::is_on(), 0)) return allocate_counted(c, zero, size, alignment);
-    return refill(domain_now(), c, zero);
+    Domain* const own = domain_now();
+    if (shares_processor()) return refill_processor(c, zero);
+    return refill(own, c, zero);
+  }
+  [[nodiscard]] static ALLOD_NOINLINE void* refill_processor(ClassIndex c, bool* zero) noexcept {
+    if (void* const block = processors_.pop(c)) return block;
+    const Inside inside;
+    if (inside.is_first()) {
+      if (void* const block = processors_.refill(heap_, shared_, c, zero)) return block;
+    }
+    return in_turn(inside,
+                   [&](Domain& domain) noexcept { return heap_.allocate_class(domain, c, zero); });
   }
   [[nodiscard]] static ALLOD_HOT void* refill(Domain* own, ClassIndex c, bool* zero) noexcept {
     if (own != nullptr) return heap_.allocate_class(*own, c, zero);
@@ -272,12 +310,19 @@ class ProcessHeap {
 
   static ALLOD_NOINLINE ALLOD_HOT void release_slow(void* block) noexcept {
     if (block == nullptr) return;
+    if (shares_processor() && !Sampler::may_know()) {
+      space::Tag tag;
+      if (heap_.space().map().fast_tag_of(address_of(block), &tag) && processors_.push(tag, block)) {
+        return;
+      }
+    }
     Domain* const own = domain_now();
     if (__builtin_expect(Sampler::may_know(), 0) && !forget_sample(block)) return;
     own != nullptr ? heap_.release(*own, block) : release_shared(block);
   }
   static void release_shared(void* block) noexcept {
     const space::Tag tag = heap_.space().map().tag_of(address_of(block));
+    if (shares_processor() && processors_.push(tag, block)) return;
     const Inside inside;
     if (Cache* const cache = own_cache(); cache != nullptr && cache->owns(tag)) {
       // The fast path has tried this, unless the page map is a window.
@@ -292,7 +337,11 @@ class ProcessHeap {
     if (Domain* const owner = shared_owner(block)) {
       // To its owner at once, if that need not be waited for.
       Turn turn{*owner, heap_.gate(), Turn::Wait::no};
-      if (turn && is_shared(*owner)) return heap_.release(*owner, block);
+      if (turn && is_shared(*owner)) {
+        heap_.release(*owner, block);
+        if (shares_processor()) processors_.unload(heap_, *owner, space::class_of(tag));
+        return;
+      }
     }
     const auto release = [&](Domain& domain) noexcept {
       heap_.release(domain, block);
@@ -344,6 +393,12 @@ class ProcessHeap {
     if (done >= kBeforeDomain && take_place()) {
       if (become_owner()) return;
       places_taken_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    // Where something is counted, threads are told apart.
+    if (processors_.is_on() && !Sampler::is_on()) {
+      // There may be a place later.
+      if (done >= kBeforeDomain) operations_ = 1;
+      return;
     }
     if (current_ != &nobody_ || !has_key_) return;
     Domain* const home = shared_.near(heap_);
@@ -405,18 +460,23 @@ class ProcessHeap {
   static ALLOD_HOT void keep_counts(Front& front) noexcept;
 
   static void set_places(std::uint32_t processors) noexcept {
+    if (all_share_) return;
     const std::uint32_t places = 4 * processors;
     places_.store(places < kLeastPlaces ? kLeastPlaces : places, std::memory_order_relaxed);
   }
   static ALLOD_HOT void start_once() noexcept {
     std::uint32_t expected = kAsleep;
     if (phase_.compare_exchange_strong(expected, kStarting, std::memory_order_acquire)) {
-      heap_.start(Policy::options());
+      const heap::HeapOptions options = Policy::options();
+      heap_.start(options);
       has_key_ = pthread_key_create(&key_, &unbind) == 0;
       shared_.start(heap_);
+      if (options.caches != heap::Caches::thread) processors_.start(heap_);
+      all_share_ = options.caches == heap::Caches::processor && processors_.is_on();
       set_places(heap_.space().platform().processors());
       phase_.store(kStarted, std::memory_order_release);
       Policy::Platform::futex_wake(&phase_, kEverybody);
+      if (all_share_) return;
       // Programs with one thread have a domain from the start.
       places_taken_.fetch_add(1, std::memory_order_relaxed);
       if (!become_owner()) places_taken_.fetch_sub(1, std::memory_order_relaxed);
@@ -432,6 +492,7 @@ class ProcessHeap {
   static void after_fork_in_child() noexcept {
     Domain* const own = own_domain();
     heap_.after_fork_in_child(own, own_cache());
+    processors_.after_fork_in_child();
     if (own != nullptr) own->thread = heap_.space().platform().thread_id();
     places_taken_.store(own != nullptr ? 1 : 0, std::memory_order_relaxed);
   }
@@ -448,6 +509,7 @@ class ProcessHeap {
 
   static inline constinit Heap heap_;
   static inline constinit SharedDomains<Heap> shared_;
+  static inline constinit ProcessorCaches<Heap> processors_;
   // Owned by nobody, never written: of threads that have nothing of their own, and
   // of threads that have ended as far as we know. Every fast path misses.
   static inline constinit Front nobody_{space::kForeignTag, heap::FrontKind::none};
@@ -463,11 +525,12 @@ class ProcessHeap {
       0;
   // What threads without magazines, and threads that have ended, have counted.
   static inline constinit SharedCount elsewhere_[Sizes::kCount + 1] = {};
-  static inline constinit std::atomic<std::uint32_t> places_{1};
+  static inline constinit std::atomic<std::uint32_t> places_{0};
   static inline constinit std::atomic<std::uint32_t> places_taken_{0};
   static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
   static inline constinit pthread_key_t key_ = 0;
   static inline constinit bool has_key_ = false;
+  static inline constinit bool all_share_ = false;  // nobody may own a domain
   static inline constinit std::atomic<DeferredFree> deferred_free_{nullptr};
   static inline constinit std::atomic<void*> deferred_context_{nullptr};
 };

@@ -50,6 +50,10 @@ class SharedDomains {
 
   // The one for the processor that the calling thread is on, or null.
   [[nodiscard]] Domain* near(Heap& heap) noexcept { return at(heap, here()); }
+  // The one for the processor of that number, or null.
+  [[nodiscard]] Domain* of_processor(Heap& heap, std::uint32_t number) noexcept {
+    return at(heap, number % count());
+  }
 
   // Calls `visit` for each one that exists.
   template <class Visit>

@@ -1,0 +1,169 @@
+// Caches of processors: threads that run on one share its magazines.
+#pragma once
+
+#include "allod/thread/shared_domains.hpp"
+
+namespace allod::thread {
+
+// A second way of caching beside magazines of threads: a thread that does little, or is one of very
+// many, needs nothing of its own. Each cache leans on the shared domain of its processor and holds only blocks of that, like the
+// cache of a thread. Its magazines have the same room as long as it lives, and change by
+// restartable sequences alone; see os/restartable.hpp. What is popped here and put into a domain,
+// or the other way, belongs to the calling thread in between.
+//
+// Static and constant-initialised; thread-safe, and safe in signal handlers but for what makes or
+// fills a cache, which takes turns on domains.
+template <class Heap>
+class ProcessorCaches {
+ public:
+  using Domain = typename Heap::Domain;
+  using Cache = typename Heap::Cache;
+  using Turn = typename Heap::Turn;
+  using Restartable = typename Heap::Platform::Restartable;
+  using Sequence = os::Sequence;
+
+  constexpr ProcessorCaches() noexcept = default;
+
+  // Once, before threads ask. Does nothing where the system has no restartable sequences.
+  void start(Heap& heap) noexcept {
+    const std::size_t part = kAllBytes / heap.space().platform().processors();
+    class_bytes_ = (part < kLeastBytes ? kLeastBytes : part) / kShare;
+    if (class_bytes_ > kMostClassBytes) class_bytes_ = kMostClassBytes;
+    on_ = Restartable::start();
+  }
+  [[nodiscard]] ALLOD_INLINE bool is_on() const noexcept { return on_; }
+
+  // A block of class `c`, or null.
+  [[nodiscard]] void* pop(ClassIndex c) noexcept {
+    for (;;) {
+      const std::int32_t processor = Restartable::processor();
+      Cache* const cache = at(processor);
+      if (cache == nullptr) return nullptr;
+      void* block;
+      switch (pop_from(processor, cache->magazines[c], &block)) {
+        case Sequence::done:
+          return block;
+        case Sequence::refused:
+          return nullptr;
+        case Sequence::moved:
+          continue;
+      }
+    }
+  }
+  // Takes a block with that tag, if it is one of the domain and there is room.
+  [[nodiscard]] bool push(space::Tag tag, void* block) noexcept {
+    for (;;) {
+      const std::int32_t processor = Restartable::processor();
+      Cache* const cache = at(processor);
+      if (cache == nullptr || !cache->owns(tag)) return false;
+      switch (push_to(processor, cache->magazines[space::class_of(tag)], block)) {
+        case Sequence::done:
+          return true;
+        case Sequence::refused:
+          return false;
+        case Sequence::moved:
+          continue;
+      }
+    }
+  }
+
+  // A block from the domain of the processor, and more of them for its cache. Null when there is no
+  // memory, when the thread can have no cache, or when somebody else is at the domain.
+  [[nodiscard]] void* refill(Heap& heap, SharedDomains<Heap>& domains, ClassIndex c,
+                             bool* zero) noexcept {
+    const std::int32_t processor = Restartable::processor();
+    Cache* const cache = at_or_made(heap, domains, processor);
+    if (cache == nullptr) return nullptr;
+    Turn turn{cache->home, heap.gate(), Turn::Wait::no};
+    if (!turn) return nullptr;
+    void* const block = heap.allocate_class(cache->home, c, zero);
+    heap::Magazine& from = cache->home.magazines[c];
+    heap::Magazine& to = cache->magazines[c];
+    for (std::uint32_t i = to.capacity() / 2; i > 0; --i) {
+      void* const more = from.pop();
+      if (more == nullptr) break;
+      if (push_to(processor, to, more) == Sequence::done) continue;
+      static_cast<void>(from.push(more));
+      break;
+    }
+    return block;
+  }
+  // Half of a magazine that is full goes to the domain. In a turn on that.
+  void unload(Heap& heap, Domain& home, ClassIndex c) noexcept {
+    const std::int32_t processor = Restartable::processor();
+    Cache* const cache = at(processor);
+    if (cache == nullptr || &cache->home != &home) return;
+    unload_up_to(heap, *cache, processor, c, (cache->magazines[c].capacity() + 1) / 2);
+  }
+  // The cache of the processor that the caller is on gives up all that it has.
+  void empty_here(Heap& heap, typename Turn::Wait wait) noexcept {
+    const std::int32_t processor = Restartable::processor();
+    Cache* const cache = at(processor);
+    if (cache == nullptr) return;
+    Turn turn{cache->home, heap.gate(), wait};
+    if (!turn) return;
+    for (ClassIndex c = 0; c < Heap::Sizes::kCount; ++c) {
+      unload_up_to(heap, *cache, processor, c, ~0U);
+    }
+  }
+
+  // In the child of a fork, where the caches have been forgotten.
+  void after_fork_in_child() noexcept {
+    for (std::atomic<Cache*>& cache : caches_) cache.store(nullptr, std::memory_order_relaxed);
+  }
+
+ private:
+  // Threads on a processor beyond these have no cache there.
+  static constexpr std::size_t kMost = 1024;
+  // All caches together have room for about so much, but each for the least. One class may have a
+  // part of it.
+  static constexpr std::size_t kAllBytes = std::size_t{4} << 20;
+  static constexpr std::size_t kLeastBytes = std::size_t{128} << 10;
+  static constexpr std::size_t kShare = 32;
+  static constexpr std::size_t kMostClassBytes = std::size_t{32} << 10;
+
+  [[nodiscard]] ALLOD_INLINE Cache* at(std::int32_t processor) const noexcept {
+    if (static_cast<std::uint32_t>(processor) >= kMost) return nullptr;
+    return caches_[processor].load(std::memory_order_acquire);
+  }
+  [[nodiscard]] Cache* at_or_made(Heap& heap, SharedDomains<Heap>& domains,
+                                  std::int32_t processor) noexcept {
+    if (static_cast<std::uint32_t>(processor) >= kMost) return nullptr;
+    Cache* const there = caches_[processor].load(std::memory_order_acquire);
+    return __builtin_expect(there != nullptr, 1) ? there : make(heap, domains, processor);
+  }
+  [[nodiscard]] ALLOD_COLD Cache* make(Heap& heap, SharedDomains<Heap>& domains,
+                                       std::int32_t processor) noexcept {
+    Domain* const home = domains.of_processor(heap, static_cast<std::uint32_t>(processor));
+    if (home == nullptr) return nullptr;
+    Cache* const made = heap.attach_cache(*home);
+    if (made == nullptr) return nullptr;
+    heap.equip_cache(*made, class_bytes_);
+    Cache* there = nullptr;
+    if (caches_[processor].compare_exchange_strong(there, made)) return made;
+    heap.detach_cache(*made);
+    return there;
+  }
+  void unload_up_to(Heap& heap, Cache& cache, std::int32_t processor, ClassIndex c,
+                    std::uint32_t most) noexcept {
+    void* block;
+    for (; most > 0; --most) {
+      if (pop_from(processor, cache.magazines[c], &block) != Sequence::done) return;
+      heap.release(cache.home, block);
+    }
+  }
+  [[nodiscard]] static ALLOD_INLINE Sequence pop_from(std::int32_t processor, heap::Magazine& from,
+                                                      void** block) noexcept {
+    return Restartable::pop(processor, &from.top, from.bottom, block);
+  }
+  [[nodiscard]] static ALLOD_INLINE Sequence push_to(std::int32_t processor, heap::Magazine& to,
+                                                     void* block) noexcept {
+    return Restartable::push(processor, &to.top, to.limit, block);
+  }
+
+  bool on_ = false;
+  std::size_t class_bytes_ = 0;
+  std::atomic<Cache*> caches_[kMost] = {};
+};
+
+}  // namespace allod::thread
