@@ -339,6 +339,15 @@ def test_an_installation_serves_its_users(
         pytest.fail(str(error), pytrace=False)
 
 
+def test_the_package_is_found_without_the_live_server(
+    build_dir: Path, tmp_path: Path
+) -> None:
+    installation = install.install(build_dir, tmp_path)
+    for path in (installation.prefix / "lib").glob("liballod-live.so*"):
+        path.unlink()
+    install.check_live_page(installation)
+
+
 def test_a_hole_in_the_installation_is_found(build_dir: Path, tmp_path: Path) -> None:
     installation = install.install(build_dir, tmp_path)
     os.remove(installation.prefix / "lib" / "allod.o")
