@@ -49,17 +49,10 @@ def compile_with_live_page(name: str, build_dir: Path, folder: Path) -> None:
         ensure_live_built()
     except PackagesUnavailable as reason:
         pytest.skip(str(reason))
-    libraries = ["-L", build_dir, f"-Wl,-rpath,{build_dir}", "-lallod-live", "-lallod"]
-    command = ["c++", "-std=c++20", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
-    subprocess.run(
-        [
-            *command,
-            *("-I", paths.ROOT / "include", EXAMPLES / f"{name}.cpp"),
-            *libraries,
-            *("-o", folder / name),
-        ],
-        check=True,
-    )
+    command: list[str | Path] = ["c++", "-std=c++20", "-Wall", "-Wextra", "-Werror"]
+    command += ["-I", paths.ROOT / "include", EXAMPLES / f"{name}.cpp"]
+    command += ["-L", build_dir, f"-Wl,-rpath,{build_dir}", "-lallod-live", "-lallod"]
+    subprocess.run([*command, "-o", folder / name], check=True)
 
 
 @pytest.mark.parametrize("example", _examples(), ids=str)
