@@ -15,18 +15,19 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from allod.build import PRESETS, ensure_built
+from allod.build import PRESETS, ensure_built, ensure_live_built
 from allod.packages import PackagesUnavailable, ensure_packages
 from transcripts import Step, assert_prints, pattern_of, run_steps, steps_of
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 GUIDE = DOCS / "guide.md"
-WITH_EXAMPLES = (GUIDE, DOCS / "tailored.md")
+LIVE = DOCS / "live.md"
+WITH_EXAMPLES = (GUIDE, DOCS / "tailored.md", DOCS / "profiling.md", LIVE)
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "examples" / "README.md"]
 )
-PACKAGES = ("binutils", "cmake", "gcc", "pkg-config")
+PACKAGES = ("binutils", "cmake", "g++", "gcc", "llvm", "pkg-config")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -89,13 +90,25 @@ def _run(folder: Path, steps: list[Step]) -> list[str]:
     )
 
 
+def _need_the_live_page() -> None:
+    try:
+        ensure_packages(["curl"])
+        ensure_live_built()
+    except PackagesUnavailable as reason:
+        pytest.skip(str(reason))
+
+
 CONSOLES = [(body, place) for file, body, place in examples() if file is None]
 
 
 @pytest.mark.parametrize(
-    "body", [body for body, _ in CONSOLES], ids=[place for _, place in CONSOLES]
+    ("body", "place"), CONSOLES, ids=[place for _, place in CONSOLES]
 )
-def test_an_example_of_the_guide_does_what_it_shows(desk: Path, body: str) -> None:
+def test_an_example_of_the_guide_does_what_it_shows(
+    desk: Path, body: str, place: str
+) -> None:
+    if place.startswith(LIVE.name):
+        _need_the_live_page()
     steps = steps_of(body)
     for step, output in zip(steps, _run(desk, steps), strict=True):
         assert_prints(step, output)

@@ -15,10 +15,13 @@
 
 namespace allod::live {
 
+// The page, in page.S.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 extern const unsigned char allod_live_page[];
 extern const unsigned char allod_live_page_end[];
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace {
 

@@ -39,7 +39,7 @@ bool Guard::open(const char* address, unsigned port) noexcept {
   } else {
     unsigned char random[16];
     if (getrandom(random, sizeof random, 0) != sizeof random) return false;
-    for (unsigned i = 0; i < sizeof random; ++i) snprintf(token_ + 2 * i, 3, "%02x", random[i]);
+    for (std::size_t i = 0; i < sizeof random; ++i) snprintf(token_ + 2 * i, 3, "%02x", random[i]);
   }
   const bool is_v6 = strchr(address, ':') != nullptr;
   int length = snprintf(hosts_, sizeof hosts_, ",127.0.0.1:%u,localhost:%u,[::1]:%u,%s%s%s:%u,",
@@ -51,8 +51,8 @@ bool Guard::open(const char* address, unsigned port) noexcept {
     if (size > 0 && size + 10 < room) {
       const bool has_port = memchr(name, ':', size) != nullptr;
       length += has_port ? snprintf(hosts_ + length, room, "%.*s,", static_cast<int>(size), name)
-                         : snprintf(hosts_ + length, room, "%.*s:%u,", static_cast<int>(size),
-                                    name, port);
+                         : snprintf(hosts_ + length, room, "%.*s:%u,", static_cast<int>(size), name,
+                                    port);
     }
     name += size + (name[size] == ',' ? 1 : 0);
   }

@@ -7,7 +7,7 @@ namespace {
 // The length of the character of UTF-8 at the start of `text`, or 0 when that is none.
 std::size_t character(std::string_view text) noexcept {
   const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t length = lead < 0x80              ? 1
+  const std::size_t length = lead < 0x80                   ? 1
                              : lead >= 0xc2 && lead < 0xe0 ? 2
                              : lead >= 0xe0 && lead < 0xf0 ? 3
                              : lead >= 0xf0 && lead < 0xf5 ? 4
@@ -35,7 +35,7 @@ Json& Json::write(std::string_view text) noexcept {
       out_ << std::string_view{code, sizeof code};
     } else {
       if (c == '"' || c == '\\') out_ << "\\";
-      out_ << std::string_view{text.data(), length};
+      out_ << text.substr(0, length);
     }
     text.remove_prefix(length);
   }

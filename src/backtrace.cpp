@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "own_image.hpp"
+#include "unwinder.hpp"
 
 namespace allod {
 
@@ -36,20 +37,32 @@ _Unwind_Reason_Code take_interrupted_frame(_Unwind_Context* context, void* argum
   return take_frame(context, argument);
 }
 
+// Where the tables are beyond our own walk, or there is none for this machine.
+void capture_by_libgcc(Stack& stack, unwind::From from, std::uint32_t most) noexcept {
+  stack.depth = 0;
+  Capture capture{stack, most};
+  _Unwind_Backtrace(from == unwind::From::here ? &take_frame : &take_interrupted_frame, &capture);
+}
+
 }  // namespace
 
 [[gnu::noinline]] void capture_stack(Stack& stack, std::uint32_t most) noexcept {
-  stack.depth = 0;
   stack.begins_at_fault = false;
-  Capture capture{stack, most};
-  _Unwind_Backtrace(&take_frame, &capture);
+  constexpr auto kFrom = unwind::From::here;
+  const auto outcome =
+      unwind::walk(unwind::registers_here(), kFrom, stack.frames, most, &stack.depth);
+  if (outcome == unwind::Outcome::unfinished) capture_by_libgcc(stack, kFrom, most);
 }
 
-void capture_interrupted_stack(Stack& stack) noexcept {
-  stack.depth = 0;
-  stack.begins_at_fault = false;
-  Capture capture{stack, Stack::kDepth};
-  _Unwind_Backtrace(&take_interrupted_frame, &capture);
+[[gnu::noinline]] void capture_interrupted_stack(Stack& stack) noexcept {
+  constexpr auto kFrom = unwind::From::interruption;
+  const auto outcome =
+      unwind::walk(unwind::registers_here(), kFrom, stack.frames, Stack::kDepth, &stack.depth);
+  stack.begins_at_fault = stack.depth > 0;
+  if (outcome == unwind::Outcome::unfinished) {
+    stack.begins_at_fault = false;
+    capture_by_libgcc(stack, kFrom, Stack::kDepth);
+  }
 }
 
 namespace {

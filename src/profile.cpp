@@ -5,6 +5,7 @@
 
 #include "backtrace.hpp"
 #include "exponential.hpp"
+#include "probe.hpp"
 #include "profile_file.hpp"
 
 namespace allod {
@@ -268,6 +269,8 @@ void forget_locked(void* block, std::uint64_t now) noexcept {
   *link = sample->next;
   --book.samples.entries;
   count_out(*sample, now);
+  ALLOD_PROBE("sample_freed", address_of(block), sample->requested, told(weight_of(*sample)).bytes,
+              now - sample->birth_ms);
   sample->next = book.spare;
   book.spare = sample;
 }
@@ -311,6 +314,7 @@ void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t byt
   const std::uint32_t thread = engine().space().platform().thread_id();
   const std::uint64_t now = now_ms();
   std::uint64_t peak = 0;
+  std::uint64_t stands_for = 0;
   {
     LockGuard lock{book.lock};
     Sample* const sample = new_sample(remember(stack), address_of(block));
@@ -325,7 +329,9 @@ void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t byt
     sample->thread = thread;
     sample->number = ++book.samples_ever;
     if (count_in(*sample)) peak = book.peak.bytes / 256;
+    stands_for = told(weight_of(*sample)).bytes;
   }
+  ALLOD_PROBE("sample_allocated", address_of(block), size, stands_for, stack.depth);
   profile::write_due_files(peak);
 }
 

@@ -67,7 +67,15 @@ def test_clang_tidy_finds_nothing(debian_packages: DebianPackages) -> None:
         )
         return "" if done.returncode == 0 else done.stdout or done.stderr
 
-    sources = sorted((ROOT / "src").glob("*.cpp"))
+    # The live server is only there where what it is made with is.
+    known = (build_dir_of("clang") / "compile_commands.json").read_text()
+    folders = (ROOT / "src", ROOT / "live")
+    sources = sorted(
+        source
+        for folder in folders
+        for source in folder.glob("*.cpp")
+        if str(source) in known
+    )
     assert sources
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(filter(None, pool.map(findings_in, sources)))
@@ -337,6 +345,15 @@ def test_an_installation_serves_its_users(
         check(installation)
     except install.CheckError as error:
         pytest.fail(str(error), pytrace=False)
+
+
+def test_the_package_is_found_without_the_live_server(
+    build_dir: Path, tmp_path: Path
+) -> None:
+    installation = install.install(build_dir, tmp_path)
+    for path in (installation.prefix / "lib").glob("liballod-live.so*"):
+        path.unlink()
+    install.check_live_page(installation)
 
 
 def test_a_hole_in_the_installation_is_found(build_dir: Path, tmp_path: Path) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from allod import paths
+from allod.build import ensure_live_built
+from allod.packages import PackagesUnavailable
+from conftest import DebianPackages
 from transcripts import assert_prints, run_steps, steps_of
 
 EXAMPLES = paths.ROOT / "examples"
 SECTION = re.compile(r"^## (?P<title>.+?)$(?P<text>.*?)(?=^## |\Z)", re.M | re.S)
 SOURCE = re.compile(r"\]\((?P<name>\w+)\.cpp\)")
+WITH_LIVE_PAGE = {"pool"}
 CONSOLE = re.compile(r"^```console\n(?P<body>.*?)^```$", re.M | re.S)
 
 
@@ -38,10 +43,28 @@ def _examples() -> list[Example]:
     return found
 
 
+def compile_with_live_page(name: str, build_dir: Path, folder: Path) -> None:
+    """What the build does not do by itself, because the page needs Node.js."""
+    try:
+        ensure_live_built()
+    except PackagesUnavailable as reason:
+        pytest.skip(str(reason))
+    command: list[str | Path] = ["c++", "-std=c++20", "-Wall", "-Wextra", "-Werror"]
+    command += ["-I", paths.ROOT / "include", EXAMPLES / f"{name}.cpp"]
+    command += ["-L", build_dir, f"-Wl,-rpath,{build_dir}", "-lallod-live", "-lallod"]
+    subprocess.run([*command, "-o", folder / name], check=True)
+
+
 @pytest.mark.parametrize("example", _examples(), ids=str)
 def test_an_example_does_what_its_section_shows(
-    example: Example, build_dir: Path, tmp_path: Path
+    example: Example,
+    build_dir: Path,
+    tmp_path: Path,
+    debian_packages: DebianPackages,
 ) -> None:
+    if example.name in WITH_LIVE_PAGE:
+        debian_packages("curl")
+        compile_with_live_page(example.name, build_dir, tmp_path)
     for program in (build_dir / "examples").iterdir():
         if program.is_file() and os.access(program, os.X_OK):
             (tmp_path / program.name).symlink_to(program)

@@ -15,9 +15,12 @@ import click
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSUMER = Path(__file__).with_name("consumer")
+EXAMPLES = ROOT / "examples"
+LIVE = "lib/liballod-live.so"
 LAYOUT = (
     "include/allod.h",
     "include/allod.hpp",
+    "include/allod-live.h",
     "lib/liballod.so",
     "lib/liballod.a",
     "lib/allod.o",
@@ -119,6 +122,19 @@ def check_cmake(installation: Installation) -> None:
         _check_origin(installation, build / program, origin)
 
 
+def check_live_page(installation: Installation) -> None:
+    """The examples are a project of their own, which finds the package. With the live server in it,
+    there is one more, and it serves a page."""
+    build = installation.scratch / "examples"
+    installation.run("cmake", "-G", "Ninja", "-S", EXAMPLES, "-B", build)
+    if not (installation.prefix / LIVE).exists():
+        return
+    installation.run("cmake", "--build", build, "--target", "example_pool")
+    page = installation.run(build / "pool", "echo $PAGE")
+    if not page.startswith("http://127.0.0.1:"):
+        raise CheckError(f"a program with the live server serves its page at {page}")
+
+
 def check_pkg_config(installation: Installation) -> None:
     """The pkg-config file gives the flags of a link with the shared library."""
     flags = installation.run("pkg-config", "--cflags", "--libs", "allod").split()
@@ -152,7 +168,13 @@ def _check_origin(installation: Installation, program: Path, origin: str) -> Non
         raise CheckError(f"{program.name} gets its malloc from {found}, not {origin}")
 
 
-CHECKS = (check_layout, check_cmake, check_pkg_config, check_static_program)
+CHECKS = (
+    check_layout,
+    check_cmake,
+    check_live_page,
+    check_pkg_config,
+    check_static_program,
+)
 
 
 def complaints(build: Path) -> Iterator[str]:

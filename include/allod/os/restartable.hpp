@@ -66,7 +66,7 @@ enum class Sequence : std::uint8_t { done, refused, moved };
   "movl %[refused], %[outcome]\n\t"                \
   "jmp 4b\n\t"                                     \
   ".popsection\n\t"
-#define ALLOD_SEQUENCE_OUTCOMES                                                   \
+#define ALLOD_SEQUENCE_OUTCOMES                                                                 \
   [moved] "i"(static_cast<int>(Sequence::moved)), [done] "i"(static_cast<int>(Sequence::done)), \
       [refused] "i"(static_cast<int>(Sequence::refused))
 

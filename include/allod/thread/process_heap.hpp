@@ -1,6 +1,6 @@
-// Layer 6: the heap of a process. Threads share domains, by the magazines of the processor that they
-// are on; one that does much gets a domain of its own. Where there are no magazines of processors, a
-// thread gets a cache in between.
+// Layer 6: the heap of a process. Threads share domains, by the magazines of the processor that
+// they are on; one that does much gets a domain of its own. Where there are no magazines of
+// processors, a thread gets a cache in between.
 #pragma once
 
 #include <pthread.h>
@@ -312,7 +312,8 @@ class ProcessHeap {
     if (block == nullptr) return;
     if (shares_processor() && !Sampler::may_know()) {
       space::Tag tag;
-      if (heap_.space().map().fast_tag_of(address_of(block), &tag) && processors_.push(tag, block)) {
+      if (heap_.space().map().fast_tag_of(address_of(block), &tag) &&
+          processors_.push(tag, block)) {
         return;
       }
     }

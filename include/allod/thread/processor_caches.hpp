@@ -6,10 +6,10 @@
 namespace allod::thread {
 
 // A second way of caching beside magazines of threads: a thread that does little, or is one of very
-// many, needs nothing of its own. Each cache leans on the shared domain of its processor and holds only blocks of that, like the
-// cache of a thread. Its magazines have the same room as long as it lives, and change by
-// restartable sequences alone; see os/restartable.hpp. What is popped here and put into a domain,
-// or the other way, belongs to the calling thread in between.
+// many, needs nothing of its own. Each cache leans on the shared domain of its processor and holds
+// only blocks of that, like the cache of a thread. Its magazines have the same room as long as it
+// lives, and change by restartable sequences alone; see os/restartable.hpp. What is popped here and
+// put into a domain, or the other way, belongs to the calling thread in between.
 //
 // Static and constant-initialised; thread-safe, and safe in signal handlers but for what makes or
 // fills a cache, which takes turns on domains.

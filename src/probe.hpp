@@ -1,0 +1,35 @@
+// Places where tracers (bpftrace, perf, gdb, SystemTap) can look on. Each is an instruction that
+// does nothing, and a note in the file that says where it is and where its arguments are. The
+// format is that of SystemTap's sys/sdt.h, version 3.
+#pragma once
+
+#include <cstdint>
+
+// An assembler's text cannot be a parameter, hence a macro. NAME is a text; the arguments are four
+// numbers of eight bytes.
+#define ALLOD_PROBE(NAME, A, B, C, D)                                             \
+  asm volatile(                                                                   \
+      "990: nop\n\t"                                                              \
+      ".pushsection .note.stapsdt, \"\", %%note\n\t"                              \
+      ".balign 4\n\t"                                                             \
+      ".4byte 992f - 991f, 994f - 993f, 3\n"                                      \
+      "991: .asciz \"stapsdt\"\n"                                                 \
+      "992: .balign 4\n"                                                          \
+      "993: .8byte 990b, _.stapsdt.base, 0\n\t"                                   \
+      ".asciz \"allod\"\n\t"                                                      \
+      ".asciz \"" NAME                                                            \
+      "\"\n\t"                                                                    \
+      ".asciz \"8@%0 8@%1 8@%2 8@%3\"\n"                                          \
+      "994: .balign 4\n\t"                                                        \
+      ".popsection\n\t"                                                           \
+      ".ifndef _.stapsdt.base\n\t"                                                \
+      ".pushsection .stapsdt.base, \"aG\", %%progbits, .stapsdt.base, comdat\n\t" \
+      ".weak _.stapsdt.base\n\t"                                                  \
+      ".hidden _.stapsdt.base\n"                                                  \
+      "_.stapsdt.base: .space 1\n\t"                                              \
+      ".size _.stapsdt.base, 1\n\t"                                               \
+      ".popsection\n\t"                                                           \
+      ".endif"                                                                    \
+      :                                                                           \
+      : "r"(std::uint64_t{A}), "r"(std::uint64_t{B}), "r"(std::uint64_t{C}),      \
+        "r"(std::uint64_t{D}))
