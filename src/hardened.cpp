@@ -623,6 +623,44 @@ std::size_t usable_size(const void* address) noexcept {
 
 namespace {
 
+[[nodiscard]] ALLOD_INLINE heap::Bounds bounds_in(const Block& block) noexcept {
+  const BlockState state = block.cell.load();
+  if (!state.is_live() && !state.was_freed()) return {};
+  return {reinterpret_cast<const void*>(block.address),
+          state.was_freed() ? heap::Bounds::kFreed : block.requested(state)};
+}
+[[nodiscard]] heap::Bounds bounds_elsewhere(const void* address) noexcept {
+  const heap::Bounds whole = Process::heap().bounds_of(address);
+  if (whole.start == nullptr) return {};
+  const Block block = find(whole.start);
+  if (block.is_unwatched) return whole;
+  return block.bytes != 0 ? bounds_in(block) : heap::Bounds{};
+}
+[[nodiscard]] heap::Bounds bounds_of_nothing(const void* address) noexcept {
+  const bool is_block = empty_blocks.is_block(address) && empty_blocks.is_in_use(address);
+  return is_block ? heap::Bounds{address} : heap::Bounds{};
+}
+
+}  // namespace
+
+heap::Bounds bounds_of(const void* address) noexcept {
+  const space::PageMap& map = Process::heap().space().map();
+  const Address at = address_of(address);
+  const space::Tag tag = map.tag_of(at);
+  if (tag == space::kForeignTag) {
+    return empty_blocks.holds(address) ? bounds_of_nothing(address) : heap::Bounds{};
+  }
+  if (__builtin_expect(!space::is_domains(tag), 0)) return bounds_elsewhere(address);
+  const slab::Slab& slab = *slab::as_slab(map.span_at(at));
+  const std::uint32_t index = slab.index_around(at);
+  if (index >= slab.capacity()) return {};
+  const Address start = address_of(slab.block_at(index));
+  return bounds_in(
+      {slab::BlockStates::of(slab, index), start, slab.block_bytes(), &slab, index, false});
+}
+
+namespace {
+
 // Within its class. `from` is not live.
 void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
@@ -667,6 +705,14 @@ void* resize(void* address, std::size_t size) noexcept {
 }
 
 // --- faults --------------------------------------------------------------------------------------
+
+void add_state(Misuse* misuse) noexcept {
+  if (misuse->block == nullptr) return;
+  const Block block = find(misuse->block);
+  if (block.bytes == 0) return;
+  misuse->state = block.cell.load();
+  misuse->requested = block.requested(misuse->state);
+}
 
 bool explain_fault(const void* address, Misuse* misuse) noexcept {
   if (empty_blocks.holds(address)) {
