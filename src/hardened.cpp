@@ -7,6 +7,7 @@
 #include "empty_blocks.hpp"
 #include "faults.hpp"
 #include "options.hpp"
+#include "sweep.hpp"
 
 namespace allod {
 
@@ -27,8 +28,8 @@ using slab::BlockState;
 using slab::BlockStateCell;
 using Sizes = Process::Sizes;
 
-// The heap's first options are read before anything is allocated; until then, all.
-constinit Mitigations chosen = HardenedPolicy::kMitigations;
+// The heap's first options are read before anything is allocated; until then, the usual ones.
+constinit Mitigations chosen = HardenedPolicy::kMitigations & Mitigations::all();
 constinit Canary canary;
 constinit EmptyBlocks<HardenedLinux> empty_blocks;
 constinit pthread_key_t key = 0;
@@ -370,17 +371,30 @@ class Ticket {
   Address word_;
 };
 
-[[gnu::noinline]] void leave_after_look(void* address) noexcept {
+// What a block weighs in quarantine; a large one has no memory there.
+[[nodiscard]] std::size_t weight_of(const Block& block) noexcept {
+  return block.is_large() ? block.bytes / 64 : block.bytes;
+}
+
+[[nodiscard]] Block find_waiting(void* address) noexcept {
   const Block block = find(address);
   // It cannot be anything else, unless records have been overwritten.
   always_check(block.bytes != 0, "a block in quarantine is gone");
-  if (__builtin_expect(is_closed_while_free(block), 0)) {
-    clear_guard(closed_part(block));
-  } else if (__builtin_expect(was_written(block), 0)) {
+  if (!is_closed_while_free(block) && __builtin_expect(was_written(block), 0)) {
     report_written(block, block.cell.load());
     erase(block, block.cell.load());
   }
+  return block;
+}
+[[gnu::noinline]] void let_go(void* address) noexcept {
+  const Block block = find_waiting(address);
+  if (__builtin_expect(is_closed_while_free(block), 0)) clear_guard(closed_part(block));
   Process::release(address);
+}
+[[gnu::noinline]] void leave_after_look(void* address) noexcept {
+  const Block block = find_waiting(address);
+  if (on<Mitigation::sweep>() && sweep::hold(address, weight_of(block), &let_go)) return;
+  let_go(address);
 }
 // A block's time in quarantine is over.
 void leave(void* word) noexcept {
@@ -391,12 +405,8 @@ void leave(void* word) noexcept {
       __builtin_expect(!is_whole_zero(address_of(ticket.address()), bytes), 0)) {
     return leave_after_look(ticket.address());
   }
+  if (on<Mitigation::sweep>() && sweep::hold(ticket.address(), bytes, &let_go)) return;
   Process::release(ticket.address());
-}
-
-// What a block weighs in quarantine; a large one has no memory there.
-[[nodiscard]] std::size_t weight_of(const Block& block) noexcept {
-  return block.is_large() ? block.bytes / 64 : block.bytes;
 }
 
 [[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
@@ -737,6 +747,7 @@ void start() noexcept {
   has_key = pthread_key_create(&key, &close_quarantine) == 0;
   if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
   pthread_atfork(nullptr, nullptr, &random::reseed);
+  if (on<Mitigation::sweep>() && !sweep::start()) chosen = chosen.without(Mitigation::sweep);
   if (on<Mitigation::guards>() || on<Mitigation::empty>()) faults::watch();
 }
 
