@@ -27,7 +27,7 @@ def test_it_has_to_be_asked_for(
     """All measures are those without the sweep: then the first case does not hold."""
     program = build_dir / "tests" / "sweep" / "sweep"
     variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all"}
-    command = [program, "a_pointer_keeps_a_freed_block"]
-    result = run_program(command, variables, tmp_path)
+    case = "a_pointer_keeps_a_freed_block"
+    result = run_program([program, case], variables, tmp_path)
     assert result.returncode == 1, describe(result)
     assert "used again: a global" in result.stderr
