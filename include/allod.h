@@ -425,6 +425,32 @@ ALLOD_API void allod_leaks_begin(void) ALLOD_NOTHROW;
  * that ALLOD_LEAKS_FILE names, as the profile is written, or to standard error. */
 ALLOD_API long allod_leaks_check(void) ALLOD_NOTHROW;
 
+/* --- which block an address lies in ----------------------------------------------- */
+
+/* Finds the block in use that holds `address`, which may be any address, and need not be the start
+ * of a block. Writes where the block starts, and how many bytes of it the program may use: those
+ * that it asked for in the debug and the hardened library, what allod_malloc_usable_size tells in
+ * the default one. The address may lie behind these bytes, where the block was rounded up.
+ * Either pointer may be NULL. Returns 1; or 0, and writes nothing, when no block in use of Allod is
+ * there. The default library counts a freed block as in use while a thread has it at hand for its
+ * next allocation; the others do not.
+ *
+ * Takes no lock, never faults, keeps errno, and may be called in a signal handler. Of a block that
+ * another thread frees, or resizes, meanwhile it may tell what was. The end of a block in a heap
+ * made with `hardened` is read: such a heap must not be destroyed meanwhile. */
+ALLOD_API int allod_bounds(const void* address, void** start, size_t* size) ALLOD_NOTHROW;
+
+/* For functions that copy: how many of the `bytes` bytes from `address` on are the program's to
+ * use. All of them where no block is known at the address; otherwise those up to the end of the
+ * block, and none of a block that the library knows to be free, as the debug and the hardened one
+ * do at once. Otherwise as allod_bounds. */
+ALLOD_API size_t allod_room(const void* address, size_t bytes) ALLOD_NOTHROW;
+/* Reports that `function` was to read, or with `writes` to write, `bytes` bytes from `address` on,
+ * which have no room there; then ends the process, unless ALLOD_ABORT_ON_ERROR is 0. Not to be
+ * called in a signal handler. */
+ALLOD_API void allod_report_copy(const void* address, size_t bytes, int writes,
+                                 const char* function) ALLOD_NOTHROW;
+
 /* --- for language runtimes ------------------------------------------------------ */
 
 /* Called from slow paths of allocation, on the thread that allocates, so that a runtime

@@ -1,6 +1,7 @@
 // The prefixed C API.
 #include "allod.h"
 
+#include "bounds.hpp"
 #include "new_failure.hpp"
 #include "options.hpp"
 #include "stats.hpp"
@@ -87,6 +88,20 @@ void allod_options_text(allod_write_t write, void* context) noexcept {
 void allod_options_markdown(allod_write_t write, void* context) noexcept {
   allod::Text out{write, context};
   allod::write_options_markdown(out);
+}
+int allod_bounds(const void* address, void** start, size_t* size) noexcept {
+  const allod::heap::Bounds block = allod::bounds::find(address);
+  if (block.start == nullptr) return 0;
+  if (start != nullptr) *start = const_cast<void*>(block.start);
+  if (size != nullptr) *size = block.bytes;
+  return 1;
+}
+size_t allod_room(const void* address, size_t bytes) noexcept {
+  return allod::bounds::room(address, bytes);
+}
+void allod_report_copy(const void* address, size_t bytes, int writes,
+                       const char* function) noexcept {
+  allod::bounds::report_copy(address, bytes, writes != 0, function);
 }
 const char* allod_version() noexcept { return ALLOD_VERSION; }
 void allod_check() noexcept { allod::Process::heap().check_invariants(); }

@@ -206,6 +206,15 @@ std::size_t Guards::usable_size(const void* address) noexcept {
   return is_block ? slot->bytes : 0;
 }
 
+heap::Bounds Guards::bounds_of(const void* address) noexcept {
+  const Slot* const slot = slot_at(address);
+  if (slot == nullptr || address_of(address) < slot->block()) return {};
+  const State state = slot->state.load(std::memory_order_acquire);
+  if (state != State::live && state != State::freed) return {};
+  return {reinterpret_cast<const void*>(slot->block()),
+          state == State::freed ? heap::Bounds::kFreed : slot->bytes};
+}
+
 Address Guards::block_on_page(const void* address) noexcept {
   const Slot* const slot = slot_at(address);
   return slot != nullptr ? slot->block() : 0;
@@ -239,6 +248,10 @@ void Guards::report_not_in_use(const void* address, const Slot* slot) noexcept {
                          slot->state.load(std::memory_order_acquire) != State::unused;
   const auto kind = was_block ? MisuseKind::double_free : MisuseKind::invalid_free;
   ReportToUser::report(misuse_of(kind, address, slot_near(address)));
+}
+
+Misuse Guards::describe(MisuseKind kind, const void* address) noexcept {
+  return misuse_of(kind, address, slot_near(address));
 }
 
 bool Guards::explain_fault(const void* address, Misuse* misuse) noexcept {

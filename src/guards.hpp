@@ -49,9 +49,13 @@ class Guards {
   [[nodiscard]] static bool inspect(const void* address, std::size_t* bytes) noexcept;
   // Bytes that were asked for; 0 for what is no guarded block in use.
   [[nodiscard]] static std::size_t usable_size(const void* address) noexcept;
+  // The block that is, or was last, on the page of an address that is held.
+  [[nodiscard]] static heap::Bounds bounds_of(const void* address) noexcept;
   // Where the block begins that is, or was last, on the page at the address; 0 for a guard.
   [[nodiscard]] static Address block_on_page(const void* address) noexcept;
 
+  // For a report about an address that is held.
+  [[nodiscard]] static heap::Misuse describe(heap::MisuseKind kind, const void* address) noexcept;
   // Of an access that has failed: what was wrong with it. False when it has nothing to do with
   // guarded blocks.
   [[nodiscard]] static bool explain_fault(const void* address, heap::Misuse* misuse) noexcept;

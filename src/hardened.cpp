@@ -7,6 +7,7 @@
 #include "empty_blocks.hpp"
 #include "faults.hpp"
 #include "options.hpp"
+#include "sweep.hpp"
 
 namespace allod {
 
@@ -27,8 +28,8 @@ using slab::BlockState;
 using slab::BlockStateCell;
 using Sizes = Process::Sizes;
 
-// The heap's first options are read before anything is allocated; until then, all.
-constinit Mitigations chosen = HardenedPolicy::kMitigations;
+// The heap's first options are read before anything is allocated; until then, the usual ones.
+constinit Mitigations chosen = HardenedPolicy::kMitigations & Mitigations::all();
 constinit Canary canary;
 constinit EmptyBlocks<HardenedLinux> empty_blocks;
 constinit pthread_key_t key = 0;
@@ -370,17 +371,30 @@ class Ticket {
   Address word_;
 };
 
-[[gnu::noinline]] void leave_after_look(void* address) noexcept {
+// What a block weighs in quarantine; a large one has no memory there.
+[[nodiscard]] std::size_t weight_of(const Block& block) noexcept {
+  return block.is_large() ? block.bytes / 64 : block.bytes;
+}
+
+[[nodiscard]] Block find_waiting(void* address) noexcept {
   const Block block = find(address);
   // It cannot be anything else, unless records have been overwritten.
   always_check(block.bytes != 0, "a block in quarantine is gone");
-  if (__builtin_expect(is_closed_while_free(block), 0)) {
-    clear_guard(closed_part(block));
-  } else if (__builtin_expect(was_written(block), 0)) {
+  if (!is_closed_while_free(block) && __builtin_expect(was_written(block), 0)) {
     report_written(block, block.cell.load());
     erase(block, block.cell.load());
   }
+  return block;
+}
+[[gnu::noinline]] void let_go(void* address) noexcept {
+  const Block block = find_waiting(address);
+  if (__builtin_expect(is_closed_while_free(block), 0)) clear_guard(closed_part(block));
   Process::release(address);
+}
+[[gnu::noinline]] void leave_after_look(void* address) noexcept {
+  const Block block = find_waiting(address);
+  if (on<Mitigation::sweep>() && sweep::hold(address, weight_of(block), &let_go)) return;
+  let_go(address);
 }
 // A block's time in quarantine is over.
 void leave(void* word) noexcept {
@@ -391,12 +405,8 @@ void leave(void* word) noexcept {
       __builtin_expect(!is_whole_zero(address_of(ticket.address()), bytes), 0)) {
     return leave_after_look(ticket.address());
   }
+  if (on<Mitigation::sweep>() && sweep::hold(ticket.address(), bytes, &let_go)) return;
   Process::release(ticket.address());
-}
-
-// What a block weighs in quarantine; a large one has no memory there.
-[[nodiscard]] std::size_t weight_of(const Block& block) noexcept {
-  return block.is_large() ? block.bytes / 64 : block.bytes;
 }
 
 [[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
@@ -623,6 +633,44 @@ std::size_t usable_size(const void* address) noexcept {
 
 namespace {
 
+[[nodiscard]] ALLOD_INLINE heap::Bounds bounds_in(const Block& block) noexcept {
+  const BlockState state = block.cell.load();
+  if (!state.is_live() && !state.was_freed()) return {};
+  return {reinterpret_cast<const void*>(block.address),
+          state.was_freed() ? heap::Bounds::kFreed : block.requested(state)};
+}
+[[nodiscard]] heap::Bounds bounds_elsewhere(const void* address) noexcept {
+  const heap::Bounds whole = Process::heap().bounds_of(address);
+  if (whole.start == nullptr) return {};
+  const Block block = find(whole.start);
+  if (block.is_unwatched) return whole;
+  return block.bytes != 0 ? bounds_in(block) : heap::Bounds{};
+}
+[[nodiscard]] heap::Bounds bounds_of_nothing(const void* address) noexcept {
+  const bool is_block = empty_blocks.is_block(address) && empty_blocks.is_in_use(address);
+  return is_block ? heap::Bounds{address} : heap::Bounds{};
+}
+
+}  // namespace
+
+heap::Bounds bounds_of(const void* address) noexcept {
+  const space::PageMap& map = Process::heap().space().map();
+  const Address at = address_of(address);
+  const space::Tag tag = map.tag_of(at);
+  if (tag == space::kForeignTag) {
+    return empty_blocks.holds(address) ? bounds_of_nothing(address) : heap::Bounds{};
+  }
+  if (__builtin_expect(!space::is_domains(tag), 0)) return bounds_elsewhere(address);
+  const slab::Slab& slab = *slab::as_slab(map.span_at(at));
+  const std::uint32_t index = slab.index_around(at);
+  if (index >= slab.capacity()) return {};
+  const Address start = address_of(slab.block_at(index));
+  return bounds_in(
+      {slab::BlockStates::of(slab, index), start, slab.block_bytes(), &slab, index, false});
+}
+
+namespace {
+
 // Within its class. `from` is not live.
 void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
@@ -668,6 +716,14 @@ void* resize(void* address, std::size_t size) noexcept {
 
 // --- faults --------------------------------------------------------------------------------------
 
+void add_state(Misuse* misuse) noexcept {
+  if (misuse->block == nullptr) return;
+  const Block block = find(misuse->block);
+  if (block.bytes == 0) return;
+  misuse->state = block.cell.load();
+  misuse->requested = block.requested(misuse->state);
+}
+
 bool explain_fault(const void* address, Misuse* misuse) noexcept {
   if (empty_blocks.holds(address)) {
     *misuse = Misuse{.kind = MisuseKind::access_to_nothing, .address = address};
@@ -691,6 +747,7 @@ void start() noexcept {
   has_key = pthread_key_create(&key, &close_quarantine) == 0;
   if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
   pthread_atfork(nullptr, nullptr, &random::reseed);
+  if (on<Mitigation::sweep>() && !sweep::start()) chosen = chosen.without(Mitigation::sweep);
   if (on<Mitigation::guards>() || on<Mitigation::empty>()) faults::watch();
 }
 

@@ -36,6 +36,8 @@ void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 [[nodiscard]] std::size_t size_of(const void* address) noexcept;
 // The same for the program, which has the block: it is checked.
 [[nodiscard]] std::size_t usable_size(const void* address) noexcept;
+// The block around any address, in use or freed, and the bytes that were asked for.
+[[nodiscard]] heap::Bounds bounds_of(const void* address) noexcept;
 // Checks what is to be resized and tells its size. False when it is no block in use: that
 // was reported.
 [[nodiscard]] bool inspect(const void* address, std::size_t* bytes) noexcept;
@@ -43,6 +45,8 @@ void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 // has to be copied. It has been inspected.
 [[nodiscard]] void* resize(void* block, std::size_t size) noexcept;
 
+// What is known of the block that is named there.
+void add_state(heap::Misuse* misuse) noexcept;
 // Of an access that has failed: what was wrong with it. False when no guard was there.
 [[nodiscard]] bool explain_fault(const void* address, heap::Misuse* misuse) noexcept;
 

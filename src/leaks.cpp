@@ -10,9 +10,9 @@
 #include <algorithm>
 
 #include "allod.h"
+#include "mappings.hpp"
 #include "options.hpp"
 #include "output_file.hpp"
-#include "own_image.hpp"
 #include "profile.hpp"
 #include "stop_threads.hpp"
 
@@ -109,10 +109,7 @@ class Graph {
 
 // Is it ours, and no place where a program keeps pointers?
 bool is_bookkeeping(Address at, const Graph& graph) noexcept {
-  const Image own = own_image();
-  const bool preloaded = getauxval(AT_PHDR) - own.begin >= 4096;
-  return graph.holds(at) || Process::heap().space().metadata().holds(at) ||
-         (preloaded && at - own.begin < own.end - own.begin);
+  return graph.holds(at) || Process::heap().space().metadata().holds(at) || OwnData{}.holds(at);
 }
 
 // Blocks are looked into when something leads to them. Those that are no samples always count.
@@ -142,53 +139,8 @@ void mark_from_mapping(Address begin, Address to, const StoppedThreads& stopped,
   }
 }
 
-// Takes /proc/self/maps by lines.
-template <class Visit>
-bool for_each_mapping(Visit&& visit) noexcept {
-  const long file = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"),
-                                O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  static char buffer[8192];
-  std::size_t held = 0;
-  for (;;) {
-    const long got = raw_syscall(SYS_read, file, reinterpret_cast<long>(buffer + held),
-                                 static_cast<long>(sizeof buffer - held));
-    if (got <= 0) break;
-    held += static_cast<std::size_t>(got);
-    char* line = buffer;
-    while (char* const newline = static_cast<char*>(
-               memchr(line, '\n', held - static_cast<std::size_t>(line - buffer)))) {
-      visit(std::string_view{line, static_cast<std::size_t>(newline - line)});
-      line = newline + 1;
-    }
-    held -= static_cast<std::size_t>(line - buffer);
-    memmove(buffer, line, held);
-  }
-  raw_syscall(SYS_close, file);
-  return true;
-}
-
-Address parse_hex(std::string_view text, std::size_t* at) noexcept {
-  Address number = 0;
-  for (; *at < text.size(); ++*at) {
-    const char c = text[*at];
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) break;
-    number = number * 16 + static_cast<Address>(digit);
-  }
-  return number;
-}
-
 bool mark_from_roots(const StoppedThreads& stopped, Address own_stack, Graph& graph) noexcept {
-  return for_each_mapping([&](std::string_view line) noexcept {
-    std::size_t at = 0;
-    const Address begin = parse_hex(line, &at);
-    ++at;
-    const Address to = parse_hex(line, &at);
-    if (line.size() < at + 5) return;
-    // Private and writable; not a device, which might mind to be read.
-    const bool is_data = line[at + 1] == 'r' && line[at + 2] == 'w' && line[at + 4] == 'p';
-    if (!is_data || line.find(" /dev/") != std::string_view::npos) return;
+  return for_each_data_mapping([&](Address begin, Address to) noexcept {
     mark_from_mapping(begin, to, stopped, own_stack, graph);
   });
 }

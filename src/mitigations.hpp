@@ -17,11 +17,13 @@ enum class Mitigation : std::uint8_t {
   empty,       // blocks of no bytes have no memory that could be read
   origin,      // delete for new, free for malloc
   addresses,   // memory at random addresses, records between guards
+  sweep,       // a freed block is not used again while something points to it
 };
 
 struct MitigationName {
   Mitigation mitigation;
   std::string_view name;
+  bool is_usual = true;  // or only where it is named
 };
 inline constexpr MitigationName kMitigationNames[] = {
     {Mitigation::canary, "canary"},
@@ -34,6 +36,7 @@ inline constexpr MitigationName kMitigationNames[] = {
     {Mitigation::empty, "empty"},
     {Mitigation::origin, "origin"},
     {Mitigation::addresses, "addresses"},
+    {Mitigation::sweep, "sweep", false},
 };
 
 class Mitigations {
@@ -41,7 +44,9 @@ class Mitigations {
   constexpr Mitigations() noexcept = default;
   [[nodiscard]] static constexpr Mitigations all() noexcept {
     Mitigations set;
-    for (const MitigationName& known : kMitigationNames) set = set.with(known.mitigation);
+    for (const MitigationName& known : kMitigationNames) {
+      if (known.is_usual) set = set.with(known.mitigation);
+    }
     return set;
   }
   [[nodiscard]] constexpr bool has(Mitigation m) const noexcept { return (bits_ & bit(m)) != 0; }

@@ -95,7 +95,7 @@ struct DebugPolicy : LibraryPolicy {
 };
 
 #ifndef ALLOD_MITIGATIONS
-#define ALLOD_MITIGATIONS "all"
+#define ALLOD_MITIGATIONS "all,sweep"
 #endif
 
 struct HardenedPolicy : LibraryPolicy {

@@ -30,6 +30,10 @@ std::string_view name_of(heap::MisuseKind kind) noexcept {
       return "write after free to ";
     case heap::MisuseKind::wrong_function:
       return "free with the wrong function of ";
+    case heap::MisuseKind::copy_past_the_end:
+      return "copy past the end of the block at ";
+    case heap::MisuseKind::copy_after_free:
+      return "copy after free at ";
     case heap::MisuseKind::underflow:
       return "write before the start of ";
     case heap::MisuseKind::access_after_free:
@@ -46,11 +50,14 @@ std::string_view name_of(heap::MisuseKind kind) noexcept {
 
 // For programs that read reports.
 std::string_view word_for(heap::MisuseKind kind) noexcept {
-  constexpr std::string_view kWords[] = {
-      "double_free",      "invalid_free",      "foreign_free",        "size_mismatch",
-      "wrong_heap",       "overflow",          "write_after_free",    "wrong_function",
-      "underflow",        "access_after_free", "access_past_the_end", "access_before_the_start",
-      "access_to_nothing"};
+  constexpr std::string_view kWords[] = {"double_free",         "invalid_free",
+                                         "foreign_free",        "size_mismatch",
+                                         "wrong_heap",          "overflow",
+                                         "write_after_free",    "wrong_function",
+                                         "copy_past_the_end",   "copy_after_free",
+                                         "underflow",           "access_after_free",
+                                         "access_past_the_end", "access_before_the_start",
+                                         "access_to_nothing"};
   return kWords[static_cast<unsigned>(kind)];
 }
 
@@ -113,10 +120,16 @@ void write_state(Text& out, const heap::Misuse& misuse) noexcept {
   }
 }
 
+// What a function was asked to copy.
+void write_copy(Text& out, const heap::Misuse& misuse) noexcept {
+  out << "\nallod:   " << misuse.function << (misuse.is_write ? " was to write " : " was to read ")
+      << std::uint64_t{misuse.claimed_bytes} << " bytes there";
+}
+
 // Where nothing is known of a block's past, the release library shows no stacks.
 bool tells_stack(const heap::Misuse& misuse) noexcept {
   return Policy::kTracked || Policy::kBlockStates || is_guarded(misuse) ||
-         heap::is_fault(misuse.kind);
+         heap::is_fault(misuse.kind) || heap::is_copy(misuse.kind);
 }
 // Of whoever does the wrong thing now.
 void capture_culprit(Stack& stack, heap::MisuseKind kind) noexcept {
@@ -152,6 +165,11 @@ void write_json(Text& out, const heap::Misuse& misuse) noexcept {
     out << ",\"in_use\":" << (misuse.state.is_live() ? "true" : "false");
   }
   if (misuse.kind == heap::MisuseKind::size_mismatch) number("claimed", misuse.claimed_bytes);
+  if (heap::is_copy(misuse.kind)) {
+    out << ",\"function\":\"" << misuse.function << "\",\"access\":\""
+        << (misuse.is_write ? "write" : "read") << "\"";
+    number("bytes", misuse.claimed_bytes);
+  }
   number("process", static_cast<std::uint64_t>(raw_syscall(SYS_getpid)));
   number("thread", Process::heap().space().platform().thread_id());
   if (is_guarded(misuse)) Guards::write_json(out, misuse);
@@ -190,6 +208,7 @@ void ReportToUser::report(const heap::Misuse& misuse) noexcept {
       message << "\nallod:   the caller names ";
       write_owner(message, misuse.claimed_owner);
     }
+    if (heap::is_copy(misuse.kind)) write_copy(message, misuse);
     write_state(message, misuse);
     if (is_guarded(misuse)) Guards::write_history(message, misuse);
     if (Policy::kTracked && !heap::is_fault(misuse.kind) && !is_guarded(misuse)) {

@@ -24,6 +24,7 @@ constinit struct {
   std::atomic<std::uint32_t> stopped{0};
   std::atomic<std::uint32_t> left{0};
   std::atomic<std::uint32_t> go{0};
+  std::atomic<std::uint32_t> taken{0};
 } stop;
 struct sigaction action_before;
 
@@ -106,6 +107,8 @@ void wait_for_stopped() noexcept {
 }  // namespace
 
 StoppedThreads::StoppedThreads() noexcept {
+  // Whoever stops threads here is stopped itself perhaps, until the other one is done.
+  while (stop.taken.exchange(1) != 0) Linux::futex_wait_ms(&stop.taken, 1, 1);
   stop.signalled = 0;
   stop.stopped.store(0);
   stop.left.store(0);
@@ -126,6 +129,8 @@ void StoppedThreads::stop_all() noexcept {
     before = stop.signalled;
     for_each_thread([&](std::uint32_t thread) noexcept {
       if (thread == self || stop.signalled == kMost || was_signalled(thread)) return;
+      // It blocks all signals, and has nothing of the program's.
+      if (os::LinuxHelper::is(thread)) return;
       if (raw_syscall(SYS_tgkill, process, thread, stop_signal()) != 0) return;
       stop.threads[stop.signalled++] = thread;
     });
@@ -143,7 +148,10 @@ StoppedThreads::~StoppedThreads() {
     Linux::futex_wait_ms(&stop.left, left, 1);
   }
   if (stop.stopped.load() >= stop.signalled) sigaction(stop_signal(), &action_before, nullptr);
+  stop.taken.store(0);
 }
+
+void StoppedThreads::reset_in_child() noexcept { stop.taken.store(0); }
 
 Address StoppedThreads::used_from(Address begin, Address end) const noexcept {
   Address from = end;

@@ -18,6 +18,9 @@ class StoppedThreads {
   // none, or it is not known.
   [[nodiscard]] Address used_from(Address begin, Address end) const noexcept;
 
+  // In the child of a fork, where whoever was about to stop others is not.
+  static void reset_in_child() noexcept;
+
  private:
   void stop_all() noexcept;
 };

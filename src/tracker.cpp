@@ -97,7 +97,8 @@ void track_allocation(void* block, std::size_t bytes) noexcept {
     Record*& bucket = record_bucket(address_of(block));
     record->next = bucket;
     record->block = address_of(block);
-    bucket = record;
+    // Whoever looks without the lock finds it whole.
+    __atomic_store_n(&bucket, record, __ATOMIC_RELEASE);
   }
   record->bytes = bytes;
   record->live = true;
@@ -172,6 +173,16 @@ bool track_resize(void* address) noexcept {
   }
   report_misuse(kind, address, kAnySize);
   return false;
+}
+
+// Records are never dropped, and the program's own block does not change while it asks.
+bool track_bounds(const void* block, std::size_t* bytes) noexcept {
+  const Address at = address_of(block);
+  const Record* record = __atomic_load_n(&record_bucket(at), __ATOMIC_ACQUIRE);
+  while (record != nullptr && record->block != at) record = record->next;
+  if (record == nullptr) return true;
+  *bytes = __atomic_load_n(&record->bytes, __ATOMIC_RELAXED);
+  return __atomic_load_n(&record->live, __ATOMIC_RELAXED);
 }
 
 void write_origin(Text& out, const void* block) noexcept {

@@ -24,6 +24,10 @@ void track_end(void* block) noexcept;
 // Thread-safe.
 [[nodiscard]] bool track_resize(void* address) noexcept;
 
+// Is the block in use, as far as is known, and how many bytes were asked for? Nothing is written
+// to `*bytes` where there is no record. Thread-safe, also in a signal handler: takes no lock.
+[[nodiscard]] bool track_bounds(const void* block, std::size_t* bytes) noexcept;
+
 // Writes who allocated and who freed the block last, and who is calling now.
 void write_history(Text& out, const void* block) noexcept;
 

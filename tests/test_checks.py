@@ -279,6 +279,14 @@ def test_the_prefixed_library_exports_the_prefixed_surface_only(
     assert list(symbols.complaints(library, expected)) == []
 
 
+def test_the_library_of_copies_exports_these_alone(build_dir: Path) -> None:
+    functions = ("memcpy", "memmove", "mempcpy", "memset")
+    texts = ("strcpy", "stpcpy", "strncpy", "strcat", "strncat")
+    expected = {*functions, *texts, *(f"__{name}_chk" for name in (*functions, *texts))}
+    library = build_dir / "liballod-copies.so"
+    assert list(symbols.complaints(library, expected)) == []
+
+
 def test_wrong_symbols_and_libraries_are_found(tmp_path: Path) -> None:
     source = tmp_path / "library.c"
     source.write_text("#include <math.h>\ndouble extra(double x) { return cos(x); }\n")

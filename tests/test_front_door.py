@@ -107,6 +107,14 @@ def test_run_preloads_the_hardened_library_on_request(liballod_hardened: Path) -
     assert str(liballod_hardened.resolve()) in done.stdout
 
 
+def test_run_checks_copies_on_request(build_dir: Path, liballod_hardened: Path) -> None:
+    code = "print(open('/proc/self/maps').read())"
+    done = allod("run", "--hardened", "--check-copies", "--", "python3", "-c", code)
+    assert done.returncode == 0, done.stderr
+    for library in (liballod_hardened, build_dir / "liballod-copies.so"):
+        assert str(library.resolve()) in done.stdout
+
+
 def test_run_uses_one_library_at_a_time() -> None:
     done = allod("run", "--hardened", "--debug", "--", "true")
     assert done.returncode == 2

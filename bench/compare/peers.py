@@ -5,7 +5,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.compare import packages
@@ -14,6 +14,8 @@ from bench.peers import builder, recipes
 SUBJECT = "allod"
 # The libraries of this repository, by the names of their files.
 OURS = (SUBJECT, "allod-debug", "allod-hardened")
+# For the security suite alone: the hardened library with checked copies beside it.
+WITH_COPIES = "allod-hardened-copies"
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -25,7 +27,8 @@ class PeerError(Exception):
 class Peer:
     """An allocator under a name; without a library it is the C library's own.
 
-    A program under it needs the variables in its environment.
+    A program under it needs the variables in its environment; LD_PRELOAD among them is
+    what is preloaded behind the library.
     """
 
     name: str
@@ -73,7 +76,8 @@ QUICK = (
 )
 KNOWN = tuple(dict.fromkeys((*DEFAULT, *OURS, *sorted({*_PACKAGED, *_RECIPES}))))
 # For the security suite: ours, and everybody's.
-SECURITY = (*OURS, *(name for name in KNOWN if name not in OURS))
+OURS_SECURED = (*OURS, WITH_COPIES)
+SECURITY = (*OURS_SECURED, *(name for name in KNOWN if name not in OURS))
 
 
 def from_file(name: str, path: Path) -> Peer:
@@ -102,6 +106,15 @@ def _allod(name: str) -> Peer:
     if revision.returncode != 0:
         return peer
     return Peer(peer.name, peer.library, f"{revision.stdout.strip()}, {peer.version}")
+
+
+def _allod_with_copies() -> Peer:
+    copies = _allod("allod-copies")
+    return replace(
+        _allod("allod-hardened"),
+        name=WITH_COPIES,
+        variables=(("LD_PRELOAD", str(copies.library)),),
+    )
 
 
 def _glibc() -> Peer:
@@ -135,6 +148,8 @@ def find(name: str) -> Peer:
     """A known peer, if it is on this machine."""
     if name in OURS:
         return _allod(name)
+    if name == WITH_COPIES:
+        return _allod_with_copies()
     if name == "glibc":
         return _glibc()
     return _packaged(name) if name in _PACKAGED else _built(name)

@@ -26,7 +26,8 @@ def environment(peer: Peer, *, script: bool = False) -> dict[str, str]:
         return {**kept, **ours, **dict(peer.variables)}
     variables = {"PATH": os.defpath, **dict(peer.variables)}
     if library:
-        variables["LD_PRELOAD"] = library
+        behind = variables.get("LD_PRELOAD", "")
+        variables["LD_PRELOAD"] = ":".join(filter(None, (library, behind)))
         variables["BENCH_EXPECT"] = library
     return variables
 

@@ -22,17 +22,18 @@ class PeerChoice:
 
 def choose_peers(given: Sequence[str], default: Sequence[str]) -> PeerChoice:
     """Known names, and NAME=LIBRARY for others; BadParameter says what is wrong."""
+    names = tuple(dict.fromkeys((*KNOWN, *default)))
     known: list[str] = []
     extra: dict[str, Path] = {}
     for text in given:
         name, equals, path = text.partition("=")
         if equals and (not name or not path):
             raise click.BadParameter(f"'{text}' should be NAME=/PATH/LIBRARY.so")
-        if equals and (name in KNOWN or name in extra):
+        if equals and (name in names or name in extra):
             raise click.BadParameter(f"the name '{name}' is taken")
-        if not equals and name not in KNOWN:
+        if not equals and name not in names:
             raise click.BadParameter(
-                f"unknown peer '{name}'; known: {', '.join(KNOWN)}, "
+                f"unknown peer '{name}'; known: {', '.join(names)}, "
                 "or NAME=/PATH/LIBRARY.so"
             )
         if equals:

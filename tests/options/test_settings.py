@@ -101,6 +101,13 @@ OPTIONS = {
         (*NOT_A_SIZE, "Never", "always"),
         at_start_only=True,
     ),
+    "CACHES": Option(
+        "mixed, thread, processor",
+        "mixed",
+        ("mixed", "thread", "processor"),
+        ("", "0", "threads", "Mixed", "mixed,thread"),
+        at_start_only=True,
+    ),
     "PROFILE": Option(
         "0, 1, bytes",
         "0",

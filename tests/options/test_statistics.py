@@ -140,10 +140,11 @@ def looks(programs: Path, case: str, library: Path, directory: Path) -> list[Jso
 
 
 def seven_threads(
-    programs: Path, case: str, library: Path, directory: Path
+    programs: Path, case: str, library: Path, directory: Path, caches: str
 ) -> tuple[list[Json], list[int]]:
     """Looks while six threads run beside the first and when they have ended; all their ids."""
-    result = run_well(programs / "statistics", case, library, directory)
+    options = {"ALLOD_CACHES": caches}
+    result = run_well(programs / "statistics", case, library, directory, options)
     seen = objects(result.stdout)
     assert len(seen) == 2
     for stats in seen:
@@ -255,29 +256,50 @@ def test_refusal_is_counted(library: Path, programs: Path, tmp_path: Path) -> No
     assert after["reserved"] == before["reserved"]
 
 
-def test_domains_of_idle_threads(library: Path, programs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("caches", ["mixed", "thread"])
+def test_domains_of_idle_threads(
+    library: Path, programs: Path, tmp_path: Path, caches: str
+) -> None:
     """Threads that do little share domains; the first thread has its own, which names it."""
     case = "six_threads_do_little"
-    (running, ended), threads = seven_threads(programs, case, library, tmp_path)
+    (running, ended), threads = seven_threads(programs, case, library, tmp_path, caches)
     for stats in running, ended:
         named = [row["thread"] for row in stats["domains"] if row["thread"] != 0]
         assert named == [threads[-1]]
         assert 1 <= len(stats["domains"]) - len(named) <= max(2, os.cpu_count() or 1)
-        assert stats["caches"] == 0
+        of_processors = 0 if caches == "thread" else os.cpu_count() or 1
+        assert stats["caches"] <= of_processors
 
 
-def test_domains_of_busy_threads(library: Path, programs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("caches", ["mixed", "thread"])
+def test_domains_of_busy_threads(
+    library: Path, programs: Path, tmp_path: Path, caches: str
+) -> None:
     """Threads that do much get domains of their own, as long as there are places, and caches."""
     case = "six_threads_do_much"
-    (running, ended), threads = seven_threads(programs, case, library, tmp_path)
+    (running, ended), threads = seven_threads(programs, case, library, tmp_path, caches)
     named = {row["thread"] for row in running["domains"]} - {0}
     places = max(8, 4 * len(os.sched_getaffinity(0)))
     assert named <= set(threads)
     assert threads[-1] in named
     assert len(named) == min(places, 7)
-    assert running["caches"] == 7 - len(named)
+    of_processors = 0 if caches == "thread" else os.cpu_count() or 1
+    assert running["caches"] <= 7 - len(named) + of_processors
     assert {row["thread"] for row in ended["domains"]} - {0} == {threads[-1]}
-    assert ended["caches"] == 0
+    assert ended["caches"] <= of_processors
+
+
+def test_no_thread_has_a_domain_where_processors_have_caches(
+    library: Path, programs: Path, tmp_path: Path
+) -> None:
+    case = "six_threads_do_much"
+    looks_at, _ = seven_threads(programs, case, library, tmp_path, "processor")
+    for stats in looks_at:
+        named = {row["thread"] for row in stats["domains"]} - {0}
+        if stats["caches"] == 0:
+            pytest.skip("the system has no restartable sequences")
+        assert named == set()
+        assert stats["caches"] <= (os.cpu_count() or 1)
 
 
 def test_contention_is_counted(library: Path, programs: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ PRODUCTS = (
     "allod.o",
     "liballod-debug.so",
     "liballod-hardened.so",
+    "liballod-copies.so",
     "liballod-prefixed.so",
     "liballod-prefixed.a",
     "liballod-record.so",

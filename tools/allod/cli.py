@@ -123,6 +123,11 @@ def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
     "--hardened", is_flag=True, help="Use the library that guards against attacks."
 )
 @click.option(
+    "--check-copies",
+    is_flag=True,
+    help="Stop memcpy, strcpy and their like when they leave a block.",
+)
+@click.option(
     "--stats",
     type=click.Choice(FORMATS),
     metavar="[=text|json]",
@@ -171,6 +176,7 @@ def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
 def run(
     debug: bool,
     hardened: bool,
+    check_copies: bool,
     stats: str | None,
     live: str | None,
     verbose: int,
@@ -208,11 +214,19 @@ def run(
 
         if hardened:
             raise click.UsageError("--profile is not for the hardened library yet")
+        if check_copies:
+            raise click.UsageError("--profile and --check-copies do not go together")
         sys.exit(run_profiled(program, environment, output, interval, debug=debug))
     if live is not None and ":" not in live:
         live = f"127.0.0.1:{live}"
     variant = "-debug" if debug else "-hardened" if hardened else ""
-    run_program(program, environment, library_name=f"liballod{variant}.so", live=live)
+    run_program(
+        program,
+        environment,
+        library_name=f"liballod{variant}.so",
+        live=live,
+        check_copies=check_copies,
+    )
 
 
 @allod.command(

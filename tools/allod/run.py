@@ -13,6 +13,7 @@ from allod.build import PRESETS, ensure_built, ensure_live_built, product
 from allod.console import Failure, say
 from allod.elf import is_privileged, loaded_image, read_elf
 
+COPIES = "liballod-copies.so"
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
@@ -23,6 +24,7 @@ def run(
     *,
     library_name: str,
     live: str | None = None,
+    check_copies: bool = False,
 ) -> NoReturn:
     """Replaces this process by the program, with the library preloaded.
 
@@ -34,6 +36,8 @@ def run(
     check_preloadable(path, library)
     environment = {**os.environ, **options}
     preloaded = [str(library), os.environ.get("LD_PRELOAD", "")]
+    if check_copies:
+        preloaded.insert(1, str(product(COPIES)))
     if live is not None:
         preloaded.insert(0, str(ensure_live_built()))
         environment["ALLOD_LIVE"] = live

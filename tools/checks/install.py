@@ -26,6 +26,7 @@ LAYOUT = (
     "lib/allod.o",
     "lib/liballod-debug.so",
     "lib/liballod-hardened.so",
+    "lib/liballod-copies.so",
     "lib/liballod-prefixed.so",
     "lib/liballod-prefixed.a",
     "lib/cmake/allod/allodConfig.cmake",

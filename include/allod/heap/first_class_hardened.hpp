@@ -239,6 +239,23 @@ std::size_t Heap<Policy>::hardened_size(const HeapDomain& heap,
   return bytes - SizedCanary::kBytes;
 }
 
+// Of a block of a first-class heap, which lies within these bounds if the heap is hardened.
+// Damage is not for here to report.
+template <class Policy>
+Bounds Heap<Policy>::sealed_bounds(const Bounds& whole) const noexcept {
+  const HeapDomain* const heap = heap_of(whole.start);
+  const Hardening* const hardening = heap != nullptr ? heap->hardening : nullptr;
+  if (hardening == nullptr) return whole;
+  const Address at = address_of(whole.start);
+  const space::Span& span = *space_.map().span_at(at);
+  const bool is_huge = span.home == nullptr;
+  const std::size_t bytes = is_huge ? sealed_bytes(span.block_state) : whole.bytes;
+  const std::size_t size = hardening->canary.read(at, bytes);
+  if (size != SizedCanary::kDamaged) return {whole.start, size};
+  if (!is_huge && SizedCanary::is_clear(at, bytes)) return {};
+  return {whole.start, bytes - SizedCanary::kBytes};
+}
+
 // Without a turn: what the program may use of a block that was in use a moment ago, of `step` bytes
 // in all. False when it is not any more.
 template <class Policy>

@@ -162,6 +162,9 @@ class Heap {
   // Is `address` the start of a block that is in use, as far as can be told
   // without stopping anybody?
   [[nodiscard]] Misuse describe(MisuseKind kind, const void* address) const noexcept;
+  // The block in use, as far as slabs know, around any address; what a thread has at hand counts
+  // as used. Takes no lock, and never faults.
+  [[nodiscard]] Bounds bounds_of(const void* address) const noexcept;
 
   // --- realloc; see heap/resize.hpp ----------------------------------------------
 
@@ -434,8 +437,10 @@ class Heap {
   void note(HeapDomain& heap, const Finding& finding) noexcept;
   void tell_findings(HeapDomain& heap) noexcept;
   void settle_hardening(HeapDomain& heap) noexcept;
+  [[nodiscard]] Bounds bounds_elsewhere(Address at, space::Tag tag) const noexcept;
   [[nodiscard]] std::size_t hardened_size(const HeapDomain& heap,
                                           const Misuse& block) const noexcept;
+  [[nodiscard]] Bounds sealed_bounds(const Bounds& whole) const noexcept;
   [[nodiscard]] bool read_sealed(HeapDomain& heap, const void* block, std::size_t step,
                                  std::size_t* bytes) noexcept;
   void hide_waiting(HeapDomain& heap, const Slab& slab, Word* used) noexcept;

@@ -46,6 +46,51 @@ Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexce
   return misuse;
 }
 
+// Of a block in a slab of one class.
+[[nodiscard]] ALLOD_INLINE Bounds bounds_in(const Slab& slab, Address at) noexcept {
+  const std::uint32_t index = slab.index_around(at);
+  if (index >= slab.capacity() || !slab.is_in_use(index)) return {};
+  return {slab.block_at(index), slab.block_bytes()};
+}
+[[nodiscard]] inline Bounds bounds_in(const slab::MixedSlab& slab, Address at) noexcept {
+  const std::uint32_t grain = slab.index_around(at);
+  const std::uint32_t start = grain < slab.capacity() ? slab.start_around(grain) : Slab::kNoBlock;
+  if (start == Slab::kNoBlock || slab.is_marked_remote(start)) return {};
+  const std::size_t bytes = slab.run_at(start) * slab::MixedSlab::kGrain;
+  return {slab.block_at(start), bytes};
+}
+
+template <class Policy>
+ALLOD_INLINE Bounds Heap<Policy>::bounds_of(const void* address) const noexcept {
+  const space::PageMap& map = space_.map();
+  const Address at = address_of(address);
+  const space::Tag tag = map.tag_of(at);
+  if (tag == space::kForeignTag) return {};
+  if (__builtin_expect(!space::is_domains(tag), 0)) return bounds_elsewhere(at, tag);
+  return bounds_in(*slab::as_slab(map.span_at(at)), at);
+}
+
+// All but the first slice of a slab of a thread.
+template <class Policy>
+Bounds Heap<Policy>::bounds_elsewhere(Address at, space::Tag tag) const noexcept {
+  if (tag == space::kFreeTag) return {};
+  const space::PageMap& map = space_.map();
+  space::Span* const span = map.span_at(at);
+  // A span that is just going may be another record by now: the map must lead back to it.
+  if (span == nullptr || map.span_of(span->base) != span) return {};
+  if (tag == space::kInteriorTag) tag = map.tag_of(span->base);
+  Bounds bounds;
+  if (space::is_slab(tag)) {
+    const Slab& slab = *slab::as_slab(span);
+    bounds = space::class_of(tag) == space::kMixedClass ? bounds_in(slab::as_mixed(slab), at)
+                                                        : bounds_in(slab, at);
+  } else if ((tag == space::kHugeTag || space::is_heaps(tag)) &&
+             at - span->base < span->size.bytes()) {
+    bounds = {reinterpret_cast<void*>(span->base), span->size.bytes()};
+  }
+  return bounds.start != nullptr && space::is_heaps(tag) ? sealed_bounds(bounds) : bounds;
+}
+
 template <class Policy>
 void Heap<Policy>::check_invariants() noexcept {
   space_.check_invariants();

@@ -15,6 +15,9 @@ enum class MisuseKind : std::uint8_t {
   overflow,          // something was written behind a block
   write_after_free,  // something was written into a free block
   wrong_function,    // freed by another family of functions than allocated by
+  // What a function that copies was asked for:
+  copy_past_the_end,  // more bytes than are left in the block
+  copy_after_free,    // bytes of a block that is free
   // Of blocks between guards:
   underflow,                // something was written before a block
   access_after_free,        // a fault
@@ -37,12 +40,29 @@ struct Misuse {
   const void* block = nullptr;
   std::size_t block_bytes = 0;
   std::uint32_t owner = 0;          // id of the domain or heap that owns the block; 0: none
-  std::size_t claimed_bytes = 0;    // size_mismatch: what the caller said
+  std::size_t claimed_bytes = 0;    // size_mismatch, copies: what the caller said
   std::uint32_t claimed_owner = 0;  // wrong_heap: id of the heap that the caller named
   // Where states are kept:
   std::size_t requested = kUnknownBytes;  // what the program asked for
   slab::BlockState state = {};
   slab::Origin claimed_origin = slab::Origin::any;  // wrong_function: the caller's family
+  const char* function = nullptr;                   // copies: the function's name
+  bool is_write = false;                            // copies: to the address, and not from it
+};
+
+// Is it a copy that was found out before it was done?
+[[nodiscard]] constexpr bool is_copy(MisuseKind kind) noexcept {
+  return kind == MisuseKind::copy_past_the_end || kind == MisuseKind::copy_after_free;
+}
+
+// The block around an address, and the bytes of it that the program may use.
+struct Bounds {
+  const void* start = nullptr;  // null: there is none
+  std::size_t bytes = 0;
+
+  // Of a block that is free; only told where states or records are kept, and by guards.
+  static constexpr std::size_t kFreed = ~std::size_t{0};
+  [[nodiscard]] constexpr bool was_freed() const noexcept { return bytes == kFreed; }
 };
 
 // Says what happens on misuse. `report` may return, and then nothing is done

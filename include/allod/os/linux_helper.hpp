@@ -33,6 +33,10 @@ class LinuxHelper {
     if (thread < 0) alive_.store(0, std::memory_order_release);
     return thread > 0;
   }
+  // Is it the helper? Right once that has run.
+  [[nodiscard]] static bool is(std::uint32_t thread) noexcept {
+    return alive_.load(std::memory_order_relaxed) == thread;
+  }
   // A forked child has no helper, whatever its parent had.
   static void reset_after_fork() noexcept { alive_.store(0, std::memory_order_relaxed); }
 
@@ -42,10 +46,11 @@ class LinuxHelper {
   static constexpr std::size_t kThreadBlockBytes = 4096;
   static constexpr long kBlock = 0;
   static constexpr long kSetMask = 2;
-  // The kernel clears `alive_` when the thread has left its stack for good.
+  // The kernel writes the thread's id into `alive_`, and clears it when the thread has left its
+  // stack for good.
   static constexpr unsigned long kFlags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND |
                                           CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
-                                          CLONE_CHILD_CLEARTID;
+                                          CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
 
   template <class T>
   static long as_long(T* pointer) noexcept {

@@ -255,6 +255,12 @@ class Slab : public space::Span {
     return (bits & bit(index % kWordBits)) != 0;
   }
 
+  // Is the block in use, as far as slabs know? From any thread.
+  [[nodiscard]] ALLOD_INLINE bool is_in_use(std::uint32_t index) const noexcept {
+    const std::uint32_t word = index / kWordBits;
+    const Word free = free_word(word) | remote_bits()[word].load(std::memory_order_relaxed);
+    return (free & bit(index % kWordBits)) == 0;
+  }
   // Blocks of word `word` that are in use, as far as slabs know; owner only.
   [[nodiscard]] Word used_in_word(std::uint32_t word) const noexcept {
     const std::uint32_t rest = capacity_ - word * kWordBits;

@@ -1,0 +1,21 @@
+// Layer 7: which block an address lies in. Programs that use it link one of the libraries.
+#pragma once
+
+#include <allod.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+namespace allod {
+
+// The bytes of the block in use that holds the address, as allod_bounds tells them; nothing when
+// there is none. Thread-safe.
+[[nodiscard]] inline std::optional<std::span<std::byte>> bounds(const void* address) noexcept {
+  void* start = nullptr;
+  std::size_t size = 0;
+  if (allod_bounds(address, &start, &size) == 0) return std::nullopt;
+  return std::span{static_cast<std::byte*>(start), size};
+}
+
+}  // namespace allod

@@ -1,0 +1,18 @@
+// Which block an address lies in, and copies that leave theirs.
+#pragma once
+
+#include "process.hpp"
+
+namespace allod::bounds {
+
+// Any address, from any thread, in a signal handler too. No start where no block is known.
+[[nodiscard]] heap::Bounds find(const void* address) noexcept;
+
+// How many of so many bytes from the address on lie within its block: all, where none is known.
+[[nodiscard]] std::size_t room(const void* address, std::size_t bytes) noexcept;
+
+// A function was to read so many bytes from there, or to write them, and has no room for them.
+void report_copy(const void* address, std::size_t bytes, bool is_write,
+                 const char* function) noexcept;
+
+}  // namespace allod::bounds

@@ -1,0 +1,77 @@
+// The memory that a program keeps pointers in, for those who search it.
+#pragma once
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+
+#include <string_view>
+
+#include "own_image.hpp"
+
+namespace allod {
+
+// The data of this library, where that is not part of the program.
+class OwnData {
+ public:
+  OwnData() noexcept : image_{own_image()} {
+    const bool is_program = getauxval(AT_PHDR) - image_.begin < 4096;
+    if (is_program) image_.end = image_.begin;
+  }
+  [[nodiscard]] bool holds(Address at) const noexcept {
+    return at - image_.begin < image_.end - image_.begin;
+  }
+
+ private:
+  Image image_;
+};
+
+[[nodiscard]] inline Address parse_hex(std::string_view text, std::size_t* at) noexcept {
+  Address number = 0;
+  for (; *at < text.size(); ++*at) {
+    const char c = text[*at];
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (digit < 0) break;
+    number = number * 16 + static_cast<Address>(digit);
+  }
+  return number;
+}
+
+// Calls `visit(begin, end)` for each mapping that is private and writable, and no device, which
+// might mind to be read. One thread at a time. False when the system does not tell.
+template <class Visit>
+[[nodiscard]] bool for_each_data_mapping(Visit&& visit) noexcept {
+  const long file = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"),
+                                O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const auto visit_line = [&](std::string_view line) noexcept {
+    std::size_t at = 0;
+    const Address begin = parse_hex(line, &at);
+    ++at;
+    const Address to = parse_hex(line, &at);
+    if (line.size() < at + 5) return;
+    const bool is_data = line[at + 1] == 'r' && line[at + 2] == 'w' && line[at + 4] == 'p';
+    if (is_data && line.find(" /dev/") == std::string_view::npos) visit(begin, to);
+  };
+  static char buffer[8192];
+  std::size_t held = 0;
+  for (;;) {
+    const long got = raw_syscall(SYS_read, file, reinterpret_cast<long>(buffer + held),
+                                 static_cast<long>(sizeof buffer - held));
+    if (got <= 0) break;
+    held += static_cast<std::size_t>(got);
+    char* line = buffer;
+    while (char* const newline = static_cast<char*>(
+               memchr(line, '\n', held - static_cast<std::size_t>(line - buffer)))) {
+      visit_line(std::string_view{line, static_cast<std::size_t>(newline - line)});
+      line = newline + 1;
+    }
+    held -= static_cast<std::size_t>(line - buffer);
+    memmove(buffer, line, held);
+  }
+  raw_syscall(SYS_close, file);
+  return true;
+}
+
+}  // namespace allod

@@ -1,0 +1,164 @@
+// Blocks that the program has freed, and still points to.
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cases.h"
+
+enum { SIZE = 100, SWEEPS = 60000, FOR_EVER = 500000 };
+
+static char* volatile global;
+static _Thread_local char* volatile of_thread;
+
+// An address that no sweep takes for one.
+typedef uintptr_t secret;
+static secret hide(const void* block) { return ~(uintptr_t)block; }
+
+// Allocates and frees so often. Does the block come back?
+__attribute__((noinline)) static bool comes_back(secret block, size_t size, int tries) {
+  for (int i = 0; i < tries; ++i) {
+    void* other = malloc(size);
+    const bool same = hide(other) == block;
+    free(other);
+    if (same) return true;
+  }
+  return false;
+}
+// What earlier calls have left on the stack.
+__attribute__((noinline)) static void clear_stack(void) {
+  volatile char old[16384];
+  memset((void*)old, 0, sizeof old);
+}
+__attribute__((noinline)) static secret free_one(char* volatile* pointer, size_t size,
+                                                 size_t offset) {
+  char* block = obtain(size);
+  *pointer = block + offset;
+  const secret hidden_block = hide(block);
+  free(block);
+  return hidden_block;
+}
+static void must_keep(secret block, size_t size, const char* where) {
+  clear_stack();
+  CHECK(!comes_back(block, size, SWEEPS), "used again: %s", where);
+}
+// What looks like a pointer is taken for one, and now and then something is left in a frame: that
+// may happen twice.
+static void must_let_go(secret block, size_t size, const char* where) {
+  static int misses;
+  clear_stack();
+  CHECK(comes_back(block, size, FOR_EVER) || ++misses <= 2, "never used again: %s", where);
+}
+
+CASE(a_pointer_keeps_a_freed_block) {
+  static const size_t offsets[] = {0, 40, SIZE - 1, SIZE};
+  for (size_t i = 0; i < sizeof offsets / sizeof *offsets; ++i) {
+    const secret block = free_one(&global, SIZE, offsets[i]);
+    must_keep(block, SIZE, "a global");
+    global = NULL;
+    must_let_go(block, SIZE, "a global");
+  }
+}
+
+CASE(a_pointer_may_lie_anywhere) {
+  char* volatile* in_block = obtain(sizeof *in_block);
+  secret block = free_one(in_block, SIZE, 8);
+  must_keep(block, SIZE, "a block in use");
+  free((void*)in_block);
+  must_let_go(block, SIZE, "a block that is freed itself");
+
+  block = free_one(&of_thread, SIZE, 0);
+  must_keep(block, SIZE, "thread-local");
+  of_thread = NULL;
+  must_let_go(block, SIZE, "thread-local");
+
+  char* volatile local;
+  block = free_one(&local, SIZE, 0);
+  must_keep(block, SIZE, "the stack");
+  local = NULL;
+  must_let_go(block, SIZE, "the stack");
+}
+
+CASE(large_blocks_are_kept_too) {
+  static const size_t sizes[] = {5000, 300000, 6 * MIB};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    const secret block = free_one(&global, sizes[i], sizes[i] / 2);
+    clear_stack();
+    CHECK(!comes_back(block, sizes[i], sizes[i] > MIB ? 150 : 1200), "%zu bytes are used again",
+          sizes[i]);
+    global = NULL;
+    clear_stack();
+    void* other = obtain(sizes[i]);
+    memset(other, 1, sizes[i]);
+    free(other);
+  }
+}
+
+static secret of_sleeper;
+static volatile bool may_end;
+static int awake[2];
+static void* sleep_with_pointer(void* unused) {
+  char* volatile local;
+  of_sleeper = free_one(&local, SIZE, 0);
+  CHECK(write(awake[1], "x", 1) == 1, "write");
+  while (!may_end) usleep(1000);
+  CHECK(local != NULL, "a pointer");
+  return unused;
+}
+CASE(the_stack_of_another_thread_counts) {
+  pthread_t thread;
+  CHECK(pipe(awake) == 0, "pipe");
+  CHECK(pthread_create(&thread, NULL, sleep_with_pointer, NULL) == 0, "pthread_create");
+  char byte;
+  CHECK(read(awake[0], &byte, 1) == 1, "read");
+  must_keep(of_sleeper, SIZE, "a stack");
+  may_end = true;
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
+static void* churn(void* unused) {
+  for (int round = 0; round < 3; ++round) {
+    char* volatile local;
+    const secret block = free_one(&local, SIZE, 0);
+    CHECK(!comes_back(block, SIZE, 20000), "used again");
+    local = NULL;
+  }
+  return unused;
+}
+CASE(threads_sweep_beside_each_other) {
+  pthread_t threads[4];
+  for (int i = 0; i < 4; ++i) {
+    CHECK(pthread_create(&threads[i], NULL, churn, NULL) == 0, "pthread_create");
+  }
+  for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
+}
+
+static volatile bool is_over;
+static void* churn_on(void* unused) {
+  while (!is_over) {
+    char* volatile local;
+    const secret block = free_one(&local, SIZE, 0);
+    CHECK(!comes_back(block, SIZE, 1000), "used again");
+  }
+  return unused;
+}
+CASE(a_child_goes_on_with_what_is_kept) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, churn_on, NULL) == 0, "pthread_create");
+  const secret block = free_one(&global, SIZE, 0);
+  for (int i = 0; i < 10; ++i) {
+    const pid_t child = fork();
+    CHECK(child >= 0, "fork");
+    if (child == 0) {
+      must_keep(block, SIZE, "a global, in the child");
+      _exit(0);
+    }
+    churn(NULL);
+    int status = 1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "status %#x", status);
+  }
+  is_over = true;
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}

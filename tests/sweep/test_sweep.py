@@ -1,0 +1,33 @@
+"""With ALLOD_HARDENED=all,sweep no freed block is used again that something points to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from surface.black_box import Case, cases_in, describe, environment, run_program
+
+CASES = cases_in(Path(__file__).parent)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_sweep(
+    case: Case, liballod_hardened: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """The case holds, and nothing is reported."""
+    program = build_dir / "tests" / "sweep" / case.program
+    variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all,sweep"}
+    result = run_program([program, case.name], variables, tmp_path)
+    assert (result.returncode, result.stderr) == (0, ""), describe(result)
+
+
+def test_it_has_to_be_asked_for(
+    liballod_hardened: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """All measures are those without the sweep: then the first case does not hold."""
+    program = build_dir / "tests" / "sweep" / "sweep"
+    variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all"}
+    case = "a_pointer_keeps_a_freed_block"
+    result = run_program([program, case], variables, tmp_path)
+    assert result.returncode == 1, describe(result)
+    assert "used again: a global" in result.stderr
