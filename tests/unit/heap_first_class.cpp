@@ -650,6 +650,56 @@ TEST_F(FirstClassHeap, keeps_its_books_when_slabs_fill_and_empty_at_hand) {
   heap.destroy_heap(own);
 }
 
+TEST_F(FirstClassHeap, knows_what_is_free_although_the_newest_free_block_waits_to_be_reused) {
+  HeapDomain& own = create();
+  const std::vector<void*> blocks = fill(own, 20, 64);
+  void* const block = blocks[7];
+  ASSERT_TRUE(heap.release_at_once(own, block));
+  EXPECT_EQ(own.newest[Sizes::of(64)], block);
+  EXPECT_FALSE(heap.contains(own, block));
+  EXPECT_EQ(own.figures.live_blocks, blocks.size() - 1);
+  heap.check_invariants();
+  EXPECT_EQ(heap.allocate_at_once(own, 64), block);
+
+  ASSERT_TRUE(heap.release_at_once(own, block));
+  EXPECT_FALSE(heap.release_at_once(own, block)) << "freed twice";
+  EXPECT_FALSE(walk(own).contains(block));
+  EXPECT_EQ(own.newest[Sizes::of(64)], nullptr) << "a walk has put it back";
+  EXPECT_FALSE(heap.release_at_once(own, block)) << "and twice after that";
+
+  ASSERT_TRUE(heap.release_at_once(own, blocks[8]));
+  ASSERT_TRUE(heap.release_at_once(own, blocks[9])) << "the older one stays the newest";
+  EXPECT_EQ(own.newest[Sizes::of(64)], blocks[8]);
+  for (const std::size_t freed : {8U, 9U}) {
+    EXPECT_FALSE(heap.release_at_once(own, blocks[freed])) << "freed twice";
+  }
+  EXPECT_FALSE(heap.release_at_once(own, static_cast<char*>(blocks[0]) + 16)) << "within a block";
+  heap.limit_heap(own, own.figures.live);
+  EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "at the limit";
+  heap.check_invariants();
+  heap.destroy_heap(own);
+}
+
+TEST_F(FirstClassHeap, finds_a_double_free_by_another_thread_of_the_newest_free_block) {
+  Domain& other = attach();
+  system.set_thread(caller->thread);
+  HeapDomain& own = create();
+  void* const block = allocate_in(own, 64);
+  static_cast<void>(allocate_in(own, 64));
+  ASSERT_TRUE(heap.release_at_once(own, block));
+  system.set_thread(other.thread);
+  release(other, block);
+  EXPECT_TRUE(reports().empty()) << "it has left a mark";
+  system.set_thread(caller->thread);
+  heap.collect_heap(own);
+  const std::vector<Misuse> seen = reports();
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_EQ(seen[0].kind, heap::MisuseKind::double_free);
+  EXPECT_EQ(seen[0].address, block);
+  heap.check_invariants();
+  heap.destroy_heap(own);
+}
+
 // --- all of it -----------------------------------------------------------------------------------
 
 TEST_F(FirstClassHeap, agrees_with_a_model_over_many_random_steps) {

@@ -109,5 +109,23 @@ template <class T>
   return value < load_relaxed(bound);
 #endif
 }
+// A relaxed load, and a comparison with it, as one instruction where there is one.
+template <class T>
+[[nodiscard]] ALLOD_INLINE bool holds(const std::atomic<T>& cell, T value) noexcept {
+#if defined(__x86_64__) && !defined(ALLOD_TSAN)
+  bool equal;
+  if constexpr (sizeof(T) == 8) {
+    __asm__ volatile("cmpq %1, %2" : "=@cce"(equal) : "re"(value), "m"(cell) : "memory");
+  } else if constexpr (sizeof(T) == 4) {
+    __asm__ volatile("cmpl %1, %2" : "=@cce"(equal) : "ri"(value), "m"(cell) : "memory");
+  } else {
+    static_assert(sizeof(T) == 1);
+    __asm__ volatile("cmpb %1, %2" : "=@cce"(equal) : "qi"(value), "m"(cell) : "memory");
+  }
+  return equal;
+#else
+  return load_relaxed(cell) == value;
+#endif
+}
 
 }  // namespace allod

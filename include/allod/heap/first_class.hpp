@@ -18,7 +18,7 @@ auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes
   bool opened = true;
   {
     HeapTurn turn{*heap, gate_};
-    heap->figures = {};
+    heap->restart_figures();
     heap->on_limit = nullptr;
     heap->was_deleted = heap->reports_leaks = false;
     heap->unseen = false;
@@ -102,7 +102,8 @@ void Heap<Policy>::close_heap(HeapDomain& heap) noexcept {
   }
   close_hardening(heap);
   for (Slab*& slab : heap.at_hand) slab = nullptr;
-  heap.figures = {};
+  for (void*& block : heap.newest) block = nullptr;
+  heap.restart_figures();
   heap.active = false;
   heap.lean_to_nobody();
 }
@@ -143,6 +144,7 @@ bool Heap<Policy>::delete_heap(HeapDomain& heap) noexcept {
 // Its slabs become orphans.
 template <class Policy>
 void Heap<Policy>::abandon_slabs(HeapDomain& heap, const void** doubled) noexcept {
+  put_newest_back(heap);
   LockGuard guard{registry_lock_};
   disown_slabs(heap);
   heap.for_each_bin([&](Bin& bin) noexcept {
@@ -230,7 +232,7 @@ template <class Policy>
 void Heap<Policy>::limit_heap(HeapDomain& heap, std::size_t bytes) noexcept {
   HeapTurn turn{heap, gate_};
   check_in_use(heap);
-  heap.figures.limit = bytes;
+  heap.set_limit(bytes);
 }
 
 template <class Policy>
@@ -246,6 +248,7 @@ bool Heap<Policy>::contains(HeapDomain& heap, const void* address) noexcept {
   if (index == Slab::kNoBlock) return false;
   if (slab::is_mixed(slab) && !slab::as_mixed(slab).is_start(index)) return false;
   if (heap.hardening != nullptr && heap.hardening->waiting.holds(address)) return false;
+  if (is_newest(heap, slab, address)) return false;
   return (slab.used_in_word(index / kWordBits) & bit(index % kWordBits)) != 0;
 }
 
@@ -300,6 +303,7 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
   bool is_sealed = false;  // blocks of a slab in a hardened heap
   {
     HeapTurn turn{heap, gate_};
+    put_newest_back(heap);
     if (!is_owned_by(heap, reinterpret_cast<void*>(base))) return true;
     space::Span* const span = space_.map().span_of(base);
     if (span->base != base) return true;

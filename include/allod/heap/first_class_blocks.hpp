@@ -31,14 +31,16 @@ ALLOD_INLINE void* Heap<Policy>::allocate_at_once(HeapDomain& heap, std::size_t 
   LeaningTurn turn{heap, gate_};
   if (__builtin_expect(!turn, 0)) return nullptr;
   check_in_use(heap);
+  if (void* const newest = take_newest(heap, c)) return newest;
   Slab* const slab = heap.at_hand[c];
   if (__builtin_expect(slab == nullptr || slab->is_full(), 0)) return nullptr;
   if (__builtin_expect(++heap.operations >= kHeapLookInterval, 0)) return nullptr;
-  const std::size_t bytes = slab->block_bytes();
-  if (__builtin_expect(!heap.has_room_for(bytes), 0)) return nullptr;
-  void* const block = slab->take_one_of_many();
-  heap.count_in(bytes);
-  return block;
+  const std::size_t bytes = HeapDomain::quick_bytes_of(c);
+  if (!heap.count_in_below_ceiling(bytes)) {
+    if (__builtin_expect(!heap.has_room_for(bytes), 0)) return nullptr;
+    heap.count_in(bytes);
+  }
+  return slab->take_one_of_many();
 }
 
 // `beside`: null, or a block without which the heap may not be the one that was meant.
@@ -94,8 +96,21 @@ ALLOD_INLINE ClassIndex Heap<Policy>::class_for(const HeapRequest& request) noex
 template <class Policy>
 ALLOD_INLINE void* Heap<Policy>::take_class(HeapDomain& heap, ClassIndex c,
                                             HeapRequest& request) noexcept {
+  if (void* const newest = take_newest(heap, c)) return newest;
   Slab* const slab = at_hand(heap, c);
   return slab != nullptr ? take_at_hand(heap, *slab, request) : take_with_look(heap, c, request);
+}
+
+// Null when there is none, or the limit has to be looked at.
+template <class Policy>
+ALLOD_INLINE void* Heap<Policy>::take_newest(HeapDomain& heap, ClassIndex c) noexcept {
+  if (c >= HeapDomain::kQuickClasses) return nullptr;
+  void* const block = heap.newest[c];
+  if (block == nullptr || !heap.count_in_below_ceiling(HeapDomain::quick_bytes_of(c))) {
+    return nullptr;
+  }
+  heap.newest[c] = nullptr;
+  return block;
 }
 
 // A slab of class `c` with a free block; null when there is none, or the request needs more
@@ -247,20 +262,45 @@ ALLOD_INLINE bool Heap<Policy>::release_at_once(HeapDomain& heap, void* address)
   LeaningTurn turn{heap, gate_};
   if (__builtin_expect(!turn, 0)) return false;
   check_in_use(heap);
-  const space::Tag tag = space_.map().tag_of(address_of(address));
+  space::Tag tag;
+  space::Span* span;
+  if (__builtin_expect(!space_.map().fast_find(address_of(address), &tag, &span), 0)) return false;
   constexpr std::uint32_t kEnd = HeapDomain::kQuickClasses * space::kClassStride;
   if (__builtin_expect((tag ^ heap.tag) >= kEnd, 0)) return false;
-  Slab& slab = *slab::as_slab(space_.map().span_at(address_of(address)));
-  const std::uint32_t free_before = slab.free_count();
-  if (__builtin_expect(!slab.give_one(address), 0)) return false;
-  heap.count_out(slab.block_bytes(), 1);
-  if (&slab == heap.at_hand[slab.size_class()] || !must_settle(slab, free_before)) return true;
+  return release_small(heap, *slab::as_slab(span), address, turn);
+}
+
+// The block becomes the newest one of its class, if there is none.
+template <class Policy>
+ALLOD_INLINE bool Heap<Policy>::release_small(HeapDomain& heap, Slab& slab, void* address,
+                                              LeaningTurn& turn) noexcept {
+  if (__builtin_expect(!slab.has_in_use_in_slice(address), 0)) return false;
+  void*& newest = heap.newest[slab.size_class()];
+  if (newest == nullptr) {
+    newest = address;
+    heap.count_out(slab.block_bytes(), 1);
+    return true;
+  }
+  if (__builtin_expect(newest == address, 0)) return false;
   turn.pass_on();
-  settle_and_leave(heap, slab, free_before);
+  release_behind_newest(heap, slab, address);
   return true;
 }
 
-// Ends the turn of release_at_once().
+// A block in use. Ends the turn of release_at_once().
+template <class Policy>
+ALLOD_NOINLINE void Heap<Policy>::release_behind_newest(HeapDomain& heap, Slab& slab,
+                                                        void* address) noexcept {
+  const std::uint32_t free_before = slab.free_count();
+  static_cast<void>(slab.give_one(address));
+  heap.count_out(slab.block_bytes(), 1);
+  if (&slab != heap.at_hand[slab.size_class()] && must_settle(slab, free_before)) {
+    return settle_and_leave(heap, slab, free_before);
+  }
+  heap.leaning_in.store(false, std::memory_order_release);
+}
+
+// The same.
 template <class Policy>
 ALLOD_NOINLINE void Heap<Policy>::settle_and_leave(HeapDomain& heap, Slab& slab,
                                                    std::uint32_t free_before) noexcept {
@@ -283,7 +323,7 @@ void Heap<Policy>::release_in(Domain* own, HeapDomain& heap, void* address) noex
     return Reporter::report(misuse);
   }
   if (__builtin_expect(space::class_of(tag) == space::kHugeClass, 0)) {
-    return release_to_heap(own, address);
+    return release_to_heap(own, tag, address);
   }
   HeapRelease outcome;
   {
@@ -297,7 +337,37 @@ void Heap<Policy>::release_in(Domain* own, HeapDomain& heap, void* address) noex
 // By plain free, which does not wait for the heap: while another thread uses it, the
 // block is marked, and comes home when the heap looks. It is never put into a batch.
 template <class Policy>
-ALLOD_NOINLINE void Heap<Policy>::release_to_heap(Domain* own, void* address) noexcept {
+ALLOD_NOINLINE void Heap<Policy>::release_to_heap(Domain* own, space::Tag tag,
+                                                  void* address) noexcept {
+  // A signal handler that interrupts a slow path must not wait for a fork, which waits for it,
+  // nor take a lock that may be held there.
+  const bool interrupts = own != nullptr && own->in_slow_path.load(std::memory_order_relaxed);
+  if (__builtin_expect(interrupts, 0) || !release_small_at_once(tag, address)) {
+    release_to_heap_in_turn(own, address, interrupts);
+  }
+}
+
+// `tag` was read of it, and names a heap. False, and nothing is done, when it is no small block or
+// the heap does not lean to the caller.
+template <class Policy>
+ALLOD_INLINE bool Heap<Policy>::release_small_at_once(space::Tag tag, void* address) noexcept {
+  if (space::class_stride_of(tag) >= HeapDomain::kQuickClasses * space::kClassStride) return false;
+  const space::PageMap& map = space_.map();
+  const std::size_t slice = map.slice_of(address_of(address));
+  Slab& slab = *slab::as_slab(map.span_in(slice));
+  auto* const heap = static_cast<HeapDomain*>(slab.owner());
+  // See heap_of().
+  if (__builtin_expect(!map.is_tagged(slice, tag), 0)) return false;
+  LeaningTurn turn{*heap, gate_};
+  if (__builtin_expect(!turn, 0)) return false;
+  check_in_use(*heap);
+  if (__builtin_expect(!map.is_tagged(slice, tag), 0)) return false;
+  return release_small(*heap, slab, address, turn);
+}
+
+template <class Policy>
+ALLOD_NOINLINE void Heap<Policy>::release_to_heap_in_turn(Domain* own, void* address,
+                                                          bool interrupts) noexcept {
   space::Span* const span = space_.map().span_of(address_of(address));
   if (__builtin_expect(span->home == nullptr, 0)) {
     if (span->base != address_of(address)) return report(MisuseKind::invalid_free, address);
@@ -305,11 +375,7 @@ ALLOD_NOINLINE void Heap<Policy>::release_to_heap(Domain* own, void* address) no
     return maybe_purge();
   }
   HeapDomain* const heap = heap_of(address);
-  // A signal handler that interrupts a slow path must not wait for a fork, which waits for it,
-  // nor take a lock that may be held there.
-  const bool interrupts = own != nullptr && own->in_slow_path.load(std::memory_order_relaxed);
   if (heap != nullptr && !interrupts) {
-    if (release_at_once(*heap, address)) return;
     HeapRelease outcome;
     bool owned = false;
     const void* doubled = nullptr;
@@ -350,6 +416,8 @@ ALLOD_INLINE void Heap<Policy>::release_in_turn(HeapDomain& heap, void* address,
   if (__builtin_expect(heap.hardening != nullptr, 0)) {
     return release_hardened(heap, slab, address, outcome);
   }
+  // Freed twice, then, and that is found out.
+  if (__builtin_expect(is_newest(heap, slab, address), 0)) put_newest_back(heap);
   const std::uint32_t free_before = slab.free_count();
   outcome.given = slab.give_one(address);
   if (__builtin_expect(!outcome.given, 0)) return;
@@ -401,6 +469,27 @@ bool Heap<Policy>::free_huge_in_turn(HeapDomain& heap, space::Span* span, bool r
 }
 
 template <class Policy>
+ALLOD_INLINE bool Heap<Policy>::is_newest(const HeapDomain& heap, const Slab& slab,
+                                          const void* address) noexcept {
+  const ClassIndex c = slab.size_class();
+  return c < HeapDomain::kQuickClasses && heap.newest[c] == address;
+}
+
+// From then on the bits of its slabs tell what is in use.
+template <class Policy>
+void Heap<Policy>::put_newest_back(HeapDomain& heap) noexcept {
+  for (void*& newest : heap.newest) {
+    void* const block = newest;
+    if (block == nullptr) continue;
+    newest = nullptr;
+    Slab& slab = *slab::as_slab(space_.map().span_at(address_of(block)));
+    const std::uint32_t free_before = slab.free_count();
+    always_check(slab.give_one(block), "a block that was freed is free already");
+    if (must_settle(slab, free_before)) settle_in_heap(heap, slab, free_before);
+  }
+}
+
+template <class Policy>
 void Heap<Policy>::settle_in_heap(HeapDomain& heap, Slab& slab,
                                   std::uint32_t free_before) noexcept {
   const ClassIndex c = slab.size_class();
@@ -425,6 +514,8 @@ void Heap<Policy>::retire_from_heap(HeapDomain& heap, Bin& bin, Slab& slab) noex
 template <class Policy>
 void Heap<Policy>::collect_in_heap(HeapDomain& heap, const void** doubled) noexcept {
   heap.marks.store(0, std::memory_order_relaxed);
+  // A mark for one of them says that it was freed twice.
+  put_newest_back(heap);
   heap.inbox.take_all([&](Slab* slab) noexcept {
     // See collect_inbox().
     if (slab->owner() != &heap) return slab->announce();
@@ -482,7 +573,7 @@ void* Heap<Policy>::resize_in_heap(void* address, std::size_t size) noexcept {
   const std::size_t more = span->size.bytes() - before;  // may wrap around
   heap.figures.held += more;
   heap.figures.live += more;
-  if (heap.figures.live > heap.figures.peak_live) heap.figures.peak_live = heap.figures.live;
+  heap.raise_peak();
   return same;
 }
 

@@ -221,8 +221,8 @@ class Heap {
                                       bool* owned) noexcept;
   // The heap that owns `block`, a block in use, unless it is deleted meanwhile; or null.
   [[nodiscard]] HeapDomain* heap_of(const void* block) const noexcept;
-  // Without a turn on a domain: a block of a first-class heap.
-  void release_to_heap(Domain* own, void* address) noexcept;
+  // Without a turn on a domain: a block of a first-class heap, as `tag` says, which was read of it.
+  void release_to_heap(Domain* own, space::Tag tag, void* address) noexcept;
   // Any address; what is no block of this heap is reported.
   void release_in(Domain* own, HeapDomain& heap, void* address) noexcept;
   // Does the heap own the block that begins at `address`, and is it in use?
@@ -394,8 +394,12 @@ class Heap {
                             HeapRequest& request) noexcept;
   [[nodiscard]] void* take_from(HeapDomain& heap, HeapRequest& request) noexcept;
   [[nodiscard]] void* take_class(HeapDomain& heap, ClassIndex c, HeapRequest& request) noexcept;
+  [[nodiscard]] static void* take_newest(HeapDomain& heap, ClassIndex c) noexcept;
   [[nodiscard]] Slab* at_hand(HeapDomain& heap, ClassIndex c) noexcept;
   [[nodiscard]] static Slab* first_with_room(HeapDomain& heap, ClassIndex c) noexcept;
+  [[nodiscard]] bool release_small(HeapDomain& heap, Slab& slab, void* address,
+                                   LeaningTurn& turn) noexcept;
+  void release_behind_newest(HeapDomain& heap, Slab& slab, void* address) noexcept;
   void settle_and_leave(HeapDomain& heap, Slab& slab, std::uint32_t free_before) noexcept;
   [[nodiscard]] static void* take_at_hand(HeapDomain& heap, Slab& slab,
                                           HeapRequest& request) noexcept;
@@ -410,6 +414,8 @@ class Heap {
   void release_in_turn(HeapDomain& heap, void* address, HeapRelease& outcome) noexcept;
   void tell(HeapDomain& heap, const HeapRelease& outcome, const void* address) noexcept;
   void mark_for_heap(Domain* own, Slab& slab, void* address) noexcept;
+  [[nodiscard]] bool release_small_at_once(space::Tag tag, void* address) noexcept;
+  void release_to_heap_in_turn(Domain* own, void* address, bool interrupts) noexcept;
   void free_huge_of_heap(space::Span* span) noexcept;
   [[nodiscard]] bool free_huge_in_turn(HeapDomain& heap, space::Span* span, bool reported) noexcept;
   [[nodiscard]] void* resize_in_heap(void* address, std::size_t size) noexcept;
@@ -456,6 +462,9 @@ class Heap {
   void collect_mixed(HeapDomain& heap, slab::MixedSlab& slab, const void** doubled) noexcept;
   void retire_if_empty(HeapDomain& heap, slab::MixedSlab& slab) noexcept;
 
+  [[nodiscard]] static bool is_newest(const HeapDomain& heap, const Slab& slab,
+                                      const void* address) noexcept;
+  void put_newest_back(HeapDomain& heap) noexcept;
   void settle_in_heap(HeapDomain& heap, Slab& slab, std::uint32_t free_before) noexcept;
   void retire_from_heap(HeapDomain& heap, Bin& bin, Slab& slab) noexcept;
   void collect_in_heap(HeapDomain& heap, const void** doubled) noexcept;

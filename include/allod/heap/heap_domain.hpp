@@ -54,10 +54,23 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
       for (Bin& bin : group->bins) visit(bin);
     }
   }
-  void count_in(std::size_t bytes) noexcept {
+  ALLOD_INLINE void count_in(std::size_t bytes) noexcept {
     figures.live += bytes;
     ++figures.live_blocks;
+    if (figures.live > ceiling) raise_peak();
+  }
+  void raise_peak() noexcept {
     if (figures.live > figures.peak_live) figures.peak_live = figures.live;
+    ceiling = figures.peak_live < figures.limit ? figures.peak_live : figures.limit;
+  }
+  // No figures, or a limit.
+  void restart_figures() noexcept {
+    figures = {};
+    raise_peak();
+  }
+  void set_limit(std::size_t bytes) noexcept {
+    figures.limit = bytes;
+    raise_peak();
   }
   void count_out(std::size_t bytes, std::size_t blocks) noexcept {
     figures.live -= bytes;
@@ -66,14 +79,30 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
   [[nodiscard]] bool has_room_for(std::size_t bytes) const noexcept {
     return bytes <= figures.limit && figures.live <= figures.limit - bytes;
   }
+  // False, and nothing is done, when that needs a closer look.
+  [[nodiscard]] ALLOD_INLINE bool count_in_below_ceiling(std::size_t bytes) noexcept {
+    const std::size_t live = figures.live + bytes;
+    if (live > ceiling) return false;
+    figures.live = live;
+    ++figures.live_blocks;
+    return true;
+  }
 
   // Small classes, whose slabs have so many blocks that nobody knows which were handed out.
   static constexpr std::size_t kQuickSize = Sizes::kTableMaxSize - 64;
   static constexpr ClassIndex kQuickClasses = Sizes::of(kQuickSize) + 1;
   static_assert(Sizes::shape_of(kQuickClasses - 1).capacity > kWordBits);
+  static_assert(Sizes::shape_of(kQuickClasses - 1).slices == 1);
   [[nodiscard]] static ALLOD_INLINE ClassIndex quick_class_of(std::size_t size) noexcept {
-    return kClassOfSize[size];
+    return kQuick.class_of[size];
   }
+  [[nodiscard]] static ALLOD_INLINE std::size_t quick_bytes_of(ClassIndex c) noexcept {
+    return kQuick.bytes_of[c];
+  }
+  // Of a small class: a block that was freed, and is the next to be handed out; or null. In its
+  // slab it counts as used. So little lies here that whoever asks for what is in use can look,
+  // or has it put back first.
+  void* newest[kQuickClasses] = {};
   // Of a small class: the slab to take from, one of its bin that has or had free blocks; or null.
   // It stays where it is in the bin, even when it becomes empty or full.
   Slab* at_hand[kQuickClasses] = {};
@@ -86,6 +115,7 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
   bool unseen = false;
   std::uint32_t operations = 0;
   HeapFigures figures;
+  std::size_t ceiling = 0;  // of figures.live: what it was at most, or the limit if that is less
   BinGroup* groups[kGroups] = {};
   SpanList huge;
   // Null: the heap is not hardened.
@@ -102,12 +132,19 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
   ListLinks<HeapDomain> pool_links;  // in the pool
 
  private:
-  static constexpr auto kClassOfSize = [] {
-    std::array<std::uint8_t, kQuickSize + 1> classes{};
+  struct QuickTable {
+    std::uint8_t class_of[kQuickSize + 1];
+    std::uint16_t bytes_of[kQuickClasses];
+  };
+  static constexpr auto kQuick = [] {
+    QuickTable table{};
     for (std::size_t size = 0; size <= kQuickSize; ++size) {
-      classes[size] = static_cast<std::uint8_t>(Sizes::of(size));
+      table.class_of[size] = static_cast<std::uint8_t>(Sizes::of(size));
     }
-    return classes;
+    for (ClassIndex c = 0; c < kQuickClasses; ++c) {
+      table.bytes_of[c] = static_cast<std::uint16_t>(Sizes::size_of(c));
+    }
+    return table;
   }();
 };
 

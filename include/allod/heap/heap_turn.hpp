@@ -62,12 +62,12 @@ class LeaningTurn {
  public:
   ALLOD_INLINE LeaningTurn(Turns& turns, const Gate& gate) noexcept : turns_{turns} {
     void* const self = Gate::self();
-    if (__builtin_expect(turns.leans_to.load(std::memory_order_relaxed) != self, 0)) return;
+    if (__builtin_expect(!holds(turns.leans_to, self), 0)) return;
     // A signal handler has interrupted the turn.
-    if (__builtin_expect(turns.leaning_in.load(std::memory_order_relaxed), 0)) return;
+    if (__builtin_expect(!holds(turns.leaning_in, false), 0)) return;
     turns.leaning_in.store(true, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (__builtin_expect(turns.leans_to.load(std::memory_order_relaxed) != self, 0) ||
+    if (__builtin_expect(!holds(turns.leans_to, self), 0) ||
         __builtin_expect(gate.is_closed(), 0)) {
       turns.leaning_in.store(false, std::memory_order_release);
       return;

@@ -172,6 +172,11 @@ void Heap<Policy>::check_invariants() noexcept {
         seen.live -= describe(MisuseKind::invalid_free, block).block_bytes;
       });
     }
+    for (ClassIndex c = 0; c < HeapDomain::kQuickClasses; ++c) {
+      if (heap.newest[c] == nullptr) continue;
+      --seen.live_blocks;
+      seen.live -= Sizes::size_of(c);
+    }
     const HeapFigures& told = heap.figures;
     always_check(heap.active || seen.held == 0, "a heap that is gone holds memory");
     always_check(seen.live == told.live && seen.live_blocks == told.live_blocks &&

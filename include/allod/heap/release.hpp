@@ -14,6 +14,7 @@ ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcep
     return release_own(domain, space::class_of(tag), address);
   }
   if (__builtin_expect(space::is_domains(tag), 1)) return release_others(domain, address);
+  if (space::is_heaps(tag)) return release_to_heap(&domain, tag, address);
   switch (tag) {
     case space::kForeignTag:
       if (address != nullptr && options_.report_foreign) {
@@ -27,8 +28,7 @@ ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcep
     case space::kFreeTag:
       return report(MisuseKind::double_free, address);
     default:
-      return space::is_heaps(tag) ? release_to_heap(&domain, address)
-                                  : release_others(domain, address);
+      return release_others(domain, address);
   }
 }
 

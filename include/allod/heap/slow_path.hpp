@@ -26,9 +26,7 @@ class ForkGate {
   void barrier() noexcept { platform_->barrier(); }
   void yield() noexcept { platform_->yield(); }
 
-  [[nodiscard]] ALLOD_INLINE bool is_closed() const noexcept {
-    return closed_.load(std::memory_order_relaxed) != 0;
-  }
+  [[nodiscard]] ALLOD_INLINE bool is_closed() const noexcept { return !holds(closed_, 0U); }
   // Tells threads apart.
   [[nodiscard]] static void* self() noexcept { return P::self(); }
   // Is the caller the thread that forks? It has everything to itself.

@@ -147,6 +147,14 @@ class Slab : public space::Span {
     if (capacity_ <= kWordBits) touched_ |= bit(chosen);
     return block_at(word * kWordBits + chosen);
   }
+  // Does a block of this slab, which is one slice, begin there, and is it in use as far as the
+  // owner knows?
+  [[nodiscard]] ALLOD_INLINE bool has_in_use_in_slice(const void* block) const noexcept {
+    const std::uint64_t offset = address_of(block) % kSliceBytes;
+    const std::uint64_t index = (offset * reciprocal_) >> 40;
+    if (__builtin_expect(index * block_bytes_ != offset || index >= capacity_, 0)) return false;
+    return (free_bits()[index / kWordBits] >> (index % kWordBits) & 1) == 0;
+  }
   // Marks one block free; false when that is not a used block of this slab.
   [[nodiscard]] ALLOD_INLINE bool give_one(const void* block) noexcept {
     const std::uint32_t index = index_of(address_of(block));

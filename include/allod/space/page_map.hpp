@@ -29,8 +29,11 @@ inline constexpr std::uint32_t kMaxOwner = 0xffff0;
   return (owner << kOwnerShift) | (size_class * kClassStride);
 }
 [[nodiscard]] constexpr std::uint32_t owner_of(Tag tag) noexcept { return tag >> kOwnerShift; }
+[[nodiscard]] constexpr std::uint32_t class_stride_of(Tag tag) noexcept {
+  return tag & ((1U << kOwnerShift) - 1);
+}
 [[nodiscard]] constexpr std::uint32_t class_of(Tag tag) noexcept {
-  return (tag & ((1U << kOwnerShift) - 1)) / kClassStride;
+  return class_stride_of(tag) / kClassStride;
 }
 
 // Owners from here on are first-class heaps, those before it are domains of threads.
@@ -98,12 +101,30 @@ class PageMap {
     *tag = tags()[slice].load(std::memory_order_relaxed);
     return true;
   }
+  // The same, and the span of an address with a tag.
+  [[nodiscard]] ALLOD_INLINE bool fast_find(Address address, Tag* tag, Span** span) const noexcept {
+    const std::size_t slice = address >> kSliceShift;
+    if (__builtin_expect(!is_below(slice, fast_slices_), 0)) return false;
+    *tag = tags()[slice].load(std::memory_order_relaxed);
+    *span = spans_[slice].load(std::memory_order_relaxed);
+    return true;
+  }
   // The span that covers `address`; null when that is foreign. For a free span,
   // right only at its first and last slice.
   [[nodiscard]] ALLOD_INLINE Span* span_of(Address address) const noexcept {
     const std::size_t slice = (address - base_) >> kSliceShift;
     if (__builtin_expect(slice >= slices_, 0)) return nullptr;
     return spans_[slice].load(std::memory_order_relaxed);
+  }
+  // For an address with a tag, in steps.
+  [[nodiscard]] ALLOD_INLINE std::size_t slice_of(Address address) const noexcept {
+    return (address - base_) >> kSliceShift;
+  }
+  [[nodiscard]] ALLOD_INLINE Span* span_in(std::size_t slice) const noexcept {
+    return spans_[slice].load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] ALLOD_INLINE bool is_tagged(std::size_t slice, Tag tag) const noexcept {
+    return holds(tags()[slice], tag);
   }
   // The same for an address with a tag.
   [[nodiscard]] ALLOD_INLINE Span* span_at(Address address) const noexcept {

@@ -310,6 +310,10 @@ class ProcessHeap {
 
   static ALLOD_NOINLINE ALLOD_HOT void release_slow(void* block) noexcept {
     if (block == nullptr) return;
+    Domain* const own = own_domain();
+    if (__builtin_expect(own != nullptr && !Sampler::may_know(), 1)) {
+      return heap_.release(*own, block);
+    }
     if (shares_processor() && !Sampler::may_know()) {
       space::Tag tag;
       if (heap_.space().map().fast_tag_of(address_of(block), &tag) &&
@@ -317,6 +321,9 @@ class ProcessHeap {
         return;
       }
     }
+    release_anyhow(block);
+  }
+  static ALLOD_NOINLINE ALLOD_HOT void release_anyhow(void* block) noexcept {
     Domain* const own = domain_now();
     if (__builtin_expect(Sampler::may_know(), 0) && !forget_sample(block)) return;
     own != nullptr ? heap_.release(*own, block) : release_shared(block);
@@ -333,7 +340,7 @@ class ProcessHeap {
         return heap_.release_cached(*cache, space::class_of(tag), block);
       }
     }
-    if (space::is_heaps(tag)) return heap_.release_to_heap(nullptr, block);
+    if (space::is_heaps(tag)) return heap_.release_to_heap(nullptr, tag, block);
     if (!space::is_slab(tag)) return heap_.release_detached(block);
     if (Domain* const owner = shared_owner(block)) {
       // To its owner at once, if that need not be waited for.
