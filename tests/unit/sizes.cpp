@@ -82,7 +82,7 @@ TYPED_TEST(SizeClasses, fit_into_their_slabs_with_little_left_over) {
     EXPECT_LE(used, bytes);
     EXPECT_LT(bytes - used, shape.block_bytes) << "another block would fit";
     if (shape.capacity > 1) {
-      EXPECT_LE((bytes - used) * 16, bytes) << c;
+      EXPECT_LE((bytes - used) * 11, bytes) << c;
     } else {
       EXPECT_EQ(Slices::covering(shape.block_bytes), Slices{shape.slices});
     }

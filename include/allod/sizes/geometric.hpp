@@ -69,18 +69,23 @@ class Geometric {
   }
 
  private:
-  // A slab loses at most 1/16 of its addresses at its end (addresses, not
-  // memory: the tail is never touched), and holds eight blocks or more as long
-  // as 16 slices can; then four, then two.
-  static constexpr std::uint32_t kMaxSlabSlices = 16;
+  // The first goal that can be met, with as few slices as possible. Slabs of large blocks hold few
+  // of them: who has one block of a size keeps a slab for it, and all pages of that may be present,
+  // because they served something else before.
+  struct Goal {
+    std::uint32_t blocks;
+    std::uint32_t most_slices;
+    std::uint32_t lost_part;  // at most 1/lost_part is lost
+  };
+  static constexpr Goal kGoals[] = {{4, 1, 16}, {2, 8, 11}};
   static constexpr unsigned kReciprocalShift = 40;
 
   static constexpr std::uint32_t slices_for(std::size_t block) noexcept {
-    for (std::size_t blocks = 8; blocks > 1; blocks /= 2) {
-      for (std::uint32_t slices = 1; slices <= kMaxSlabSlices; ++slices) {
+    for (const Goal& goal : kGoals) {
+      for (std::uint32_t slices = 1; slices <= goal.most_slices; ++slices) {
         const std::size_t bytes = slices * kSliceBytes;
-        const bool dense = (bytes % block) * 16 <= bytes;
-        if (dense && bytes / block >= blocks) return slices;
+        const bool dense = (bytes % block) * goal.lost_part <= bytes;
+        if (dense && bytes / block >= goal.blocks) return slices;
       }
     }
     return Slices::covering(block).count;
