@@ -107,7 +107,7 @@ CASE(copies_elsewhere_are_done) {
   CHECK(strcmp(to, "aabcde") == 0, "%s", to);
   memmove(to, to + 2, 5);
   CHECK(strcmp(to, "bcde") == 0, "%s", to);
-  CHECK(memcpy(NULL, hidden(NULL), hidden_size(0)) == NULL, "nothing, to nowhere");
+  CHECK(memcpy(hidden(NULL), hidden(NULL), hidden_size(0)) == NULL, "nothing, to nowhere");
 }
 
 // `TEST_COUNT` bytes, from a block of `TEST_FROM` to one of `TEST_TO`; the test is told of the one
