@@ -82,8 +82,8 @@ def _signals_wait() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in came:
-            signal.raise_signal(number)
+        for waited in came:
+            signal.raise_signal(waited)
 
 
 def end_all() -> None:

@@ -11,8 +11,10 @@
 // Of the C library, since glibc 2.35: where the area of each thread lies that it has registered
 // with the kernel, and how large it is, 0 if that failed.
 extern "C" {
+// NOLINTBEGIN(readability-identifier-naming, bugprone-reserved-identifier)
 [[gnu::weak]] extern const std::ptrdiff_t __rseq_offset;
 [[gnu::weak]] extern const unsigned __rseq_size;
+// NOLINTEND(readability-identifier-naming, bugprone-reserved-identifier)
 }
 
 #endif

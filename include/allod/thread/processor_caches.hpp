@@ -1,6 +1,7 @@
 // Caches of processors: threads that run on one share its magazines.
 #pragma once
 
+#include "allod/os/restartable.hpp"
 #include "allod/thread/shared_domains.hpp"
 
 namespace allod::thread {
