@@ -443,7 +443,6 @@ class Heap {
   void note(HeapDomain& heap, const Finding& finding) noexcept;
   void tell_findings(HeapDomain& heap) noexcept;
   void settle_hardening(HeapDomain& heap) noexcept;
-  [[nodiscard]] static bool is_at_hand(const Slab& slab, ClassIndex c, const void* block) noexcept;
   [[nodiscard]] Bounds bounds_elsewhere(Address at, space::Tag tag) const noexcept;
   [[nodiscard]] std::size_t hardened_size(const HeapDomain& heap,
                                           const Misuse& block) const noexcept;

@@ -70,15 +70,6 @@ ALLOD_INLINE Bounds Heap<Policy>::bounds_of(const void* address) const noexcept 
   return bounds_in(*slab::as_slab(map.span_at(at)), at);
 }
 
-// Is a block of a heap's slab the freed one that the heap keeps for its next allocation?
-template <class Policy>
-bool Heap<Policy>::is_at_hand(const Slab& slab, ClassIndex c, const void* block) noexcept {
-  if (c >= HeapDomain::kQuickClasses || block == nullptr) return false;
-  // Records of heaps stay what they are, so that an owner that is just going may be looked at.
-  auto* const heap = static_cast<const HeapDomain*>(slab.owner());
-  return heap != nullptr && __atomic_load_n(&heap->newest[c], __ATOMIC_RELAXED) == block;
-}
-
 // All but the first slice of a slab of a thread.
 template <class Policy>
 Bounds Heap<Policy>::bounds_elsewhere(Address at, space::Tag tag) const noexcept {
@@ -93,7 +84,11 @@ Bounds Heap<Policy>::bounds_elsewhere(Address at, space::Tag tag) const noexcept
     const Slab& slab = *slab::as_slab(span);
     bounds = space::class_of(tag) == space::kMixedClass ? bounds_in(slab::as_mixed(slab), at)
                                                         : bounds_in(slab, at);
-    if (space::is_heaps(tag) && is_at_hand(slab, space::class_of(tag), bounds.start)) return {};
+    if (space::is_heaps(tag) && bounds.start != nullptr) {
+      // Records of heaps stay what they are, so that an owner that is just going may be looked at.
+      auto* const heap = static_cast<const HeapDomain*>(slab.owner());
+      if (heap != nullptr && is_newest(*heap, slab, bounds.start)) return {};
+    }
   } else if ((tag == space::kHugeTag || space::is_heaps(tag)) &&
              at - span->base < span->size.bytes()) {
     bounds = {reinterpret_cast<void*>(span->base), span->size.bytes()};
