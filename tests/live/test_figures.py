@@ -153,7 +153,10 @@ def test_the_flame_graph_adds_up(service: Watched) -> None:
     held = sum(size for path, size in found if any("Cache::make" in n for n in path))
     assert leaked == 700 * 20480
     assert held == 3000 * 1024
-    assert sum(size for _, size in found) == flame["bytes"] == flame["root"]["v"]
+    assert flame["bytes"] == flame["root"]["v"]
+    # What is too narrow to be seen has no node of its own, but is in the sums above it.
+    seen = sum(size for _, size in found)
+    assert 0.99 * flame["bytes"] < seen <= flame["bytes"]
     folded = service.ask("/debug/folded").body.decode().splitlines()
     assert sum(int(line.rsplit(" ", 1)[1]) for line in folded) == flame["bytes"]
 

@@ -27,10 +27,11 @@ allod::Tailored<Strict> orders{"orders"};
 allod::Tailored<Guarding> guarded{"guarded"};
 allod::Tailored<StrictAndShared> trades{"trades"};
 
-// Through memory, or the compiler would leave stores to free memory out.
+// Something else than what was there, which is random behind a block. Through memory, or the
+// compiler would leave stores to free memory out.
 void store(void* block, std::size_t at) {
-  static_cast<volatile unsigned char*>(block)[at] = static_cast<unsigned char>(0);
-  static_cast<volatile unsigned char*>(block)[at] = 77;
+  auto& byte = static_cast<volatile unsigned char*>(block)[at];
+  byte = static_cast<unsigned char>(~byte);
 }
 void overflow(std::size_t size) {
   void* const block = guarded.allocate(size);

@@ -257,7 +257,7 @@ CASE(memory_of_ended_children_threads_is_used_again) {
         before = resident_bytes();
       }
     }
-    CHECK(resident_bytes() < before + 32 * MIB, "40 generations take %zu KiB more",
+    CHECK(resident_bytes() < before + 16 * MIB, "40 generations take %zu KiB more",
           (resident_bytes() - before) / KIB);
     _exit(0);
   }

@@ -232,6 +232,7 @@ struct ThreadCache : Front<Sizes> {
   ThreadCache* next = nullptr;  // of the same domain; never changes
   ThreadCache* next_free = nullptr;
   bool is_used = false;
+  bool is_at_rest = false;                      // while the process forks, nobody changes it
   std::uint32_t thread = 0;                     // system's id of the thread
   std::uint32_t misses = 0;                     // refills and flushes of its thread
   std::size_t bytes = 0;                        // of the blocks that there is room for

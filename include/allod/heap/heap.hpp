@@ -109,7 +109,7 @@ class Heap {
   // It belongs to no thread then; see thread/processor_caches.hpp.
   void equip_cache(Cache& cache, std::size_t bytes) noexcept;
   // Blocks of it go to the domain, but the cache goes on.
-  void empty_cache(Cache& cache) noexcept;
+  void empty_cache(Cache& cache, typename Turn::Wait wait = Turn::Wait::yes) noexcept;
   // When the magazine is empty, as allocate() and allocate_class().
   [[nodiscard]] void* allocate_cached(Cache& cache, ClassIndex c, bool* zero) noexcept;
   // A block of the cache's domain, when the magazine is full.

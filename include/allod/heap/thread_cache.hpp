@@ -64,9 +64,9 @@ void Heap<Policy>::detach_cache(Cache& cache) noexcept {
 }
 
 template <class Policy>
-void Heap<Policy>::empty_cache(Cache& cache) noexcept {
-  Turn turn{cache.home, gate_};
-  empty_in_turn(cache);
+void Heap<Policy>::empty_cache(Cache& cache, typename Turn::Wait wait) noexcept {
+  Turn turn{cache.home, gate_, wait};
+  if (turn) empty_in_turn(cache);
 }
 
 template <class Policy>
@@ -153,13 +153,13 @@ void Heap<Policy>::grow_cache(Cache& cache, Magazine& magazine, ClassIndex c) no
   cache.classes[c / kWordBits] |= bit(c % kWordBits);
 }
 
-// In the child of a fork. Where a magazine's top is cannot be trusted: the blocks of
-// the others stay in use.
+// In the child of a fork. Where a magazine's top is cannot be trusted, unless it was at rest: the
+// blocks of the others stay in use.
 template <class Policy>
 void Heap<Policy>::forget_caches(Domain& domain, const Cache* own) noexcept {
   domain.free_caches = nullptr;
   for_each_cache(domain, [&](Cache& cache) noexcept {
-    if (&cache == own) return;
+    if (&cache == own || cache.is_at_rest) return;
     if (cache.is_used) cache_count_.fetch_sub(1, std::memory_order_relaxed);
     for (Magazine& magazine : cache.magazines) magazine.top = magazine.bottom;
     for (Magazine& magazine : cache.freed) magazine.top = magazine.bottom;

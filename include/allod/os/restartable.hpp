@@ -8,6 +8,10 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 
+#include <sys/syscall.h>
+
+#include <atomic>
+
 // Of the C library, since glibc 2.35: where the area of each thread lies that it has registered
 // with the kernel, and how large it is, 0 if that failed.
 extern "C" {
@@ -25,7 +29,7 @@ namespace allod::os {
 // nothing has then happened.
 enum class Sequence : std::uint8_t { done, refused, moved };
 
-// Restartable sequences of Linux (rseq, since 4.18): a run of instructions that ends with one
+// Restartable sequences of Linux (rseq): a run of instructions that ends with one
 // store. The kernel makes a thread begin anew that it has interrupted there, to run another thread
 // on the processor or a signal handler. Of the threads of one processor, so, one at a time is
 // within such a run, without a lock. The idea of magazines for each processor by such means is
@@ -37,8 +41,9 @@ enum class Sequence : std::uint8_t { done, refused, moved };
 
 // What stands before a sequence: its description for the kernel (where it begins, how long it is,
 // where a thread goes on that was interrupted), and the order to watch over it, by way of a
-// register that the sequence does not need yet. It begins with the question whether the thread is
-// where its caller believes. Code to go on at must have glibc's signature before it.
+// register that the sequence does not need yet. It begins with the questions whether the thread is
+// where its caller believes, and whether sequences are closed just now. Code to go on at must have
+// glibc's signature before it.
 #define ALLOD_SEQUENCE(spare)                             \
   ".pushsection .data.rel.ro.allod_sequence, \"aw?\"\n\t" \
   ".balign 32\n"                                          \
@@ -53,7 +58,9 @@ enum class Sequence : std::uint8_t { done, refused, moved };
   "], %%fs:8(%[area])\n"                                  \
   "1:\n\t"                                                \
   "cmpl %[processor], %%fs:4(%[area])\n\t"                \
-  "jne 4f\n\t"
+  "jne 4f\n\t"                                            \
+  "cmpl $0, %[closed]\n\t"                                \
+  "jne 5f\n\t"
 // What stands behind its last store. Where it gives up it jumps to 5.
 #define ALLOD_SEQUENCE_END                         \
   "2:\n\t"                                         \
@@ -68,8 +75,10 @@ enum class Sequence : std::uint8_t { done, refused, moved };
   "movl %[refused], %[outcome]\n\t"                \
   "jmp 4b\n\t"                                     \
   ".popsection\n\t"
-#define ALLOD_SEQUENCE_OUTCOMES                                                                 \
-  [moved] "i"(static_cast<int>(Sequence::moved)), [done] "i"(static_cast<int>(Sequence::done)), \
+#define ALLOD_SEQUENCE_INPUTS                                           \
+  [area] "r"(area_), [processor] "r"(processor), [closed] "m"(closed_), \
+      [moved] "i"(static_cast<int>(Sequence::moved)),                   \
+      [done] "i"(static_cast<int>(Sequence::done)),                     \
       [refused] "i"(static_cast<int>(Sequence::refused))
 
 class Restartable {
@@ -79,7 +88,21 @@ class Restartable {
     // ThreadSanitizer does not see what they do.
     if (kThreadSanitizer || &__rseq_offset == nullptr || &__rseq_size == nullptr) return false;
     area_ = __rseq_offset;
-    return __rseq_size != 0;
+    return __rseq_size != 0 && expect_closings();
+  }
+  // From here on every sequence is refused, on all threads, and none is under way: the stacks are
+  // at rest. False when the kernel will not do that any more; they are not at rest then. To be
+  // followed by open(), in any case; other threads may do the same meanwhile. Takes some
+  // microseconds, on each processor that runs a thread of the process. Since Linux 5.10.
+  [[nodiscard]] static bool close() noexcept {
+    closed_.fetch_add(1);
+    return raw_syscall(SYS_membarrier, kInterruptSequences) == 0;
+  }
+  static void open() noexcept { closed_.fetch_sub(1, std::memory_order_release); }
+  // In the child of a fork: whatever was closed there is open.
+  static void reset_in_child() noexcept {
+    closed_.store(0, std::memory_order_relaxed);
+    static_cast<void>(expect_closings());
   }
   // The one that the thread is on, or a negative number for a thread that has no area.
   [[nodiscard]] static ALLOD_INLINE std::int32_t processor() noexcept {
@@ -99,8 +122,7 @@ class Restartable {
                      "addq $8, %[free]\n\t"
                      "movq %[free], (%[top])\n" ALLOD_SEQUENCE_END
                      : [free] "=&r"(free), [outcome] "=&r"(outcome)
-                     : [area] "r"(area_), [processor] "r"(processor), [top] "r"(top),
-                       [limit] "r"(limit), [block] "r"(block), ALLOD_SEQUENCE_OUTCOMES
+                     : [top] "r"(top), [limit] "r"(limit), [block] "r"(block), ALLOD_SEQUENCE_INPUTS
                      : "memory", "cc");
     return static_cast<Sequence>(outcome);
   }
@@ -116,25 +138,36 @@ class Restartable {
                      "subq $8, %[newest]\n\t"
                      "movq %[newest], (%[top])\n" ALLOD_SEQUENCE_END
                      : [newest] "=&r"(newest), [found] "=&r"(*block), [outcome] "=&r"(outcome)
-                     : [area] "r"(area_), [processor] "r"(processor), [top] "r"(top),
-                       [bottom] "r"(bottom), ALLOD_SEQUENCE_OUTCOMES
+                     : [top] "r"(top), [bottom] "r"(bottom), ALLOD_SEQUENCE_INPUTS
                      : "memory", "cc");
     return static_cast<Sequence>(outcome);
   }
 
  private:
+  // MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ and its registration, which older headers do not have.
+  static constexpr long kInterruptSequences = 1 << 7;
+  static constexpr long kExpectInterrupts = 1 << 8;
+
+  [[nodiscard]] static bool expect_closings() noexcept {
+    return raw_syscall(SYS_membarrier, kExpectInterrupts) == 0;
+  }
+
   static inline std::ptrdiff_t area_ = 0;
+  static inline std::atomic<int> closed_{0};
 };
 
 #undef ALLOD_SEQUENCE
 #undef ALLOD_SEQUENCE_END
-#undef ALLOD_SEQUENCE_OUTCOMES
+#undef ALLOD_SEQUENCE_INPUTS
 
 #else
 
 class Restartable {
  public:
   [[nodiscard]] static bool start() noexcept { return false; }
+  [[nodiscard]] static bool close() noexcept { return false; }
+  static void open() noexcept {}
+  static void reset_in_child() noexcept {}
   [[nodiscard]] static std::int32_t processor() noexcept { return -1; }
   [[nodiscard]] static Sequence push(std::int32_t, void***, void**, void*) noexcept {
     return Sequence::moved;

@@ -89,7 +89,7 @@ class ProcessHeap {
     const Inside inside;
     Cache* const cache = own_cache();
     if (cache != nullptr && inside.is_first()) heap_.empty_cache(*cache);
-    if (inside.is_first()) processors_.empty_here(heap_, inside.may_wait());
+    if (inside.is_first()) processors_.empty_all(heap_, inside.may_wait());
     if (Domain* const own = own_domain()) bytes += heap_.trim(*own);
     shared_.for_each([&](Domain& domain) noexcept {
       Turn turn{domain, heap_.gate(), inside.may_wait()};
@@ -135,7 +135,7 @@ class ProcessHeap {
     const Inside inside;
     Cache* const cache = own_cache();
     if (cache != nullptr && inside.is_first()) heap_.empty_cache(*cache);
-    if (inside.is_first()) processors_.empty_here(heap_, inside.may_wait());
+    if (inside.is_first()) processors_.empty_all(heap_, inside.may_wait());
     if (Domain* const own = own_domain()) heap_.collect(*own);
   }
 
@@ -495,8 +495,14 @@ class ProcessHeap {
     }
   }
 
-  static void before_fork() noexcept { heap_.before_fork(own_domain()); }
-  static void after_fork_in_parent() noexcept { heap_.after_fork_in_parent(); }
+  static void before_fork() noexcept {
+    heap_.before_fork(own_domain());
+    processors_.before_fork();
+  }
+  static void after_fork_in_parent() noexcept {
+    processors_.after_fork_in_parent();
+    heap_.after_fork_in_parent();
+  }
   static void after_fork_in_child() noexcept {
     Domain* const own = own_domain();
     heap_.after_fork_in_child(own, own_cache());

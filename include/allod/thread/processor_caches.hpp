@@ -96,21 +96,32 @@ class ProcessorCaches {
     if (cache == nullptr || &cache->home != &home) return;
     unload_up_to(heap, *cache, processor, c, (cache->magazines[c].capacity() + 1) / 2);
   }
-  // The cache of the processor that the caller is on gives up all that it has.
-  void empty_here(Heap& heap, typename Turn::Wait wait) noexcept {
-    const std::int32_t processor = Restartable::processor();
-    Cache* const cache = at(processor);
-    if (cache == nullptr) return;
-    Turn turn{cache->home, heap.gate(), wait};
-    if (!turn) return;
-    for (ClassIndex c = 0; c < Heap::Sizes::kCount; ++c) {
-      unload_up_to(heap, *cache, processor, c, ~0U);
+  // All caches give up all that they have.
+  void empty_all(Heap& heap, typename Turn::Wait wait) noexcept {
+    if (!on_) return;
+    if (Restartable::close()) {
+      for_each([&](Cache& cache) noexcept { heap.empty_cache(cache, wait); });
     }
+    Restartable::open();
   }
 
-  // In the child of a fork, where the caches have been forgotten.
+  // Between these, in slow paths nobody is but the caller.
+  void before_fork() noexcept {
+    if (!on_) return;
+    const bool at_rest = Restartable::close();
+    for_each([&](Cache& cache) noexcept { cache.is_at_rest = at_rest; });
+  }
+  void after_fork_in_parent() noexcept {
+    if (on_) Restartable::open();
+  }
+  // Caches that were not at rest have been forgotten.
   void after_fork_in_child() noexcept {
-    for (std::atomic<Cache*>& cache : caches_) cache.store(nullptr, std::memory_order_relaxed);
+    if (!on_) return;
+    for (std::atomic<Cache*>& place : caches_) {
+      const Cache* const cache = place.load(std::memory_order_relaxed);
+      if (cache != nullptr && !cache->is_at_rest) place.store(nullptr, std::memory_order_relaxed);
+    }
+    Restartable::reset_in_child();
   }
 
  private:
@@ -144,6 +155,12 @@ class ProcessorCaches {
     if (caches_[processor].compare_exchange_strong(there, made)) return made;
     heap.detach_cache(*made);
     return there;
+  }
+  template <class Visit>
+  void for_each(Visit&& visit) noexcept {
+    for (const std::atomic<Cache*>& place : caches_) {
+      if (Cache* const cache = place.load(std::memory_order_acquire)) visit(*cache);
+    }
   }
   void unload_up_to(Heap& heap, Cache& cache, std::int32_t processor, ClassIndex c,
                     std::uint32_t most) noexcept {
