@@ -24,6 +24,7 @@ from bench.compare import (
     selection,
     storage,
     syscalls,
+    warmth,
 )
 from bench.compare.cases import CASES, CASES_BY_NAME, Case
 from bench.compare.peers import Peer
@@ -314,6 +315,26 @@ def test_rounds_are_interleaved_and_rotated_and_the_first_is_discarded(
     result = measure_fake("abc", repeats=2)
     assert "".join(name for _, name in fake_runs) == "abc" + "bca" + "cab"
     assert [run.round for run in result.runs["a"]] == [1, 2]
+
+
+def test_every_run_finds_warm_what_the_largest_before_took(
+    monkeypatch: pytest.MonkeyPatch, fake_runs: list[tuple[int, str]]
+) -> None:
+    warmed: list[float] = []
+    monkeypatch.setattr(warmth, "warm", warmed.append)
+    result = measure_fake("ab", repeats=1)
+    peak = result.runs["a"][0].peak_rss_kib
+    assert peak > 0
+    assert warmed == [0, peak, peak, peak]
+
+
+def test_memory_can_be_warmed() -> None:
+    subprocess.run(warmth.touching(1024), check=True)
+    too_much = subprocess.run(
+        warmth.touching(1 << 50), check=False, capture_output=True
+    )
+    assert too_much.returncode != 0
+    warmth.warm(1024.0)
 
 
 def test_rounds_end_when_the_medians_are_exact(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.compare import runner, stats
+from bench.compare import runner, stats, warmth
 from bench.compare.cases import Case
 from bench.compare.counters import Count
 from bench.compare.peers import Peer
@@ -149,17 +149,20 @@ def measure(
 
     Each round runs every peer once and starts with another one. The first round
     warms the machine and is discarded; its length says how many the budget allows.
+    Every run finds as much warm memory as the largest before it took.
     ``progress`` is told how many runs are done, and how many it will be at most.
     LeftOut: the first run says that the machine cannot do this.
     """
     alive = list(peers)
     checksum: str | None = None
     rounds, done, number = plan.rounds, 0, 0
+    peak_kib = 0
     started = time.monotonic()
     while number < rounds and alive:
         order = _rotated(alive, number)
         for place, peer in enumerate(order, 1):
             try:
+                warmth.warm(peak_kib)
                 run = runner.run_once(
                     programs,
                     result.case,
@@ -168,6 +171,7 @@ def measure(
                     number=number,
                     timeout=plan.timeout,
                 )
+                peak_kib = max(peak_kib, run.peak_rss_kib)
                 checksum = checksum or run.checksum
                 if run.checksum != checksum:
                     raise RunError(
