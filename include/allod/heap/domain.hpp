@@ -46,22 +46,27 @@ void for_each_slab(const Bin& bin, Visit&& visit) {
 // Frees of other domains' blocks that wait to be marked together: the blocks of
 // one word of one slab.
 struct RemoteBatch {
-  Slab* slab = nullptr;
+  Address key = 0;  // tells words of slabs apart; 0: empty
   Word bits = 0;
-  std::uint32_t word = 0;
+  Slab* slab = nullptr;
   std::uint32_t bytes = 0;  // in these blocks
 
+  // Slabs begin at slices, and have fewer words than a slice has bytes.
+  [[nodiscard]] static ALLOD_INLINE Address key_of(const Slab& slab, std::uint32_t word) noexcept;
+  [[nodiscard]] std::uint32_t word() const noexcept { return key % kSliceBytes; }
   // Words of one slab, and slabs beside each other, seldom compete for a place.
-  [[nodiscard]] static ALLOD_INLINE std::size_t place_of(const Slab& slab,
-                                                         std::uint32_t word) noexcept;
+  [[nodiscard]] static ALLOD_INLINE std::size_t place_of(Address key, std::uint32_t word) noexcept;
 };
 inline constexpr std::size_t kRemoteBatches = 256;
 // A batch that waits must not hold back much memory.
 inline constexpr std::size_t kBatchBytes = std::size_t{4} << 10;
 
-inline std::size_t RemoteBatch::place_of(const Slab& slab, std::uint32_t word) noexcept {
+inline Address RemoteBatch::key_of(const Slab& slab, std::uint32_t word) noexcept {
+  return slab.first_block() + word;
+}
+inline std::size_t RemoteBatch::place_of(Address key, std::uint32_t word) noexcept {
   constexpr std::uint32_t kStep = 37;
-  return ((slab.base >> kSliceShift) + std::size_t{word} * kStep) % kRemoteBatches;
+  return ((key >> kSliceShift) + std::size_t{word} * kStep) % kRemoteBatches;
 }
 
 enum class DomainState : std::uint8_t {

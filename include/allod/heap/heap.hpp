@@ -344,6 +344,8 @@ class Heap {
 
   // remote.hpp
   void release_others(Domain& domain, void* address) noexcept;
+  [[nodiscard]] bool join_batch(Domain& domain, const Slab& slab, const void* address) noexcept;
+  void release_anything(Domain& domain, void* address) noexcept;
   void mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept;
   void send(Domain& domain, RemoteBatch& batch) noexcept;
   ALLOD_HOT void send_all(Domain& domain) noexcept;
@@ -486,7 +488,7 @@ class Heap {
   [[nodiscard]] bool purge_resting() noexcept;
   [[nodiscard]] Address purge_resting_in(Address at, Address end, bool* moving) noexcept;
 
-  void report(MisuseKind kind, const void* address) noexcept {
+  ALLOD_COLD void report(MisuseKind kind, const void* address) noexcept {
     Reporter::report(describe(kind, address));
   }
 

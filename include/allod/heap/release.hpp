@@ -7,13 +7,25 @@ namespace allod::heap {
 
 template <class Policy>
 ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcept {
+  space::Tag tag;
+  space::Span* span;
+  const bool is_found = space_.map().fast_find(address_of(address), &tag, &span);
+  if (__builtin_expect(is_found && space::is_domains(tag) && !domain.owns(tag), 1) &&
+      join_batch(domain, *slab::as_slab(span), address)) {
+    return;
+  }
+  release_anything(domain, address);
+}
+
+template <class Policy>
+ALLOD_NOINLINE void Heap<Policy>::release_anything(Domain& domain, void* address) noexcept {
   const space::Tag tag = space_.map().tag_of(address_of(address));
   if (domain.owns(tag)) {
     // The fast path has tried this, unless the page map is a window.
     if (domain.push(tag, address)) return;
     return release_own(domain, space::class_of(tag), address);
   }
-  if (__builtin_expect(space::is_domains(tag), 1)) return release_others(domain, address);
+  if (space::is_domains(tag)) return release_others(domain, address);
   if (space::is_heaps(tag)) return release_to_heap(&domain, tag, address);
   switch (tag) {
     case space::kForeignTag:

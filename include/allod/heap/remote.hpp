@@ -5,29 +5,49 @@
 
 namespace allod::heap {
 
+// Adds a block in a slab of another domain to the batch of its word, if that waits already and has
+// room, as most do. No slow path: the bits change by one store, and the child of a fork, where
+// another thread may have been here, finds them with that block or without it.
+template <class Policy>
+ALLOD_INLINE bool Heap<Policy>::join_batch(Domain& domain, const Slab& slab,
+                                           const void* address) noexcept {
+  const std::uint32_t index = slab.index_of(address_of(address));
+  if (__builtin_expect(index == Slab::kNoBlock, 0)) return false;
+  const std::uint32_t word = index / kWordBits;
+  const Address key = RemoteBatch::key_of(slab, word);
+  RemoteBatch& batch = domain.remote[RemoteBatch::place_of(key, word)];
+  const Word bits = batch.bits;
+  const Word mask = bit(index % kWordBits);
+  const std::uint32_t bytes = batch.bytes + slab.block_bytes();
+  if (__builtin_expect(batch.key != key || (bits & mask) != 0 || bytes >= kBatchBytes, 0)) {
+    return false;
+  }
+  domain.counters.remote_frees.add(1);
+  batch.bytes = bytes;
+  batch.bits = bits | mask;
+  return true;
+}
+
 // A block in a slab of another domain, or of none.
 template <class Policy>
 void Heap<Policy>::release_others(Domain& domain, void* address) noexcept {
   SlowPath slow{domain, gate_};
   Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
   const std::uint32_t index = slab.index_of(address_of(address));
-  if (__builtin_expect(index == Slab::kNoBlock, 0)) {
-    return report(MisuseKind::invalid_free, address);
-  }
-  domain.counters.remote_frees.add(1);
+  if (index == Slab::kNoBlock) return report(MisuseKind::invalid_free, address);
   const std::uint32_t word = index / kWordBits;
   const Word mask = bit(index % kWordBits);
-  RemoteBatch& batch = domain.remote[RemoteBatch::place_of(slab, word)];
-  if (batch.slab == &slab && batch.word == word) {
-    if (__builtin_expect((batch.bits & mask) != 0, 0)) {
-      return report(MisuseKind::double_free, address);
-    }
+  const Address key = RemoteBatch::key_of(slab, word);
+  RemoteBatch& batch = domain.remote[RemoteBatch::place_of(key, word)];
+  if (batch.key == key) {
+    if ((batch.bits & mask) != 0) return report(MisuseKind::double_free, address);
     batch.bits |= mask;
     batch.bytes += slab.block_bytes();
   } else {
-    if (batch.slab != nullptr) send(domain, batch);
-    batch = {&slab, mask, word, slab.block_bytes()};
+    if (batch.key != 0) send(domain, batch);
+    batch = {key, mask, &slab, slab.block_bytes()};
   }
+  domain.counters.remote_frees.add(1);
   // Nobody may come to a shared domain for long.
   if (batch.bytes >= kBatchBytes || domain.state == DomainState::shared) send(domain, batch);
 }
@@ -83,13 +103,13 @@ void Heap<Policy>::send(Domain& domain, RemoteBatch& batch) noexcept {
   domain.counters.remote_batches.add(1);
   const RemoteBatch full = batch;
   batch = {};
-  mark_remote(*full.slab, full.word, full.bits);
+  mark_remote(*full.slab, full.word(), full.bits);
 }
 
 template <class Policy>
 void Heap<Policy>::send_all(Domain& domain) noexcept {
   for (RemoteBatch& batch : domain.remote) {
-    if (batch.slab != nullptr) send(domain, batch);
+    if (batch.key != 0) send(domain, batch);
   }
 }
 

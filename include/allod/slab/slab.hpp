@@ -27,6 +27,7 @@ class Slab : public space::Span {
 
   // Turns a new or reused descriptor into a slab whose blocks are all free.
   void start(const sizes::SlabShape& shape, ClassIndex size_class, Owner* owner) noexcept {
+    first_block_ = base;
     reciprocal_ = shape.reciprocal;
     block_bytes_ = shape.block_bytes;
     capacity_ = shape.capacity;
@@ -48,6 +49,7 @@ class Slab : public space::Span {
   }
 
   [[nodiscard]] ClassIndex size_class() const noexcept { return size_class_; }
+  [[nodiscard]] Address first_block() const noexcept { return first_block_; }
   [[nodiscard]] std::uint32_t block_bytes() const noexcept { return block_bytes_; }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::uint32_t free_count() const noexcept { return free_count_; }
@@ -58,7 +60,7 @@ class Slab : public space::Span {
   // Safe for any address in the slab's span, from any thread.
   static constexpr std::uint32_t kNoBlock = ~0U;
   [[nodiscard]] ALLOD_INLINE std::uint32_t index_of(Address address) const noexcept {
-    const std::uint64_t offset = address - base;
+    const std::uint64_t offset = address - first_block_;
     const auto index = static_cast<std::uint32_t>((offset * reciprocal_) >> 40);
     const bool exact = std::uint64_t{index} * block_bytes_ == offset && index < capacity_;
     return __builtin_expect(exact, 1) ? index : kNoBlock;
@@ -392,13 +394,14 @@ class Slab : public space::Span {
   }
 
   // Read by every thread.
-  alignas(kCacheLine) std::uint64_t reciprocal_;
+  alignas(kCacheLine) Address first_block_;  // `base`, whose neighbours the owner changes
+  std::uint64_t reciprocal_;
   std::uint32_t block_bytes_;
   std::uint16_t capacity_;
   std::uint16_t size_class_;
-  // Written by other threads.
   std::atomic<Owner*> owner_;
-  Slab* next_in_inbox_;
+  // Written by other threads.
+  alignas(kCacheLine) Slab* next_in_inbox_;
   std::atomic<std::uint32_t> announced_;
   // Written by the owner.
   alignas(kCacheLine) std::uint32_t free_count_;
