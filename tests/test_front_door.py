@@ -284,15 +284,25 @@ def test_a_group_needs_only_its_presets() -> None:
 
 # GoogleTest programs
 
-LISTING = """Running main() from gtest_main.cc
-Suite.
-  First
-  DISABLED_Second
-Typed/0.  # TypeParam = int
-  Sized
-Numbers/Odd.
-  Is/0  # GetParam() = 1
-"""
+LISTING = {
+    "testsuites": [
+        {
+            "name": "Suite",
+            "testsuite": [
+                {"name": "First", "file": "../tests/first.cpp"},
+                {"name": "DISABLED_Second", "file": "../tests/first.cpp"},
+            ],
+        },
+        {
+            "name": "Typed/0",
+            "testsuite": [{"name": "Sized", "file": "/at/tests/second.cpp"}],
+        },
+        {
+            "name": "Numbers/Odd",
+            "testsuite": [{"name": "Is/0", "file": "first.cpp"}],
+        },
+    ]
+}
 # Plays a GoogleTest program whose second test brings it down.
 PLAYER = """#!/bin/sh
 case "$1" in --gtest_flagfile=*) filter=$(cat "${1#*=}") ;; esac
@@ -309,12 +319,12 @@ esac
 """
 
 
-def test_a_listing_gives_full_names() -> None:
-    assert pytest_gtest.parse_listing(LISTING) == [
-        "Suite.First",
-        "Typed/0.Sized",
-        "Numbers/Odd.Is/0",
-    ]
+def test_a_listing_gives_full_names_and_where_they_are() -> None:
+    assert pytest_gtest.read_listing(LISTING) == {
+        "Suite.First": "first.cpp",
+        "Typed/0.Sized": "second.cpp",
+        "Numbers/Odd.Is/0": "first.cpp",
+    }
 
 
 def test_a_crash_fails_one_test_and_the_rest_still_run(tmp_path: Path) -> None:
