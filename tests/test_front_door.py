@@ -284,7 +284,7 @@ def test_a_group_needs_only_its_presets() -> None:
 
 # GoogleTest programs
 
-LISTING = {
+LISTING: dict[str, object] = {
     "testsuites": [
         {
             "name": "Suite",
