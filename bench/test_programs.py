@@ -177,7 +177,7 @@ def test_bad_arguments_are_refused(arguments: list[str], message: str) -> None:
 
 def wait_for_end(pid: int) -> None:
     """Returns when a process runs no more, and fails when that takes too long."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         while Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
             assert time.monotonic() < deadline
@@ -224,7 +224,7 @@ def test_a_missing_program_has_a_status_of_its_own(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     with made_up(tmp_path, "pass", "no-such-program", *arguments) as script:
-        output, errors = script.communicate(timeout=60)
+        output, errors = script.communicate(timeout=300)
     assert (script.returncode, output) == (common.MISSING, "")
     assert "needs the Debian packages no-such-package" in errors
 
@@ -232,7 +232,7 @@ def test_a_missing_program_has_a_status_of_its_own(
 def test_a_failing_program_is_reported_with_what_it_says(tmp_path: Path) -> None:
     body = "bench.run('sh', '-c', 'echo it is broken >&2; exit 9')"
     with made_up(tmp_path, body, "sh") as script:
-        output, errors = script.communicate(timeout=60)
+        output, errors = script.communicate(timeout=300)
     assert (script.returncode, output) == (1, "")
     assert "error: sh: exit status 9 it is broken" in errors
 
@@ -248,7 +248,7 @@ def test_the_program_ends_with_its_script(tmp_path: Path, how: signal.Signals) -
         assert script.stdout is not None
         program = int(script.stdout.readline())
         script.send_signal(how)
-        script.communicate(timeout=60)
+        script.communicate(timeout=300)
     wait_for_end(program)
     assert script.returncode == {2: 130, 15: 143}.get(how, -how)
 
@@ -291,13 +291,13 @@ def test_helpers_of_a_measurement_are_not_preloaded(allod: str, tmp_path: Path) 
     allocator = Allocator.from_name(allod)
     bench = Bench(100, argparse.Namespace(), allocator, tmp_path)
     assert "LD_PRELOAD" not in bench.client("env")
-    _, output = bench.run("sh", "-c", "env; sleep 0.3")
+    _, output = bench.run("sh", "-c", "env; sleep 2")
     assert f"LD_PRELOAD={allod}" in output.read_text().splitlines()
 
 
 def test_the_peak_is_that_of_the_program_and_not_ours(bench: Bench) -> None:
     ballast = bytearray(200 << 20)
-    usage, _ = bench.run("sleep", "0.05")
+    usage, _ = bench.run("sleep", "0.5")
     assert 0 < usage.peak_rss_kib < 50 << 10
     assert len(ballast) == 200 << 20
 

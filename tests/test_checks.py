@@ -7,17 +7,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from allod.build import PRESETS, ensure_built
 from allod.environment import ensure_bench
 from allod.paths import ROOT
-from allod.paths import build_dir as build_dir_of
 from checks import budgets, install, layers, resident, style, symbols
 
-SCRIPTS = ("budgets", "install", "layers", "resident", "style", "symbols")
+SCRIPTS = ("budgets", "install", "layers", "resident", "style", "symbols", "tidy")
 DebianPackages = Callable[..., None]
 # Stands in for malloc. Its fast path has 5 instructions; the one of 3 moves no block.
 FAST = """
@@ -50,37 +47,6 @@ def test_sources_are_formatted_and_free_of_lint(
     complaint = check.complaint()
     if complaint is not None:
         pytest.fail(complaint, pytrace=False)
-
-
-@pytest.mark.slow
-def test_clang_tidy_finds_nothing(debian_packages: DebianPackages) -> None:
-    debian_packages("clang-tidy-19")
-    ensure_built(PRESETS["clang"], tests=True)
-    build = str(build_dir_of("clang"))
-
-    def findings_in(source: Path) -> str:
-        done = subprocess.run(
-            ["clang-tidy-19", "--quiet", "-p", build, str(source)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return "" if done.returncode == 0 else done.stdout or done.stderr
-
-    # The live server is only there where what it is made with is.
-    known = (build_dir_of("clang") / "compile_commands.json").read_text()
-    folders = (ROOT / "src", ROOT / "live")
-    sources = sorted(
-        source
-        for folder in folders
-        for source in folder.glob("*.cpp")
-        if str(source) in known
-    )
-    assert sources
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(filter(None, pool.map(findings_in, sources)))
-    if found:
-        pytest.fail("\n".join(found), pytrace=False)
 
 
 # Layers

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from allod import cli, packages, pytest_gtest, testing
+from allod import cli, packages, pytest_gtest, pytest_shares, testing
 from allod.paths import ROOT, version
 
 ALLOD = ROOT / "allod"
@@ -284,15 +284,25 @@ def test_a_group_needs_only_its_presets() -> None:
 
 # GoogleTest programs
 
-LISTING = """Running main() from gtest_main.cc
-Suite.
-  First
-  DISABLED_Second
-Typed/0.  # TypeParam = int
-  Sized
-Numbers/Odd.
-  Is/0  # GetParam() = 1
-"""
+LISTING: dict[str, object] = {
+    "testsuites": [
+        {
+            "name": "Suite",
+            "testsuite": [
+                {"name": "First", "file": "../tests/first.cpp"},
+                {"name": "DISABLED_Second", "file": "../tests/first.cpp"},
+            ],
+        },
+        {
+            "name": "Typed/0",
+            "testsuite": [{"name": "Sized", "file": "/at/tests/second.cpp"}],
+        },
+        {
+            "name": "Numbers/Odd",
+            "testsuite": [{"name": "Is/0", "file": "first.cpp"}],
+        },
+    ]
+}
 # Plays a GoogleTest program whose second test brings it down.
 PLAYER = """#!/bin/sh
 case "$1" in --gtest_flagfile=*) filter=$(cat "${1#*=}") ;; esac
@@ -309,12 +319,12 @@ esac
 """
 
 
-def test_a_listing_gives_full_names() -> None:
-    assert pytest_gtest.parse_listing(LISTING) == [
-        "Suite.First",
-        "Typed/0.Sized",
-        "Numbers/Odd.Is/0",
-    ]
+def test_a_listing_gives_full_names_and_where_they_are() -> None:
+    assert pytest_gtest.read_listing(LISTING) == {
+        "Suite.First": "first.cpp",
+        "Typed/0.Sized": "second.cpp",
+        "Numbers/Odd.Is/0": "first.cpp",
+    }
 
 
 def test_a_crash_fails_one_test_and_the_rest_still_run(tmp_path: Path) -> None:
@@ -337,6 +347,21 @@ def test_a_test_that_never_runs_has_failed(tmp_path: Path) -> None:
     player.chmod(0o755)
     verdict = pytest_gtest.run_program(player, ["Suite.First"])["Suite.First"]
     assert verdict.outcome == "failed"
+
+
+def test_a_file_is_a_share_but_for_what_is_long_or_must_not_meet_its_like() -> None:
+    first, second = "tests/live/test_top.py::a", "tests/live/test_page.py::b"
+    assert pytest_shares.share_of(first) == pytest_shares.share_of(second)
+    assert pytest_shares.share_of("tests/unit/base.cpp::a") == "tests/unit/base.cpp"
+    long = "tests/test_clang_tidy.py::test_nothing_is_found[src/text.cpp]"
+    assert pytest_shares.share_of(long) == long
+
+
+def test_what_is_long_comes_first() -> None:
+    names = ["bench/a.py::a", "tests/test_clang_tidy.py::a", "tests/programs/a.py::a"]
+    assert sorted(names, key=pytest_shares.place_of) == names[::-1]
+    for start in (*pytest_shares.FIRST, *pytest_shares.APART, *pytest_shares.TOGETHER):
+        assert (ROOT / start).exists()
 
 
 # Packages

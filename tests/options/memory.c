@@ -25,7 +25,7 @@ static void settle(void) {
 
 static size_t patience_ms(void) {
   const char* text = getenv("TEST_PATIENCE_MS");
-  return text == NULL ? 20000 : strtoul(text, NULL, 10);
+  return text == NULL ? 120000 : strtoul(text, NULL, 10);
 }
 
 // From here on, a new thread is the end of the process.

@@ -99,16 +99,12 @@ EFFECTS = [
     ),
     Effect(
         "memory_goes_back_while_some_of_it_is_used",
-        {"ALLOD_PURGE_DELAY": "20", "TEST_PATIENCE_MS": "5000"},
+        {"ALLOD_PURGE_DELAY": "20"},
         AN_HOUR | {"TEST_PATIENCE_MS": "300"},
     ),
     Effect(
         "memory_goes_back_while_some_of_it_is_used",
-        {
-            "ALLOD_PURGE_DELAY": "20",
-            "ALLOD_PURGE_THREAD": "0",
-            "TEST_PATIENCE_MS": "5000",
-        },
+        {"ALLOD_PURGE_DELAY": "20", "ALLOD_PURGE_THREAD": "0"},
         AN_HOUR | {"ALLOD_PURGE_THREAD": "0", "TEST_PATIENCE_MS": "300"},
     ),
     Effect("no_thread_is_started", {"ALLOD_PURGE_THREAD": "0"}, {}, deadly=True),

@@ -11,15 +11,44 @@ import pytest
 from surface.black_box import SKIPPED, Case, cases_in, describe, run_program
 
 FOLDER = Path(__file__).parent
+# The first that tells where a function's tables are without taking a lock.
+OLDEST_GLIBC = (2, 35)
+
+
+def glibc_version() -> tuple[int, int] | None:
+    """The version of the C library if it is glibc."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except ValueError:
+        return None
+    if name != "glibc":
+        return None
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
 
 
 @pytest.fixture(scope="session")
 def built(build_dir: Path) -> Path:
     """The folder of what is built here."""
+    version = glibc_version()
+    if version is None or version < OLDEST_GLIBC:
+        needed = ".".join(map(str, OLDEST_GLIBC))
+        pytest.skip(f"libgcc's walk is the only one without glibc {needed} or later")
     folder = build_dir / "tests" / "unwind"
     if not folder.exists():
         pytest.skip("libgcc's walk is the only one on this machine")
     return folder
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [("glibc 2.31", (2, 31)), ("glibc 2.36.9000", (2, 36)), (None, None)],
+)
+def test_the_version_of_glibc_is_found(
+    told: str | None, version: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "confstr", lambda _: told)
+    assert glibc_version() == version
 
 
 @pytest.mark.parametrize("case", cases_in(FOLDER), ids=str)

@@ -1,8 +1,8 @@
 """A pytest plugin that collects GoogleTest programs and fuzzers.
 
-What there is to collect stands in build/<preset>/tests/manifest.json, written by CMake. The tests
-of a program appear under its first source file, once for each preset that was built. A program is
-started once for all of its selected tests.
+What there is to collect stands in build/<preset>/tests/manifest.json, written by CMake. Tests
+appear under the source file that has them, once for each preset that was built. A program is
+started once for all of a file's selected tests.
 """
 
 from __future__ import annotations
@@ -75,6 +75,15 @@ def entries() -> dict[Path, list[Entry]]:
     return found
 
 
+def sources_of(executable: Path) -> set[str]:
+    """The names of the files that a program has its tests from."""
+    return {
+        source.name
+        for source, found in entries().items()
+        if any(entry.executable == executable for entry in found)
+    }
+
+
 def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> pytest.Collector | None:
@@ -121,20 +130,30 @@ class Program(pytest.Collector):
             self.add_marker(pytest.mark.slow)
 
     def collect(self) -> Iterator[pytest.Item]:
-        listing = subprocess.run(
-            [self.executable, "--gtest_list_tests"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, **ENVIRONMENT},
-        )
-        if listing.returncode != 0:
-            raise self.CollectError(
-                f"{self.executable} --gtest_list_tests ended with"
-                f" {listing.returncode}\n{listing.stdout}{listing.stderr}"
+        with tempfile.TemporaryDirectory(prefix="allod-gtest-") as scratch:
+            result = Path(scratch) / "listing.json"
+            listing = subprocess.run(
+                [
+                    self.executable,
+                    "--gtest_list_tests",
+                    f"--gtest_output=json:{result}",
+                ],
+                capture_output=True,
+                text=True,
+                check=False,
+                env={**os.environ, **ENVIRONMENT},
             )
-        for name in parse_listing(listing.stdout):
-            yield GoogleTest.from_parent(self, name=name)
+            if listing.returncode != 0:
+                raise self.CollectError(
+                    f"{self.executable} --gtest_list_tests ended with"
+                    f" {listing.returncode}\n{listing.stdout}{listing.stderr}"
+                )
+            places = read_listing(json.loads(result.read_text()))
+        for name, file in places.items():
+            if file not in sources_of(self.executable):
+                raise self.CollectError(f"{name} is in {file}, which no manifest names")
+            if file == self.path.name:
+                yield GoogleTest.from_parent(self, name=name)
 
     def verdict_on(self, test: GoogleTest) -> Verdict:
         """The verdict on one test; the first question runs all that are selected."""
@@ -224,17 +243,16 @@ def _explain(excinfo: pytest.ExceptionInfo[BaseException]) -> str:
     return str(excinfo.getrepr(style="short"))
 
 
-def parse_listing(text: str) -> list[str]:
-    """The full names in the output of --gtest_list_tests, without disabled tests."""
-    names = []
-    suite = ""
-    for line in text.splitlines():
-        name = line.split("#", 1)[0].rstrip()
-        if name.endswith(".") and not name.startswith(" "):
-            suite = name
-        elif name.startswith("  ") and suite:
-            names.append(suite + name.strip())
-    return [name for name in names if "DISABLED_" not in name]
+def read_listing(listing: dict[str, object]) -> dict[str, str]:
+    """The full names in GoogleTest's list, without disabled tests, and the files they are in."""
+    suites = listing["testsuites"]
+    assert isinstance(suites, list)
+    places = {
+        f"{suite['name']}.{case['name']}": Path(case["file"]).name
+        for suite in suites
+        for case in suite["testsuite"]
+    }
+    return {name: file for name, file in places.items() if "DISABLED_" not in name}
 
 
 @dataclass(frozen=True)

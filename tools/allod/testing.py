@@ -77,7 +77,7 @@ def test(only: Sequence[str], arguments: Sequence[str], *, quick: bool) -> int:
         presets = presets_for(selected, quick=quick)
         for preset in presets:
             ensure_built(preset, tests=True)
-        if _includes_checks(selected) or BENCH in selected:
+        if _includes("test_checks.py", selected) or BENCH in selected:
             ensure_bench()
             ensure_profile()
         counts, status = _run_pytest(given, presets, quick=quick)
@@ -133,13 +133,13 @@ def presets_for(selected: Sequence[Path], *, quick: bool) -> list[Preset]:
             names.append("tsan")
         if touches("fuzz"):
             names.append("fuzz")
-        if _includes_checks(selected):
+        if _includes("test_clang_tidy.py", selected):
             names.append("clang")
     return [PRESETS[name] for name in names]
 
 
-def _includes_checks(selected: Sequence[Path]) -> bool:
-    return TESTS in selected or TESTS / "test_checks.py" in selected
+def _includes(file: str, selected: Sequence[Path]) -> bool:
+    return TESTS in selected or TESTS / file in selected
 
 
 def _run_pytest(

@@ -13,12 +13,15 @@ enum class Where { behind, before };
 enum class How { store, copy };
 
 constexpr Byte kStray = 0xa5;
+// What was there is no stray byte, even by chance: canaries are random.
+Byte other_than(Byte byte) { return static_cast<Byte>(~byte); }
 constexpr std::size_t kMostBytes = (1U << 20U) + (1U << 19U);
 Byte g_source[kMostBytes];
 
 void store(Byte* address, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
-    *opaque(static_cast<volatile Byte*>(address + i)) = kStray;
+    auto* const byte = opaque(static_cast<volatile Byte*>(address + i));
+    *byte = other_than(*byte);
   }
 }
 
@@ -34,8 +37,10 @@ void overrun(std::size_t given) {
   if constexpr (how == How::store) {
     store(begin, amount);
   } else if constexpr (where == Where::behind) {
+    g_source[size] = other_than(*opaque(begin));
     std::memcpy(opaque(block), g_source, std::min(size + amount, sizeof g_source));
   } else {
+    g_source[0] = other_than(*opaque(begin));
     std::memcpy(opaque(begin), g_source, amount + 1);
   }
   after();

@@ -1,0 +1,83 @@
+"""clang-tidy finds nothing in the sources, and finds what is planted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from allod.build import PRESETS, ensure_built
+from allod.paths import ROOT
+from allod.paths import build_dir as build_dir_of
+from checks import tidy
+
+DebianPackages = Callable[..., None]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def clang_build(debian_packages: DebianPackages) -> Path:
+    """A build with clang, whose commands clang-tidy understands."""
+    debian_packages("clang-tidy-19")
+    ensure_built(PRESETS["clang"], tests=True)
+    return build_dir_of("clang")
+
+
+@pytest.mark.parametrize(
+    "source", tidy.sources(), ids=lambda source: str(source.relative_to(ROOT))
+)
+def test_nothing_is_found(source: Path, clang_build: Path) -> None:
+    compilations = tidy.compilations(clang_build, source)
+    if not compilations and source.parent.name == "live":
+        pytest.skip("the live server is not built here")
+    assert compilations
+    found = [text for each in compilations if (text := each.complaint()) is not None]
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+SOURCE = """
+int half(int number) {
+#ifdef PLANTED
+  return number == number ? 1 : 0;
+#endif
+  return number / 2;
+}
+"""
+
+
+def build_of(folder: Path, *options: str) -> tuple[Path, Path]:
+    """A build folder in which a source is compiled once with each option, and the source."""
+    source = folder / "planted.cpp"
+    source.write_text(SOURCE)
+    (folder / ".clang-tidy").write_text((ROOT / ".clang-tidy").read_text())
+    entries = [
+        {
+            "file": str(source),
+            "directory": str(folder),
+            "command": f"clang++-19 {option} -o {number}.o -c {source}",
+        }
+        for number, option in enumerate(options)
+    ]
+    (folder / "compile_commands.json").write_text(json.dumps(entries))
+    return folder, source
+
+
+def test_what_is_planted_in_one_variant_is_found(
+    tmp_path: Path, debian_packages: DebianPackages
+) -> None:
+    debian_packages("clang-19", "clang-tidy-19")
+    plain, planted = tidy.compilations(*build_of(tmp_path, "-O2", "-DPLANTED"))
+    assert plain.complaint() is None
+    assert "misc-redundant-expression" in (planted.complaint() or "")
+
+
+def test_the_same_text_is_looked_at_once(
+    tmp_path: Path, debian_packages: DebianPackages
+) -> None:
+    debian_packages("clang-19")
+    options = ("-O2", "-DPLANTED", "-O1", "-DNOTHING", "-DPLANTED -O0")
+    found = tidy.compilations(*build_of(tmp_path, *options))
+    assert ["-DPLANTED" in each.arguments for each in found] == [False, True]
