@@ -14,6 +14,17 @@ template <class Policy>
 ALLOD_NOINLINE void* ProcessHeap<Policy>::allocate_counted(ClassIndex c, bool* zero,
                                                            std::size_t size,
                                                            std::size_t alignment) noexcept {
+  Front& front = *current_;
+  if (front.kind == heap::FrontKind::domain && front.counts != nullptr &&
+      front.period == Sampler::period()) {
+    if (void* const block = front.reuse_all(c)) return block;
+  }
+  return refill_counted(c, zero, size, alignment);
+}
+
+template <class Policy>
+ALLOD_NOINLINE void* ProcessHeap<Policy>::refill_counted(ClassIndex c, bool* zero, std::size_t size,
+                                                         std::size_t alignment) noexcept {
   Domain* const own = domain_now();
   Front& front = *current_;
   const std::size_t bytes = Sizes::size_of(c);
@@ -26,17 +37,20 @@ ALLOD_NOINLINE void* ProcessHeap<Policy>::allocate_counted(ClassIndex c, bool* z
     return refill(own, c, zero);
   }
   heap::ClassCount& count = counts[c];
-  count.settle(bytes);
-  if (count.until == 0) count.until = Sampler::draw(bytes);
-  if (count.until <= bytes) {
-    count.until = Sampler::draw(bytes);
+  count.settle();
+  if (count.until == 0) {
+    count.until = blocks_to_sample(bytes);
+    count.worth = heap_.worth_reuse(c);
+  }
+  if (count.until == 1) {
+    count.until = blocks_to_sample(bytes);
     if (void* const block = Sampler::allocate(size, alignment, bytes, zero)) {
       count.allocated.add(1);
       return block;
     }
   }
   // This one, and so many behind it, come before the sample.
-  const std::uint64_t behind = count.until > bytes ? (count.until - 1) / bytes - 1 : 0;
+  const std::uint64_t behind = count.until > 1 ? count.until - 2 : 0;
   const std::uint32_t most = behind < ~0U ? static_cast<std::uint32_t>(behind) : ~0U;
   heap::Magazine& magazine = front.magazines[c];
   void* block = nullptr;
@@ -67,6 +81,12 @@ void ProcessHeap<Policy>::count_span(void* block, std::size_t size) noexcept {
   }
   const std::size_t bytes = heap_.usable_size(block);
   if (Sampler::is_due(bytes)) Sampler::note(block, size, bytes);
+}
+
+// Of a class of `bytes`: the next sample is so many blocks on, at least 1.
+template <class Policy>
+std::uint64_t ProcessHeap<Policy>::blocks_to_sample(std::size_t bytes) noexcept {
+  return (Sampler::draw(bytes) - 1) / bytes + 1;
 }
 
 // The counts of a front, begun anew with each period; null for a thread without magazines.
