@@ -95,7 +95,9 @@ def count_all(
         pool.shutdown()
 
 
-def callgrind_count(programs: Path, case: Case, peer: Peer) -> Count:
+def callgrind_count(
+    programs: Path, case: Case, peer: Peer, seconds: float = _SECONDS
+) -> Count:
     """Instructions for each operation of the measured part."""
     with tempfile.TemporaryDirectory(prefix="allod-bench-") as folder:
         out = Path(folder) / "out"
@@ -103,6 +105,7 @@ def callgrind_count(programs: Path, case: Case, peer: Peer) -> Count:
             [*_CALLGRIND, f"--callgrind-out-file={out}"],
             *(programs, case, peer),
             quick=True,
+            seconds=seconds,
         )
         try:
             # The part that ended with the measured one; the next is what came after.
@@ -121,16 +124,23 @@ def _perf_count(programs: Path, case: Case, peer: Peer, *, quick: bool) -> Count
             ["perf", "stat", "-x", ",", "-o", str(out), "-e", events, "--"],
             *(programs, case, peer),
             quick=quick,
+            seconds=_SECONDS,
         )
         counted = parse_perf(out.read_text())
     return Count("perf", {name: value / run.ops for name, value in counted.items()})
 
 
 def _traced(
-    tracer: list[str], programs: Path, case: Case, peer: Peer, *, quick: bool
+    tracer: list[str],
+    programs: Path,
+    case: Case,
+    peer: Peer,
+    *,
+    quick: bool,
+    seconds: float,
 ) -> Run:
     command = [*tracer, *runner.command(programs, case, quick=quick)]
-    text = output_of(command, runner.environment(peer), _SECONDS)
+    text = output_of(command, runner.environment(peer), seconds)
     return runner.read(text, case, peer, number=0)
 
 

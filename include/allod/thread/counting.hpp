@@ -110,23 +110,32 @@ heap::ClassCount* ProcessHeap<Policy>::counts_of(Front& front) noexcept {
   return front.counts;
 }
 
+// False: the sampler frees the block, or has done so.
 template <class Policy>
 ALLOD_NOINLINE bool ProcessHeap<Policy>::forget_sample(void* block) noexcept {
   const space::Tag tag = heap_.space().map().tag_of(address_of(block));
-  if (Sampler::is_sample(tag) && !Sampler::forget(block)) return false;
-  if (!Sampler::is_on() || current_->owns(tag)) return true;
+  const bool is_sample = Sampler::is_sample(tag);
+  if (is_sample && !Sampler::forget(block)) return false;
+  if (Sampler::is_on() && !current_->owns(tag)) count_freed(tag);
+  if (!is_sample || !space::is_heaps(tag)) return true;
+  Sampler::give_back(tag, block);
+  return false;
+}
+
+// A block that no magazine has taken.
+template <class Policy>
+void ProcessHeap<Policy>::count_freed(space::Tag tag) noexcept {
   ClassIndex c = Sizes::kCount;
   if (space::is_slab(tag)) {
     c = space::class_of(tag);
   } else if (tag != space::kHugeTag) {
-    return true;
+    return;
   }
   if (heap::ClassCount* const counts = counts_of(*current_)) {
     counts[c].freed.add(1);
   } else {
     elsewhere_[c].freed.fetch_add(1, std::memory_order_relaxed);
   }
-  return true;
 }
 
 template <class Policy>

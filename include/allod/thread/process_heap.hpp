@@ -478,6 +478,7 @@ class ProcessHeap {
   static void count_span(void* block, std::size_t size) noexcept;
   [[nodiscard]] static void* resize_counted(void* block, std::size_t size) noexcept;
   [[nodiscard]] static heap::ClassCount* counts_of(Front& front) noexcept;
+  static void count_freed(space::Tag tag) noexcept;
   [[nodiscard]] static bool forget_sample(void* block) noexcept;
   static ALLOD_HOT void count_from_now(Front& front) noexcept;
   static ALLOD_HOT void keep_counts(Front& front) noexcept;
