@@ -12,14 +12,21 @@ from bench.compare import counters, runner
 from bench.compare.cases import CASES_BY_NAME
 from bench.compare.peers import Peer
 from bench.compare.processes import LeftOut, RunError, end_all, output_of
-from bench.profilers.profilers import Profiler
+from bench.profilers.profilers import EVERY, SAMPLES, Profiler
 from bench.programs.common import WORK
 
-# So many that those who keep every allocation end in minutes, and samplers have a thousand samples.
 LOOPS = {
-    name: replace(CASES_BY_NAME[name], quick={"ops": ops})
-    for name, ops in {"immediate": 1_000_000, "replace": 1_000_000}.items()
+    "small": replace(
+        CASES_BY_NAME["immediate"],
+        about="one thread, malloc and free at once, 16 B to 215 B",
+        quick={"min": 16, "max": 215},
+    ),
+    "immediate": CASES_BY_NAME["immediate"],
+    "replace": CASES_BY_NAME["replace"],
 }
+# So many that there are some hundred samples; to keep every allocation takes long, and costs the
+# same each time.
+OPERATIONS = {SAMPLES: 2_000_000, EVERY: 50_000}
 PYTHON = "python"
 PROGRAMS = {
     **{name: case.about for name, case in LOOPS.items()},
@@ -51,11 +58,9 @@ def _count_python(peer: Peer, starter: Sequence[str]) -> float:
         return float(counters.parse_callgrind(out.read_text()))
 
 
-def count(programs: Path, program: str, peer: Peer, starter: Sequence[str]) -> float:
-    """Instructions, in any unit that is the same for both sides."""
-    if program == PYTHON:
-        return _count_python(peer, starter)
+def _count_loop(programs: Path, program: str, peer: Peer, operations: int) -> float:
     loop = LOOPS[program]
+    loop = replace(loop, quick={**loop.quick, "ops": operations})
     found = counters.callgrind_count(programs, loop, peer, _SECONDS)
     return found.events["instructions"]
 
@@ -73,11 +78,15 @@ def measure(
     """All ratios. Counts do not depend on what else runs, so as many run as there are processors."""
     costs = Costs()
 
-    def one(job: tuple[str, Profiler]) -> tuple[float, float] | str:
+    def one(job: tuple[str, Profiler]) -> float | str:
         program, profiler = job
         try:
-            on = count(programs, program, profiler.on, profiler.starter)
-            return on, count(programs, program, profiler.off, ())
+            if program == PYTHON:
+                on = _count_python(profiler.on, profiler.starter)
+                return on / _count_python(profiler.off, ())
+            operations = OPERATIONS[profiler.keeps]
+            on = _count_loop(programs, program, profiler.on, operations)
+            return on / _count_loop(programs, program, profiler.off, operations)
         except (RunError, LeftOut) as error:
             return str(error)
 
@@ -89,9 +98,8 @@ def measure(
                 costs.failures.append(f"{profiler.name}, {program}: {outcome}")
                 say(costs.failures[-1])
                 continue
-            on, off = outcome
-            costs.ratios.setdefault(profiler.name, {})[program] = on / off
-            say(f"{profiler.name}, {program}: {on / off:.4f}")
+            costs.ratios.setdefault(profiler.name, {})[program] = outcome
+            say(f"{profiler.name}, {program}: {outcome:.4f}")
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         end_all()

@@ -12,6 +12,8 @@ from bench.compare.peers import Peer, PeerError
 INTERVAL = 512 << 10
 SAMPLES = f"a sample for {INTERVAL >> 10} KiB"
 EVERY = "every allocation"
+# Of heaptrack, what the program has inside.
+HEAPTRACK = "libheaptrack"
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,9 @@ def _gperftools_heap(folder: Path) -> Profiler:
 def _heaptrack(folder: Path) -> Profiler:
     glibc = peers.find("glibc")
     wanted = "libheaptrack_preload.so"
-    found = [path for path in packages.files("heaptrack") if path.name == wanted]
+    found = [path for path in packages.files(HEAPTRACK) if path.name == wanted]
     if not found:
-        raise PeerError("the package heaptrack is not installed")
+        raise PeerError(f"the package {HEAPTRACK} is not installed")
     output = ("DUMP_HEAPTRACK_OUTPUT", str(folder / "heaptrack"))
     on = replace(
         peers.from_file("heaptrack", found[0]), variables=(*glibc.variables, output)
@@ -94,10 +96,10 @@ _ALL: tuple[Callable[[Path], Profiler], ...] = (
 def install_missing(say: Callable[[str], None]) -> None:
     """What fails is said, and left out."""
     peers.install_missing(peers.WITH_PROFILERS, say)
-    if packages.version("heaptrack") is None:
-        say("installing heaptrack")
+    if packages.version(HEAPTRACK) is None:
+        say(f"installing {HEAPTRACK}")
         try:
-            packages.install(["heaptrack"])
+            packages.install([HEAPTRACK])
         except packages.PackageError as error:
             say(str(error))
 
