@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.compare import markdown, peers
+from bench.compare import markdown, packages, peers
 from bench.compare.peers import PeerError
 from bench.profilers import cli, cost, profilers
 from bench.profilers.cost import Costs
@@ -65,8 +65,8 @@ def test_a_profiler_is_counted_beside_its_allocator(programs: Path) -> None:
 def test_what_is_missing_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profilers.packages, "files", lambda package: [])
-    monkeypatch.setattr(profilers.packages, "version", lambda package: None)
+    monkeypatch.setattr(packages, "files", lambda package: [])
+    monkeypatch.setattr(packages, "version", lambda package: None)
     found, notes = profilers.find(tmp_path)
     assert "heaptrack is left out: the package libheaptrack is not installed" in notes
     assert "heaptrack" not in {each.name for each in found}

@@ -321,7 +321,10 @@ def main(arguments: Sequence[str] | None = None, program: str = "allod bench") -
     """Runs the comparison, or what is asked for instead, and returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     chosen = command
-    for option, other in {SECURITY: security.command, PROFILERS: profilers.command}.items():
+    for option, other in {
+        SECURITY: security.command,
+        PROFILERS: profilers.command,
+    }.items():
         if option in given:
             given.remove(option)
             chosen, program = other, f"{program} {option}"

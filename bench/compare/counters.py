@@ -22,8 +22,8 @@ from bench.compare.run import Run
 
 EVENTS = ("instructions", "cycles", "cache-misses", "dTLB-load-misses")
 _SECONDS = 180.0
-# Callgrind's own limit is below what some workloads start.
-_CALLGRIND = (
+# Counts the measured part. Callgrind's own limit is below what some workloads start.
+CALLGRIND = (
     *("valgrind", "--quiet", "--tool=callgrind", "--max-threads=2000"),
     # Threads that wait for each other spin for long when they only take turns.
     *("--fair-sched=try", "--zero-before=bench::Workload::start()"),
@@ -95,17 +95,14 @@ def count_all(
         pool.shutdown()
 
 
-def callgrind_count(
-    programs: Path, case: Case, peer: Peer, seconds: float = _SECONDS
-) -> Count:
+def callgrind_count(programs: Path, case: Case, peer: Peer) -> Count:
     """Instructions for each operation of the measured part."""
     with tempfile.TemporaryDirectory(prefix="allod-bench-") as folder:
         out = Path(folder) / "out"
         run = _traced(
-            [*_CALLGRIND, f"--callgrind-out-file={out}"],
+            [*CALLGRIND, f"--callgrind-out-file={out}"],
             *(programs, case, peer),
             quick=True,
-            seconds=seconds,
         )
         try:
             # The part that ended with the measured one; the next is what came after.
@@ -124,23 +121,16 @@ def _perf_count(programs: Path, case: Case, peer: Peer, *, quick: bool) -> Count
             ["perf", "stat", "-x", ",", "-o", str(out), "-e", events, "--"],
             *(programs, case, peer),
             quick=quick,
-            seconds=_SECONDS,
         )
         counted = parse_perf(out.read_text())
     return Count("perf", {name: value / run.ops for name, value in counted.items()})
 
 
 def _traced(
-    tracer: list[str],
-    programs: Path,
-    case: Case,
-    peer: Peer,
-    *,
-    quick: bool,
-    seconds: float,
+    tracer: list[str], programs: Path, case: Case, peer: Peer, *, quick: bool
 ) -> Run:
     command = [*tracer, *runner.command(programs, case, quick=quick)]
-    text = output_of(command, runner.environment(peer), seconds)
+    text = output_of(command, runner.environment(peer), _SECONDS)
     return runner.read(text, case, peer, number=0)
 
 

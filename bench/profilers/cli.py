@@ -41,7 +41,9 @@ def table(found: Sequence[Profiler], costs: Costs) -> Table:
         ]
         for each in found
     ]
-    return Table("", ["profiler", "keeps", *cost.PROGRAMS], rows, words=frozenset({0, 1}))
+    return Table(
+        "", ["profiler", "keeps", *cost.PROGRAMS], rows, words=frozenset({0, 1})
+    )
 
 
 @click.command(context_settings={"max_content_width": 100})

@@ -32,6 +32,7 @@ PROGRAMS = {
     **{name: case.about for name, case in LOOPS.items()},
     PYTHON: "Python writes and reads JSON, every object from malloc",
 }
+LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
 _SECONDS = 900.0
 
 
@@ -43,26 +44,47 @@ class Costs:
     failures: list[str] = field(default_factory=list)
 
 
+def _loaded(command: Sequence[str], variables: dict[str, str]) -> list[str]:
+    """The command, with what is preloaded handed to the loader.
+
+    Valgrind itself begins as a shell script, and heaptrack takes itself out of the environment
+    of the first program that it sees.
+    """
+    preloaded = variables.pop("LD_PRELOAD", None)
+    if preloaded is None:
+        return list(command)
+    [loader] = [each for each in map(Path, LOADERS) if each.exists()][:1]
+    return [str(loader), "--preload", preloaded, *command]
+
+
 def _count_python(peer: Peer, starter: Sequence[str]) -> float:
-    """Of the whole process: start, imports and all are the same on both sides but for the profiler."""
+    """Of the whole process: what Python does at its start is the same on both sides."""
+    variables = runner.environment(peer) | {
+        "PYTHONMALLOC": "malloc",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     script = [*(starter or (sys.executable,)), str(WORK / "rounds.py"), "json", "1"]
+    command = _loaded(script, variables)
     with tempfile.TemporaryDirectory(prefix="allod-bench-") as folder:
         out = Path(folder) / "out"
-        command = ["valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={out}"]
-        variables = runner.environment(peer) | {
-            "PYTHONMALLOC": "malloc",
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        output_of([*command, *script], variables, _SECONDS)
+        tool = ["valgrind", "--quiet", "--tool=callgrind"]
+        output_of([*tool, f"--callgrind-out-file={out}", *command], variables, _SECONDS)
         return float(counters.parse_callgrind(out.read_text()))
 
 
 def _count_loop(programs: Path, program: str, peer: Peer, operations: int) -> float:
     loop = LOOPS[program]
     loop = replace(loop, quick={**loop.quick, "ops": operations})
-    found = counters.callgrind_count(programs, loop, peer, _SECONDS)
-    return found.events["instructions"]
+    variables = runner.environment(peer)
+    command = _loaded(runner.command(programs, loop, quick=True), variables)
+    with tempfile.TemporaryDirectory(prefix="allod-bench-") as folder:
+        out = Path(folder) / "out"
+        tool = [*counters.CALLGRIND, f"--callgrind-out-file={out}"]
+        text = output_of([*tool, *command], variables, _SECONDS)
+        run = runner.read(text, loop, peer, number=0)
+        measured = Path(f"{out}.1").read_text()
+    return counters.parse_callgrind(measured) / run.ops
 
 
 def _jobs(found: Sequence[Profiler]) -> Iterator[tuple[str, Profiler]]:
@@ -75,7 +97,7 @@ def _jobs(found: Sequence[Profiler]) -> Iterator[tuple[str, Profiler]]:
 def measure(
     programs: Path, found: Sequence[Profiler], say: Callable[[str], None]
 ) -> Costs:
-    """All ratios. Counts do not depend on what else runs, so as many run as there are processors."""
+    """All ratios. What else runs does not change counts: one for each processor at a time."""
     costs = Costs()
 
     def one(job: tuple[str, Profiler]) -> float | str:

@@ -41,8 +41,8 @@ def keep_asking(process: Watched, until: float) -> int:
 def test_all_at_once_for_as_long_as_is_asked(
     serve: Serve, build_dir: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Threads, forks, programs, libraries, exceptions, signals, sampling, leaks and the page: nobody
-    gets stuck, and no block changes. An hour: --seconds 3600."""
+    """Threads, forks, programs, libraries, exceptions, signals, sampling, leaks and the page:
+    nobody gets stuck, and no block changes. An hour: --seconds 3600."""
     seconds: int = request.config.getoption("--seconds")
     program = build_dir / "tests" / "live_stress"
     leaks = str(tmp_path / "leaks")
