@@ -33,7 +33,7 @@ PROGRAMS = {
     PYTHON: "Python writes and reads JSON, every object from malloc",
 }
 LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
-_SECONDS = 900.0
+_SECONDS = 1800.0
 
 
 @dataclass
