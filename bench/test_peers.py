@@ -122,8 +122,10 @@ def test_every_known_peer_can_be_had_in_one_way() -> None:
     assert len(set(peers.KNOWN)) == len(peers.KNOWN)
     assert set(peers.QUICK) <= set(peers.DEFAULT) <= set(peers.KNOWN)
     built = set(recipes.load())
-    assert built < set(peers.KNOWN)
-    for name in set(peers.KNOWN) - built:
+    everyone = {*peers.KNOWN, *peers.WITH_PROFILERS}
+    assert len(everyone) == len(peers.KNOWN) + len(peers.WITH_PROFILERS)
+    assert built < everyone
+    for name in everyone - built:
         try:
             assert peers.find(name).name == name
         except peers.PeerError as missing:
@@ -153,7 +155,7 @@ def test_the_readme_names_what_the_recipes_pin() -> None:
             r"^\| `(\S+)` \| (.*)$", (recipes.HERE / "README.md").read_text(), re.M
         )
     )
-    assert set(rows) == set(peers.KNOWN) - set(peers.OURS)
+    assert set(rows) == {*peers.KNOWN, *peers.WITH_PROFILERS} - set(peers.OURS)
     for name, recipe in recipes.load().items():
         row = rows[name]
         assert recipe.keys["licence"] in row

@@ -5,6 +5,7 @@
 #include <sys/auxv.h>
 #include <unwind.h>
 
+#include <atomic>
 #include <string_view>
 
 #include "own_image.hpp"
@@ -112,12 +113,28 @@ void write_stack(Text& out, const Stack& stack) noexcept {
   }
 }
 
+namespace {
+
+// How much from the start of this library's file holds its code; 0 where that is the program's.
+std::size_t own_code_bytes() noexcept {
+  constexpr std::size_t kUnknown = ~std::size_t{0};
+  static constinit std::atomic<std::size_t> known{kUnknown};
+  std::size_t bytes = known.load(std::memory_order_relaxed);
+  if (__builtin_expect(bytes == kUnknown, 0)) {
+    const Image image = own_image();
+    bytes = getauxval(AT_PHDR) - image.begin < 4096 ? 0 : image.code_end - image.begin;
+    known.store(bytes, std::memory_order_relaxed);
+  }
+  return bytes;
+}
+
+}  // namespace
+
 void leave_out_own(Stack& stack) noexcept {
-  const Image image = own_image();
-  if (getauxval(AT_PHDR) - image.begin < 4096) return;
-  const std::size_t code = image.code_end - image.begin;
+  const Address begin = address_of(&__ehdr_start);
+  const std::size_t code = own_code_bytes();
   std::uint32_t own = 0;
-  while (own < stack.depth && stack.frames[own] - image.begin < code) ++own;
+  while (own < stack.depth && stack.frames[own] - begin < code) ++own;
   stack.depth -= own;
   memmove(stack.frames, stack.frames + own, stack.depth * sizeof stack.frames[0]);
 }

@@ -18,7 +18,9 @@ namespace allod {
   const double t = (m - 1) / (m + 1);
   const double square = t * t;
   double sum = 0;
-  for (int odd = 15; odd >= 1; odd -= 2) sum = sum * square + 1.0 / odd;
+  for (const double one_part : {1. / 15, 1. / 13, 1. / 11, 1. / 9, 1. / 7, 1. / 5, 1. / 3, 1.}) {
+    sum = sum * square + one_part;
+  }
   return 2 * t * sum + exponent * 0.6931471805599453;
 }
 
@@ -34,8 +36,10 @@ namespace allod {
   if (x > 40) return 1;
   int doublings = 0;
   for (; x > 0.125; x /= 2) ++doublings;
+  // Each term is smaller by x than the one before; to 1e-12.
+  const int terms = x < 0x1p-9 ? 4 : 10;
   double chance = 0;
-  for (int k = 10; k >= 1; --k) chance = x / k * (1 - chance);
+  for (int k = terms; k >= 1; --k) chance = x / k * (1 - chance);
   // Not within 2x: neither within the first x nor within the second.
   for (; doublings > 0; --doublings) chance = chance * (2 - chance);
   return chance;

@@ -28,6 +28,7 @@ class Profile {
   }
   static bool is_busy() noexcept;
   static bool forget(void* block) noexcept;
+  static void give_back(space::Tag tag, void* block) noexcept;
 
   // From now on, one sample for `interval` bytes on the average; with 1, every allocation is one.
   // 0: the usual one. For the first slow path, before the heap has started; prepare() must follow.
@@ -63,6 +64,7 @@ struct Samples {
   static bool is_sample(space::Tag tag) noexcept {
     return Profile::is_sample(tag) || (tag == space::kForeignTag && Guards::is_on());
   }
+  static void give_back(space::Tag tag, void* block) noexcept { Profile::give_back(tag, block); }
   static bool is_busy() noexcept { return Profile::is_busy(); }
   static bool forget(void* block) noexcept;
 

@@ -360,6 +360,11 @@ bool Profile::forget(void* block) noexcept {
   return true;
 }
 
+void Profile::give_back(space::Tag tag, void* block) noexcept {
+  Busy guard;
+  engine().release_to_heap(Process::own_domain(), tag, block);
+}
+
 // Not in the midst of a malloc, where it could come while another thread forks.
 bool Profile::prepare() noexcept {
   Process::ensure_started();

@@ -58,6 +58,7 @@ bool Samples::is_due(std::size_t bytes) noexcept { return uniform() < chances_of
 // by chance, and one of them always.
 void* Samples::allocate(std::size_t size, std::size_t alignment, std::size_t bytes,
                         bool* zero) noexcept {
+  if (!is_guarded_size(bytes)) return Profile::allocate(size, alignment, bytes, zero);
   const Chances chances = chances_of(bytes);
   const double drawn = uniform() * chances.any();
   const bool is_profiled = drawn < chances.profiled;

@@ -2,11 +2,14 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <gnu/libc-version.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "allod/os/linux.hpp"
 #include "unwind_table.hpp"
@@ -56,22 +59,28 @@ class Memory {
 
 // The rule of nearly all places: the frame address is at an offset from rsp or rbp, the return
 // address is below it, and rbp was saved or is unchanged.
-struct Known {
+struct Usual {
   static constexpr std::int32_t kUnchanged = -1;
-  static constexpr std::uint64_t kStays = 0;
 
-  Address place = 0;
-  const unsigned char* header = nullptr;  // of the search table
-  std::uint64_t line = 0;                 // of it
-  std::uint64_t fingerprint = kStays;
-  std::uint32_t number = 0;  // of the line
-  std::uint32_t bytes_read = 0;
   std::int32_t frame = 0;   // its offset, times 2, and 1 if it is from rbp; 0 for the outermost
   std::int32_t rbp_at = 0;  // below the frame address
 };
 
+struct Known {
+  Address place = 0;
+  const unsigned char* header = nullptr;  // of the search table
+  std::uint64_t line = 0;                 // of it
+  std::uint64_t fingerprint = 0;          // 0: in an object that stays
+  std::uint32_t number = 0;               // of the line
+  std::uint32_t bytes_read = 0;
+  Usual rule{};
+};
+
 constexpr std::size_t kWords = sizeof(Known) / sizeof(std::uint64_t);
+constexpr std::size_t kPlaceWord = offsetof(Known, place) / sizeof(std::uint64_t);
+constexpr std::size_t kRuleWord = offsetof(Known, rule) / sizeof(std::uint64_t);
 static_assert(sizeof(Known) % sizeof(std::uint64_t) == 0);
+static_assert(sizeof(Usual) == sizeof(std::uint64_t) && offsetof(Known, rule) % 8 == 0);
 
 // Any thread and any signal handler writes here, and nobody waits: who finds another at work
 // writes nothing, who reads meanwhile has read nothing.
@@ -86,6 +95,19 @@ class alignas(64) Drawer {
     if (version_.load(std::memory_order_relaxed) != version) return false;
     memcpy(known, words, sizeof words);
     return true;
+  }
+  // The same of a place that has always been in the same object: nothing else needs a look.
+  [[nodiscard]] ALLOD_INLINE bool read(Address place, Usual* rule) const noexcept {
+    const std::uint64_t version = version_.load(std::memory_order_acquire);
+    const Address known_place = words_[kPlaceWord].load(std::memory_order_relaxed);
+    const std::uint64_t known_rule = words_[kRuleWord].load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (known_place != place || version % 2 != 0) return false;
+    *rule = __builtin_bit_cast(Usual, known_rule);
+    return version_.load(std::memory_order_relaxed) == version;
+  }
+  [[nodiscard]] std::uint64_t writes() const noexcept {
+    return version_.load(std::memory_order_relaxed) / 2;
   }
   void write(const Known& known) noexcept {
     std::uint64_t version = version_.load(std::memory_order_relaxed);
@@ -105,12 +127,36 @@ class alignas(64) Drawer {
   std::atomic<std::uint64_t> words_[kWords]{};
 };
 
-constexpr unsigned kDrawerBits = 10;
-constinit Drawer drawers[1 << kDrawerBits];
+// Two places that meet in one pair do not drive each other out: a stack that has both would read
+// tables each time.
+struct Pair {
+  [[nodiscard]] ALLOD_INLINE bool read(Address place, Usual* rule) const noexcept {
+    return drawers[0].read(place, rule) || drawers[1].read(place, rule);
+  }
+  [[nodiscard]] bool read(Address place, Known* known) const noexcept {
+    return std::any_of(std::begin(drawers), std::end(drawers), [=](const Drawer& drawer) {
+      return drawer.read(known) && known->place == place;
+    });
+  }
+  void write(const Known& known) noexcept {
+    Drawer* to = &drawers[drawers[0].writes() > drawers[1].writes() ? 1 : 0];
+    // What has changed for a place replaces what was known of it.
+    for (Drawer& drawer : drawers) {
+      Known old;
+      if (drawer.read(&old) && old.place == known.place) to = &drawer;
+    }
+    to->write(known);
+  }
 
-Drawer& drawer_of(Address place) noexcept {
+  Drawer drawers[2];
+};
+
+constexpr unsigned kPairBits = 9;
+constinit Pair pairs[1 << kPairBits];
+
+Pair& pair_of(Address place) noexcept {
   constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
-  return drawers[place * kMix >> (64 - kDrawerBits)];
+  return pairs[place * kMix >> (64 - kPairBits)];
 }
 
 // --- objects ------------------------------------------------------------------------
@@ -120,29 +166,77 @@ struct Object {
   Address begin = 0;
   Address end = 0;
   const unsigned char* header = nullptr;  // of its search table, if it has one
+  bool stays = false;                     // as long as the process runs
+
+  [[nodiscard]] ALLOD_INLINE bool holds(Address address) const noexcept {
+    return address - begin < end - begin;
+  }
 };
 
-bool find_object(Address place, Object* object) noexcept {
+// One that stays, and is found without asking the loader. Any thread may come to know it, all of
+// them the same.
+class Lasting {
+ public:
+  [[nodiscard]] bool is_known() const noexcept {
+    return begin_.load(std::memory_order_acquire) != 0;
+  }
+  [[nodiscard]] ALLOD_INLINE bool find(Address place, Object* object) const noexcept {
+    const Address begin = begin_.load(std::memory_order_acquire);
+    const Address end = end_.load(std::memory_order_relaxed);
+    if (begin == 0 || place - begin >= end - begin) return false;
+    *object = {begin, end, header_.load(std::memory_order_relaxed), true};
+    return true;
+  }
+  void learn(const Object& object) noexcept {
+    end_.store(object.end, std::memory_order_relaxed);
+    header_.store(object.header, std::memory_order_relaxed);
+    begin_.store(object.begin, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<Address> begin_{0};
+  std::atomic<Address> end_{0};
+  std::atomic<const unsigned char*> header_{nullptr};
+};
+
+// This library is marked to stay, and with it stays libc, which it needs; and the program does.
+constinit Lasting lasting[3];
+
+Address inside_lasting(std::size_t i) noexcept {
+  switch (i) {
+    case 0:
+      return address_of(&pairs);
+    case 1:
+      return getauxval(AT_PHDR);
+    default:
+      return address_of(gnu_get_libc_version());
+  }
+}
+
+[[gnu::noinline]] bool ask_loader(Address place, Object* object) noexcept {
   dl_find_object found;
   if (_dl_find_object(reinterpret_cast<void*>(place), &found) != 0) return false;
   *object = {address_of(found.dlfo_map_start), address_of(found.dlfo_map_end),
              static_cast<const unsigned char*>(found.dlfo_eh_frame)};
+  for (std::size_t i = 0; i < std::size(lasting); ++i) {
+    if (lasting[i].is_known() || !object->holds(inside_lasting(i))) continue;
+    object->stays = true;
+    lasting[i].learn(*object);
+  }
   return true;
 }
 
-// The program stays, and so does this library, which is marked so.
-bool stays(const Object& object) noexcept {
-  const auto holds = [&object](Address address) {
-    return address - object.begin < object.end - object.begin;
-  };
-  return holds(address_of(&drawers)) || holds(getauxval(AT_PHDR));
+bool find_object(Address place, Object* object) noexcept {
+  for (const Lasting& each : lasting) {
+    if (each.find(place, object)) return true;
+  }
+  return ask_loader(place, object);
 }
 
 // Something else may have been loaded to where a library was. What the rule follows from is read
 // again, from the table that is there now; it is still the same for one that is still there.
-bool still_holds(const Known& known, Address place, const unsigned char* header) noexcept {
-  if (known.place != place || known.header != header) return false;
-  if (known.fingerprint == Known::kStays) return true;
+bool still_holds(const Known& known, const unsigned char* header) noexcept {
+  if (known.header != header) return false;
   const SearchTable table{header};
   return known.number < table.count() && table.line(known.number) == known.line &&
          fingerprint(table.description(known.number), known.bytes_read) == known.fingerprint;
@@ -296,17 +390,20 @@ class Walk {
   [[nodiscard]] Step step() noexcept {
     // A call may be the last instruction of its function.
     const Address place = is_interrupted_ ? registers_.rip : registers_.rip - 1;
-    const bool is_same_object = place - object_.begin < object_.end - object_.begin;
-    if (!is_same_object && !find_object(place, &object_)) object_ = {};
+    if (!object_.holds(place) && !find_object(place, &object_)) object_ = {};
     if (object_.header == nullptr) return leave_unknown_trampoline();
-    Drawer& drawer = drawer_of(place);
+    Pair& pair = pair_of(place);
+    Usual rule;
+    if (object_.stays && pair.read(place, &rule)) return leave(rule);
     Known known;
-    if (drawer.read(&known) && still_holds(known, place, object_.header)) return leave(known);
-    return look_up(place, drawer);
+    if (!object_.stays && pair.read(place, &known) && still_holds(known, object_.header)) {
+      return leave(known.rule);
+    }
+    return look_up(place, pair);
   }
 
  private:
-  [[gnu::noinline]] Step look_up(Address place, Drawer& drawer) noexcept {
+  [[gnu::noinline]] Step look_up(Address place, Pair& pair) noexcept {
     const SearchTable table{object_.header};
     if (!table.is_usable()) return Step::beyond_us;
     Known known{.place = place, .header = object_.header};
@@ -326,15 +423,15 @@ class Walk {
     if (!is_outermost && !is_usual(rule)) return leave(rule);
     known.line = table.line(known.number);
     known.bytes_read = static_cast<std::uint32_t>(bytes_read);
-    if (!stays(object_)) known.fingerprint = fingerprint(description, bytes_read);
+    if (!object_.stays) known.fingerprint = fingerprint(description, bytes_read);
     if (!is_outermost) {
-      known.frame = static_cast<std::int32_t>(2 * rule.offset + (rule.base == kRbp ? 1 : 0));
-      known.rbp_at = rule.rbp.where == Saved::Where::at
-                         ? static_cast<std::int32_t>(-rule.rbp.offset)
-                         : Known::kUnchanged;
+      known.rule.frame = static_cast<std::int32_t>(2 * rule.offset + (rule.base == kRbp ? 1 : 0));
+      known.rule.rbp_at = rule.rbp.where == Saved::Where::at
+                              ? static_cast<std::int32_t>(-rule.rbp.offset)
+                              : Usual::kUnchanged;
     }
-    drawer.write(known);
-    return leave(known);
+    pair.write(known);
+    return leave(known.rule);
   }
 
   static bool is_usual(const Rule& rule) noexcept {
@@ -348,14 +445,14 @@ class Walk {
             (rule.rbp.where == Where::at && rule.rbp.offset < 0 && rule.rbp.offset > -kFar));
   }
 
-  [[nodiscard]] Step leave(const Known& known) noexcept {
-    if (known.frame == 0) return Step::end;
-    const Address base = known.frame % 2 != 0 ? registers_.rbp : registers_.rsp;
-    const Address frame = base + static_cast<Address>(known.frame / 2);
+  [[nodiscard]] ALLOD_INLINE Step leave(Usual rule) noexcept {
+    if (rule.frame == 0) return Step::end;
+    const Address base = rule.frame % 2 != 0 ? registers_.rbp : registers_.rsp;
+    const Address frame = base + static_cast<Address>(rule.frame >> 1);
     Registers caller{.rsp = frame, .rbp = registers_.rbp};
     if (!memory_.read(frame - 8, &caller.rip)) return Step::end;
-    if (known.rbp_at != Known::kUnchanged &&
-        !memory_.read(frame - static_cast<Address>(known.rbp_at), &caller.rbp)) {
+    if (rule.rbp_at != Usual::kUnchanged &&
+        !memory_.read(frame - static_cast<Address>(rule.rbp_at), &caller.rbp)) {
       return Step::end;
     }
     return enter(caller, false);

@@ -17,6 +17,16 @@ DebianPackages = Callable[..., None]
 ControlGroup = Callable[[int], Path]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How long the program that disturbs the profiler goes on."""
+    parser.addoption(
+        "--seconds",
+        type=int,
+        default=5,
+        help="how long tests/live/test_stress.py keeps its program going (default: 5)",
+    )
+
+
 @pytest.fixture(scope="session")
 def build_dir() -> Path:
     """The release build's folder; the programs built for tests are in its tests/."""

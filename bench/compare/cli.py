@@ -27,6 +27,7 @@ from bench.compare.peers import SUBJECT
 from bench.compare.results import Results
 from bench.compare.rounds import Plan
 from bench.compare.session import Session
+from bench.profilers import cli as profilers
 from bench.security import cli as security
 
 QUICK, MODERATE, FULL = "quick", "moderate", "full"
@@ -35,6 +36,7 @@ REPEATS = {QUICK: 15, MODERATE: 11, FULL: 25}
 QUICK_SECONDS = 250.0
 REGRESSION_STATUS = 3
 SECURITY = "--security"
+PROFILERS = "--profilers"
 DOCS = peers.ROOT / "docs"
 
 _console = Console(stderr=True)
@@ -127,6 +129,12 @@ def _load(path: Path) -> Results:
     is_flag=True,
     expose_value=False,
     help="Instead, ask which allocator catches which defect; see --security --help.",
+)
+@click.option(
+    PROFILERS,
+    is_flag=True,
+    expose_value=False,
+    help="Instead, count what heap profilers cost; see --profilers --help.",
 )
 @click.option(
     "--workload",
@@ -310,12 +318,17 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "allod bench") -> int:
-    """Runs the comparison, or the security suite, and returns the exit status."""
+    """Runs the comparison, or what is asked for instead, and returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     chosen = command
-    if SECURITY in given:
-        given.remove(SECURITY)
-        chosen, program = security.command, f"{program} {SECURITY}"
+    for option, other in {
+        SECURITY: security.command,
+        PROFILERS: profilers.command,
+    }.items():
+        if option in given:
+            given.remove(option)
+            chosen, program = other, f"{program} {option}"
+            break
     try:
         with _terminated_as_interrupted():
             outcome = chosen.main(

@@ -22,8 +22,8 @@ from bench.compare.run import Run
 
 EVENTS = ("instructions", "cycles", "cache-misses", "dTLB-load-misses")
 _SECONDS = 180.0
-# Callgrind's own limit is below what some workloads start.
-_CALLGRIND = (
+# Counts the measured part. Callgrind's own limit is below what some workloads start.
+CALLGRIND = (
     *("valgrind", "--quiet", "--tool=callgrind", "--max-threads=2000"),
     # Threads that wait for each other spin for long when they only take turns.
     *("--fair-sched=try", "--zero-before=bench::Workload::start()"),
@@ -100,7 +100,7 @@ def callgrind_count(programs: Path, case: Case, peer: Peer) -> Count:
     with tempfile.TemporaryDirectory(prefix="allod-bench-") as folder:
         out = Path(folder) / "out"
         run = _traced(
-            [*_CALLGRIND, f"--callgrind-out-file={out}"],
+            [*CALLGRIND, f"--callgrind-out-file={out}"],
             *(programs, case, peer),
             quick=True,
         )

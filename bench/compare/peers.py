@@ -46,6 +46,8 @@ class _Packaged:
 _PACKAGED = {
     "tcmalloc": _Packaged("libtcmalloc-minimal4", "libtcmalloc_minimal.so.4"),
     "tbb": _Packaged("libtbbmalloc2", "libtbbmalloc_proxy.so.2"),
+    # With its heap profiler, which the minimal one lacks.
+    "gperftools": _Packaged("libgoogle-perftools4", "libtcmalloc.so.4"),
     # A newer one than the crates carry.
     "scudo": _Packaged(
         "libclang-rt-19-dev", f"libclang_rt.scudo_standalone-{platform.machine()}.so"
@@ -74,7 +76,13 @@ QUICK = (
     "tcmalloc",
     "snmalloc",
 )
-KNOWN = tuple(dict.fromkeys((*DEFAULT, *OURS, *sorted({*_PACKAGED, *_RECIPES}))))
+# For their heap profilers alone: each is another build of a peer.
+WITH_PROFILERS = ("jemalloc-prof", "gperftools")
+KNOWN = tuple(
+    dict.fromkeys(
+        (*DEFAULT, *OURS, *sorted({*_PACKAGED, *_RECIPES} - {*WITH_PROFILERS}))
+    )
+)
 # For the security suite: ours, and everybody's.
 OURS_SECURED = (*OURS, WITH_COPIES)
 SECURITY = (*OURS_SECURED, *(name for name in KNOWN if name not in OURS))

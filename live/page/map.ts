@@ -52,7 +52,7 @@ export class MapPanel implements Panel {
     this.element = h("div", {},
       h("div", { class: "title-line" }, this.legend, h("label", {}, h("span", {}, "Order"), select)),
       this.canvas, this.summary,
-      h("h3", {}, "How full slabs are"), this.bins,
+      h("h3", {}, "How full slabs are, in %"), this.bins,
       h("h3", {}, "Who pins the emptiest slabs"), this.pins.element);
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerleave", hideTip);
@@ -143,7 +143,7 @@ export class MapPanel implements Panel {
       bar.style.height = `${(100 * bin.slabs / most).toFixed(1)}%`;
       return h("div", { title: `${bin.slabs} slabs, ${bytes(bin.free)} free in them` },
         h("span", {}, bin.slabs ? count(bin.slabs) : ""), h("b", {}, bar),
-        h("span", { class: "muted" }, `${index * 10}–${index * 10 + 10} %`));
+        h("span", { class: "muted" }, `${index * 10}–${index * 10 + 10}`));
     }));
   }
 

@@ -21,11 +21,17 @@ function stack(row: StackRow): Node {
     h("li", {}, frame.n, frame.f ? h("span", { class: "muted" }, ` ${frame.f}`) : "")));
 }
 
+// Names of functions and files may be broken where their parts meet.
+function breakable(name: string): (Node | string)[] {
+  return name.split(/(?<=::|[(,</])/).flatMap((part) => [part, h("wbr")]);
+}
+
 const WHO: Column<StackRow> = {
   title: "Allocated in", text: true, key: (row) => culprit(row.frames).n,
   show: (row) => {
     const { n, f } = culprit(row.frames);
-    return h("span", { class: "who-cell" }, h("code", {}, n), f ? h("span", { class: "muted" }, ` ${f}`) : "");
+    return h("span", { class: "who-cell" }, h("code", {}, ...breakable(n)),
+      f ? h("span", { class: "muted" }, " ", ...breakable(f)) : "");
   },
 };
 const freed = (row: StackRow) => `${(row.freed / 10).toFixed(row.freed % 10 ? 1 : 0)} %`;

@@ -110,6 +110,10 @@ def test_a_thousand_short_threads(serve: Serve, tmp_path: Any) -> None:
         assert program.process.stdout is not None
         program.process.stdout.readline()
         state = program.fresh_state()
+        # Python waits for a thread's code to end; the kernel may be at its end a little longer.
+        end = time.monotonic() + 60
+        while state["now"]["threads"] > 3 and time.monotonic() < end:
+            state = program.fresh_state()
     assert state["now"]["threads"] <= 3
     assert sum_of(state, 3072)["live"] < 100
 

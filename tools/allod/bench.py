@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from allod.build import PRESETS, ensure_built
-from allod.environment import ensure_bench
+from allod.environment import ensure_bench, ensure_profilers
 from allod.paths import ROOT
 
 # What measures nothing needs no library.
@@ -17,6 +17,8 @@ ASKS_ONLY = {"--help", "--list", "--from"}
 def bench(arguments: Sequence[str]) -> NoReturn:
     """Builds the library and measures it; does not return."""
     ensure_bench()
+    if "--profilers" in arguments:
+        ensure_profilers()
     if not ASKS_ONLY.intersection(each.partition("=")[0] for each in arguments):
         ensure_built(PRESETS["release"])
     sys.path.insert(0, str(ROOT))

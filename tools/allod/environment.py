@@ -15,6 +15,11 @@ def ensure_bench() -> None:
     _ensure("bench", "statistics and plots")
 
 
+def ensure_profilers() -> None:
+    """Installs the profilers that are Python packages."""
+    _ensure("profilers", "other profilers")
+
+
 def ensure_profile() -> None:
     """Installs what heap profiles need."""
     _ensure("profile", "heap profiles")

@@ -25,8 +25,9 @@ class Counter {
 struct ClassCount {
   Counter allocated;         // but for what the magazine was filled with last
   Counter freed;             // but for what lies in the magazine for frees
-  std::uint64_t until = 0;   // bytes until the next sample; 0: not known yet
+  std::uint64_t until = 0;   // blocks to the next sample, with it; 0: not known yet
   std::uint32_t filled = 0;  // blocks that the magazine was filled with last
+  std::uint32_t worth = 0;   // with `until`: so many freed blocks, at least 1, are worth reuse
 
   void clear() noexcept {
     allocated.clear();
@@ -34,11 +35,10 @@ struct ClassCount {
     until = 0;
     filled = 0;
   }
-  // The magazine is dry, its blocks of `bytes` are gone.
-  void settle(std::size_t bytes) noexcept {
+  // The magazine is dry, its blocks are gone.
+  void settle() noexcept {
     allocated.add(filled);
-    const std::uint64_t gone = std::uint64_t{filled} * bytes;
-    until = until > gone ? until - gone : 0;
+    until = until > filled ? until - filled : 0;
     filled = 0;
   }
 };

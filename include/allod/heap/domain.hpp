@@ -95,6 +95,10 @@ struct Front {
   [[nodiscard]] ALLOD_INLINE void* pop_small(std::size_t size) noexcept {
     return at(kOffsets[size])->pop();
   }
+  // Sizes::of by the same table, for a size up to Sizes::kTableMaxSize.
+  [[nodiscard]] static ALLOD_INLINE ClassIndex small_class_of(std::size_t size) noexcept {
+    return kOffsets[size] / ClassIndex{sizeof(Magazine)};
+  }
   // A block of class `c`; null when the magazine is empty.
   [[nodiscard]] ALLOD_INLINE void* pop(ClassIndex c) noexcept {
     return at(std::size_t{c} * sizeof(Magazine))->pop();
@@ -143,6 +147,26 @@ struct Front {
       to.top = to.bottom + moved;
       if (counts != nullptr) counts[c].freed.add(-std::uint64_t{from.count()});
     }
+  }
+  // The same in the usual case, in few instructions: the magazine of a class that is counted is
+  // dry, enough was freed since, and all of it comes before the next sample. Null otherwise.
+  [[nodiscard]] ALLOD_INLINE void* reuse_all(ClassIndex c) noexcept {
+    ClassCount& count = counts[c];
+    Magazine& from = freed[c];
+    Magazine& to = magazines[c];
+    if (to.top != to.bottom) return nullptr;
+    const std::uint32_t ready = from.count();
+    const std::uint64_t filled = count.filled;
+    if (ready < count.worth || filled + ready >= count.until) return nullptr;
+    count.allocated.add(filled);
+    count.until -= filled;
+    count.filled = ready;
+    count.freed.add(ready);
+    void** const newest = from.top - 1;
+    const Magazine rest{newest, from.bottom, from.limit};
+    from = to;
+    to = rest;
+    return *newest;
   }
   // Blocks at hand.
   [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept {

@@ -144,7 +144,11 @@ class Heap {
     const std::uint32_t count = front.freed[c].count();
     if (count == 0) return false;
     if (!front.is_counting() || front.kind != FrontKind::domain) return true;
-    return count >= (usual_capacity(c) + 1) / 2;
+    return count >= worth_reuse(c);
+  }
+  [[nodiscard]] std::uint32_t worth_reuse(ClassIndex c) const noexcept {
+    const std::uint32_t half = (usual_capacity(c) + 1) / 2;
+    return half > 0 ? half : 1;
   }
 
   // --- slow paths of free; see heap/release.hpp and heap/remote.hpp --------------

@@ -14,6 +14,17 @@ template <class Policy>
 ALLOD_NOINLINE void* ProcessHeap<Policy>::allocate_counted(ClassIndex c, bool* zero,
                                                            std::size_t size,
                                                            std::size_t alignment) noexcept {
+  Front& front = *current_;
+  if (front.kind == heap::FrontKind::domain && front.counts != nullptr &&
+      front.period == Sampler::period()) {
+    if (void* const block = front.reuse_all(c)) return block;
+  }
+  return refill_counted(c, zero, size, alignment);
+}
+
+template <class Policy>
+ALLOD_NOINLINE void* ProcessHeap<Policy>::refill_counted(ClassIndex c, bool* zero, std::size_t size,
+                                                         std::size_t alignment) noexcept {
   Domain* const own = domain_now();
   Front& front = *current_;
   const std::size_t bytes = Sizes::size_of(c);
@@ -26,17 +37,20 @@ ALLOD_NOINLINE void* ProcessHeap<Policy>::allocate_counted(ClassIndex c, bool* z
     return refill(own, c, zero);
   }
   heap::ClassCount& count = counts[c];
-  count.settle(bytes);
-  if (count.until == 0) count.until = Sampler::draw(bytes);
-  if (count.until <= bytes) {
-    count.until = Sampler::draw(bytes);
+  count.settle();
+  if (count.until == 0) {
+    count.until = blocks_to_sample(bytes);
+    count.worth = heap_.worth_reuse(c);
+  }
+  if (count.until == 1) {
+    count.until = blocks_to_sample(bytes);
     if (void* const block = Sampler::allocate(size, alignment, bytes, zero)) {
       count.allocated.add(1);
       return block;
     }
   }
   // This one, and so many behind it, come before the sample.
-  const std::uint64_t behind = count.until > bytes ? (count.until - 1) / bytes - 1 : 0;
+  const std::uint64_t behind = count.until > 1 ? count.until - 2 : 0;
   const std::uint32_t most = behind < ~0U ? static_cast<std::uint32_t>(behind) : ~0U;
   heap::Magazine& magazine = front.magazines[c];
   void* block = nullptr;
@@ -69,6 +83,12 @@ void ProcessHeap<Policy>::count_span(void* block, std::size_t size) noexcept {
   if (Sampler::is_due(bytes)) Sampler::note(block, size, bytes);
 }
 
+// Of a class of `bytes`: the next sample is so many blocks on, at least 1.
+template <class Policy>
+std::uint64_t ProcessHeap<Policy>::blocks_to_sample(std::size_t bytes) noexcept {
+  return (Sampler::draw(bytes) - 1) / bytes + 1;
+}
+
 // The counts of a front, begun anew with each period; null for a thread without magazines.
 template <class Policy>
 heap::ClassCount* ProcessHeap<Policy>::counts_of(Front& front) noexcept {
@@ -90,23 +110,32 @@ heap::ClassCount* ProcessHeap<Policy>::counts_of(Front& front) noexcept {
   return front.counts;
 }
 
+// False: the sampler frees the block, or has done so.
 template <class Policy>
 ALLOD_NOINLINE bool ProcessHeap<Policy>::forget_sample(void* block) noexcept {
   const space::Tag tag = heap_.space().map().tag_of(address_of(block));
-  if (Sampler::is_sample(tag) && !Sampler::forget(block)) return false;
-  if (!Sampler::is_on() || current_->owns(tag)) return true;
+  const bool is_sample = Sampler::is_sample(tag);
+  if (is_sample && !Sampler::forget(block)) return false;
+  if (Sampler::is_on() && !current_->owns(tag)) count_freed(tag);
+  if (!is_sample || !space::is_heaps(tag)) return true;
+  Sampler::give_back(tag, block);
+  return false;
+}
+
+// A block that no magazine has taken.
+template <class Policy>
+void ProcessHeap<Policy>::count_freed(space::Tag tag) noexcept {
   ClassIndex c = Sizes::kCount;
   if (space::is_slab(tag)) {
     c = space::class_of(tag);
   } else if (tag != space::kHugeTag) {
-    return true;
+    return;
   }
   if (heap::ClassCount* const counts = counts_of(*current_)) {
     counts[c].freed.add(1);
   } else {
     elsewhere_[c].freed.fetch_add(1, std::memory_order_relaxed);
   }
-  return true;
 }
 
 template <class Policy>

@@ -253,10 +253,22 @@ class ProcessHeap {
     return Failure::out_of_memory(size);
   }
   [[nodiscard]] static ALLOD_HOT void* allocate_anyhow(std::size_t size, bool* zero) noexcept {
-    if (wants_beats()) beat(false);
+    if (wants_beats()) return allocate_after_beat(size, zero);
+    return allocate_any_size(size, zero);
+  }
+  [[nodiscard]] static ALLOD_COLD void* allocate_after_beat(std::size_t size, bool* zero) noexcept {
+    beat(false);
+    return allocate_any_size(size, zero);
+  }
+  [[nodiscard]] static ALLOD_INLINE void* allocate_any_size(std::size_t size, bool* zero) noexcept {
     if (__builtin_expect(size <= Sizes::kMaxSize, 1)) {
-      return allocate_class(Sizes::of(size), zero, size, 1);
+      const bool is_small = __builtin_expect(size <= Sizes::kTableMaxSize, 1);
+      const ClassIndex c = is_small ? Front::small_class_of(size) : Sizes::of_large(size);
+      return allocate_class(c, zero, size, 1);
     }
+    return allocate_span(size, zero);
+  }
+  [[nodiscard]] static ALLOD_NOINLINE void* allocate_span(std::size_t size, bool* zero) noexcept {
     return sampled_span(
         with_domain([&](Domain& domain) noexcept { return heap_.allocate(domain, size, zero); }),
         size);
@@ -455,6 +467,9 @@ class ProcessHeap {
   // An allocation of class `c`, when the magazine has handed out all.
   static void* allocate_counted(ClassIndex c, bool* zero, std::size_t size,
                                 std::size_t alignment) noexcept;
+  static void* refill_counted(ClassIndex c, bool* zero, std::size_t size,
+                              std::size_t alignment) noexcept;
+  [[nodiscard]] static std::uint64_t blocks_to_sample(std::size_t bytes) noexcept;
   // A block that is a span, or null; perhaps it becomes a sample.
   [[nodiscard]] static ALLOD_INLINE void* sampled_span(void* block, std::size_t size) noexcept {
     if (__builtin_expect(Sampler::is_on(), 0) && block != nullptr) count_span(block, size);
@@ -463,6 +478,7 @@ class ProcessHeap {
   static void count_span(void* block, std::size_t size) noexcept;
   [[nodiscard]] static void* resize_counted(void* block, std::size_t size) noexcept;
   [[nodiscard]] static heap::ClassCount* counts_of(Front& front) noexcept;
+  static void count_freed(space::Tag tag) noexcept;
   [[nodiscard]] static bool forget_sample(void* block) noexcept;
   static ALLOD_HOT void count_from_now(Front& front) noexcept;
   static ALLOD_HOT void keep_counts(Front& front) noexcept;

@@ -23,6 +23,8 @@ namespace allod::thread {
 //   is_sample(tag)          may a block with this tag be one?
 //   forget(block)           perhaps a sample, which is about to be freed; false when the
 //                           sampler has to do that itself, later
+//   give_back(tag, block)   frees a block of allocate(), which it knows no longer. A signal handler
+//                           that allocates meanwhile does not wait for this
 //   is_busy()               has a signal handler interrupted one of these functions?
 struct NoSampler {
   static constexpr bool is_on() noexcept { return false; }
@@ -33,6 +35,7 @@ struct NoSampler {
   static void* allocate(std::size_t, std::size_t, std::size_t, bool*) noexcept { return nullptr; }
   static void note(void*, std::size_t, std::size_t) noexcept {}
   static bool is_sample(std::uint32_t) noexcept { return false; }
+  static void give_back(std::uint32_t, void*) noexcept {}
   static constexpr bool is_busy() noexcept { return false; }
   static bool forget(void*) noexcept { return true; }
 };

@@ -1,0 +1,1 @@
+"""What heap profilers cost the program that they watch."""
