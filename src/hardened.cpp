@@ -778,9 +778,15 @@ bool explain_fault(const void* address, Misuse* misuse) noexcept {
   const Block block = find(misuse->block);
   if (block.bytes == 0 || !on<Mitigation::guards>()) return false;
   misuse->state = block.cell.load();
-  misuse->requested = block.requested(misuse->state);
+  // The last block of a slab may never have been handed out.
+  if (misuse->state.is_live() || misuse->state.was_freed()) {
+    misuse->requested = block.requested(misuse->state);
+  }
   if (is_behind_slab) return true;
-  if (misuse->state.is_live()) return may_have_guard(block);
+  if (misuse->state.is_live()) {
+    const Address end = spare_pages_of(block, misuse->requested).from;
+    return may_have_guard(block) && address_of(address) >= end;
+  }
   misuse->kind = MisuseKind::access_after_free;
   return is_closed_while_free(block);
 }

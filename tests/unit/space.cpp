@@ -961,6 +961,13 @@ TEST_F(SpaceAtRandom, slabs_lie_near_the_start_of_a_large_free_span) {
   EXPECT_LE(allocate_slab()->base, base + 32 * kSliceBytes);
 }
 
+TEST_F(SpaceAtRandom, slabs_of_several_slices_lie_in_order) {
+  start();
+  std::vector<Span*> spans(8);
+  for (Span*& span : spans) span = allocate_slab(4);
+  EXPECT_EQ(neighbours(spans), 7U);
+}
+
 TEST_F(SpaceAtRandom, where_addresses_are_scarce_slabs_are_had_all_the_same) {
   start(kMiB);
   std::size_t slabs = 0;

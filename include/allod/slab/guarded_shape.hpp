@@ -12,8 +12,8 @@ namespace allod::slab {
   constexpr std::uint32_t kMostLost = 8;  // one block of so many
   const std::size_t bytes = Slices{shape.slices}.bytes();
   const std::size_t room = bytes > guard ? (bytes - guard) / shape.block_bytes : 0;
-  const std::uint32_t fit = room < shape.capacity ? static_cast<std::uint32_t>(room)
-                                                  : shape.capacity;
+  const std::uint32_t fit =
+      room < shape.capacity ? static_cast<std::uint32_t>(room) : shape.capacity;
   // Whether a slab has more blocks than a word has bits, callers know from the class.
   const bool is_same_kind = (fit > kWordBits) == (shape.capacity > kWordBits);
   if (is_same_kind && (shape.capacity - fit) * kMostLost <= shape.capacity) {

@@ -287,6 +287,7 @@ class Space {
   static constexpr Slices kLargestHuge{64};
   // Where spans are to lie at random places: among how many.
   static constexpr Slices kScatter{32};
+  static constexpr Slices kLargestScattered{3};
   static constexpr Slices kFeed{2};  // slices that become metadata at a time
 
   [[nodiscard]] ALLOD_HOT Span* take(Slices size, Slices alignment, Filling filling) noexcept;

@@ -2,7 +2,8 @@
 // which, nor where the next one will be.
 //
 // The cost is bounded: a few free spans are looked at, and what is cut out lies near the start of
-// one, so that the system has no more tables and huge pages to keep than without.
+// one, so that the system has no more tables and huge pages to keep than without. Slabs of several
+// slices lie as usual: scattered among small ones, they would leave holes that serve none of them.
 #pragma once
 
 #include "allod/space/space.hpp"
@@ -12,7 +13,7 @@ namespace allod::space {
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take_anywhere(Slices size, Filling filling) noexcept {
   if constexpr (os::Scattering<P>) {
-    if (platform_.scatters()) {
+    if (platform_.scatters() && size <= kLargestScattered) {
       Span* span = choose_free(size, filling);
       if (span == nullptr && stock_up(size, filling)) span = choose_free(size, filling);
       if (span != nullptr) return cut_anywhere(span, size);

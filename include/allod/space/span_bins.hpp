@@ -35,7 +35,8 @@ class SpanBinsOf {
     return above < kBins ? bins_[above].first() : nullptr;
   }
   // Up to `most` spans of at least `size`, nearly the smallest there are; they stay in their bins.
-  [[nodiscard]] std::uint32_t find_some(Slices size, Span** out, std::uint32_t most) const noexcept {
+  [[nodiscard]] std::uint32_t find_some(Slices size, Span** out,
+                                        std::uint32_t most) const noexcept {
     std::uint32_t found = 0;
     std::uint32_t looks = 2 * most;
     for (unsigned bin = next_filled(bin_of(size)); bin < kBins; bin = next_filled(bin + 1)) {
