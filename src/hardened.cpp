@@ -149,14 +149,14 @@ void open(Pages pages) noexcept {
 }
 // A block that is a span of its own has its guard at the end of that; in a slab, which may have a
 // guard besides, only where that needs no mapping.
-void set_guard(const Block& block, std::size_t requested) noexcept {
+[[gnu::noinline]] void set_guard(Block block, std::size_t requested) noexcept {
   if (!may_have_guard(block)) return;
   const Pages pages = spare_pages_of(block, requested);
   if (block.slab != nullptr) return close(pages);
   Process::heap().space().guard(span_of(block), pages.from);
 }
 // False, and it stays, when the system refuses.
-bool clear_guard(const Block& block, std::size_t requested) noexcept {
+[[gnu::noinline]] bool clear_guard(Block block, std::size_t requested) noexcept {
   if (!may_have_guard(block)) return true;
   if (block.slab == nullptr) return Process::heap().space().unguard(span_of(block));
   open(spare_pages_of(block, requested));
@@ -695,7 +695,7 @@ namespace {
 // Within its class. `from` is not live.
 void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
-  clear_guard(block, before);
+  if (block.is_large()) clear_guard(block, before);
   if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
   if (size < before && on<Mitigation::zero>()) {
     memset(reinterpret_cast<void*>(block.address + size), 0, before - size);

@@ -186,7 +186,7 @@ CASE(leaks_are_looked_for) {
   freeing_function(allocating_function(300'000));
   void* const large = allocating_function(200'000);
   CHECK(allod_profile_start(1) == 0, "no profile");
-  tell("leaks", static_cast<std::uintptr_t>(allod_leaks_check()));
+  tell("leaks", static_cast<uintptr_t>(allod_leaks_check()));
   freeing_function(large);
   for (void* block : blocks) freeing_function(block);
   survive();
