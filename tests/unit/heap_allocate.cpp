@@ -354,5 +354,32 @@ TEST_F(HeapAllocation, never_vouches_for_zeros_wrongly) {
   }
 }
 
+TEST_F(HeapAllocation, has_guards_behind_slabs_and_not_in_blocks) {
+  system.set_guards(true);
+  system.set_scattering(true);
+  Domain& domain = attach();
+  std::vector<void*> blocks;
+  for (ClassIndex c = 0; c < Sizes::kCount; ++c) {
+    const std::size_t size = Sizes::size_of(c);
+    for (std::size_t i = 0; i < 2 * kSliceBytes / size + 2; ++i) {
+      blocks.push_back(allocate(domain, size));
+      // To the last byte; what was a guard reads as zero where the heap vouches for that.
+      std::memset(blocks.back(), 1, heap.usable_size(blocks.back()));
+      const slab::Slab& slab = *slab::as_slab(space.map().span_of(address_of(blocks.back())));
+      EXPECT_NE(slab.guarded_from, 0U) << size;
+      EXPECT_EQ(slab.guarded_from, align_up(address_of(slab.block_at(slab.capacity())), 4096));
+      EXPECT_LT(slab.guarded_from, end_of(slab));
+    }
+    void* const resized = blocks.back();
+    if (void* const same = heap.resize_in_place(&domain, resized, size + size / 2)) {
+      std::memset(same, 2, heap.usable_size(same));
+    }
+  }
+  heap.check_invariants();
+  for (void* const block : blocks) release(domain, block);
+  heap.detach(domain);
+  heap.check_invariants();
+}
+
 }  // namespace
 }  // namespace allod::test
