@@ -365,7 +365,8 @@ TEST_F(HeapAllocation, has_guards_behind_slabs_and_not_in_blocks) {
       blocks.push_back(allocate(domain, size));
       // To the last byte; what was a guard reads as zero where the heap vouches for that.
       std::memset(blocks.back(), 1, heap.usable_size(blocks.back()));
-      const slab::Slab& slab = *slab::as_slab(space.map().span_of(address_of(blocks.back())));
+      const slab::Slab& slab =
+          *slab::as_slab(heap.space().map().span_of(address_of(blocks.back())));
       EXPECT_NE(slab.guarded_from, 0U) << size;
       EXPECT_EQ(slab.guarded_from, align_up(address_of(slab.block_at(slab.capacity())), 4096));
       EXPECT_LT(slab.guarded_from, end_of(slab));
