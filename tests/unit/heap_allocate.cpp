@@ -358,28 +358,25 @@ TEST_F(HeapAllocation, has_guards_behind_slabs_and_not_in_blocks) {
   system.set_guards(true);
   system.set_scattering(true);
   Domain& domain = attach();
-  std::vector<void*> blocks;
   for (ClassIndex c = 0; c < Sizes::kCount; ++c) {
     const std::size_t size = Sizes::size_of(c);
+    std::vector<void*> blocks;
     for (std::size_t i = 0; i < 2 * kSliceBytes / size + 2; ++i) {
       blocks.push_back(allocate(domain, size));
-      // To the last byte; what was a guard reads as zero where the heap vouches for that.
+      // To the last byte.
       std::memset(blocks.back(), 1, heap.usable_size(blocks.back()));
-      const slab::Slab& slab =
-          *slab::as_slab(heap.space().map().span_of(address_of(blocks.back())));
-      EXPECT_NE(slab.guarded_from, 0U) << size;
-      EXPECT_EQ(slab.guarded_from, align_up(address_of(slab.block_at(slab.capacity())), 4096));
-      EXPECT_LT(slab.guarded_from, end_of(slab));
+      const slab::Slab& slab = program.slab_of(blocks.back());
+      ASSERT_EQ(slab.guarded_from, align_up(address_of(slab.block_at(slab.capacity())), 4096));
+      ASSERT_LT(slab.guarded_from, end_of(slab)) << size;
     }
-    void* const resized = blocks.back();
-    if (void* const same = heap.resize_in_place(&domain, resized, size + size / 2)) {
+    // What changes its class goes on without.
+    if (void* const same = heap.resize_in_place(&domain, blocks.back(), size + size / 2)) {
       std::memset(same, 2, heap.usable_size(same));
     }
+    heap.check_invariants();
+    release_all(domain, blocks);
   }
-  heap.check_invariants();
-  for (void* const block : blocks) release(domain, block);
   heap.detach(domain);
-  heap.check_invariants();
 }
 
 }  // namespace
