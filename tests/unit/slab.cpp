@@ -443,7 +443,7 @@ TEST(SlabRest, comes_when_the_number_of_free_blocks_stays_and_ends_when_it_chang
 }
 
 TEST(SlabWithGuard, has_room_for_it_and_loses_few_blocks) {
-  for (const std::size_t guard : {4096, 16384, 65536}) {
+  for (const std::size_t guard : {4096UL, 16384UL, 65536UL}) {
     for (ClassIndex c = 0; c < Sizes::kCount; ++c) {
       const sizes::SlabShape& usual = Sizes::shape_of(c);
       const sizes::SlabShape shape = slab::with_guard(usual, guard);
