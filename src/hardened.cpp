@@ -129,17 +129,38 @@ struct Pages {
   return {first, last > first ? last - first : 0};
 }
 
-// The pages behind a block that is a span of its own. First-class heaps give all their blocks
-// back at once, and would not know of guards.
-[[nodiscard]] Pages guard_of(Block block, std::size_t requested) noexcept {
-  if (block.slab != nullptr || block.is_heaps || !on<Mitigation::guards>()) return {0, 0};
+void close(Pages pages) noexcept {
+  if (pages.bytes != 0) platform().close(reinterpret_cast<void*>(pages.from), pages.bytes);
+}
+void open(Pages pages) noexcept {
+  if (pages.bytes != 0) platform().open(reinterpret_cast<void*>(pages.from), pages.bytes);
+}
+
+// First-class heaps give all their blocks back at once, and would not know of guards.
+[[nodiscard]] bool may_have_guard(const Block& block) noexcept {
+  return block.is_large() && !block.is_heaps && on<Mitigation::guards>();
+}
+// The pages of a large block that were not asked for.
+[[nodiscard]] Pages spare_pages_of(const Block& block, std::size_t requested) noexcept {
   return whole_pages(block.address + requested + Canary::kBytes, block.address + block.bytes);
 }
-void set_guard(Pages pages) noexcept {
-  if (pages.bytes != 0) platform().guard(reinterpret_cast<void*>(pages.from), pages.bytes);
+[[nodiscard]] space::Span& span_of(const Block& block) noexcept {
+  return *Process::heap().space().map().span_of(block.address);
 }
-void clear_guard(Pages pages) noexcept {
-  if (pages.bytes != 0) platform().unguard(reinterpret_cast<void*>(pages.from), pages.bytes);
+// A block that is a span of its own has its guard at the end of that; in a slab, which may have a
+// guard besides, only where that needs no mapping.
+[[gnu::noinline]] void set_guard(Block block, std::size_t requested) noexcept {
+  if (!may_have_guard(block)) return;
+  const Pages pages = spare_pages_of(block, requested);
+  if (block.slab != nullptr) return close(pages);
+  Process::heap().space().guard(span_of(block), pages.from);
+}
+// False, and it stays, when the system refuses.
+[[gnu::noinline]] bool clear_guard(Block block, std::size_t requested) noexcept {
+  if (!may_have_guard(block)) return true;
+  if (block.slab == nullptr) return Process::heap().space().unguard(span_of(block));
+  open(spare_pages_of(block, requested));
+  return true;
 }
 
 // --- reports -----------------------------------------------------------------------------
@@ -310,7 +331,7 @@ constexpr std::size_t kErasedWhole = 512;
 }
 
 [[gnu::noinline]] void discard(Block block, BlockState state) noexcept {
-  clear_guard(guard_of(block, block.requested(state)));
+  clear_guard(block, block.requested(state));
   if (!on<Mitigation::zero>()) return;
   if (block.is_heaps) {
     // Its memory may be the program's, and not the system's to take back.
@@ -322,7 +343,7 @@ constexpr std::size_t kErasedWhole = 512;
   memset(reinterpret_cast<void*>(block.address), 0, pages.from - block.address);
   memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
   void* const memory = reinterpret_cast<void*>(pages.from);
-  if (is_closed_while_free(block) && platform().guard(memory, pages.bytes)) return;
+  if (is_closed_while_free(block) && platform().close(memory, pages.bytes)) return;
   if (!platform().purge(memory, pages.bytes)) memset(memory, 0, pages.bytes);
 }
 
@@ -388,7 +409,7 @@ class Ticket {
 }
 [[gnu::noinline]] void let_go(void* address) noexcept {
   const Block block = find_waiting(address);
-  if (__builtin_expect(is_closed_while_free(block), 0)) clear_guard(closed_part(block));
+  if (__builtin_expect(is_closed_while_free(block), 0)) open(closed_part(block));
   Process::release(address);
 }
 [[gnu::noinline]] void leave_after_look(void* address) noexcept {
@@ -466,7 +487,7 @@ ALLOD_INLINE void* seal_found(const Block& block, std::size_t size, Origin origi
     block.cell.store(BlockState::busy());
     canary.write(block.address, block.bytes - slack, block.bytes);
   }
-  if (__builtin_expect(block.slab == nullptr, 0)) set_guard(guard_of(block, size));
+  if (__builtin_expect(block.is_large(), 0)) set_guard(block, size);
   block.cell.store(state);
   return reinterpret_cast<void*>(block.address);
 }
@@ -555,7 +576,7 @@ ALLOD_INLINE bool take_back_found(const Block& block, std::size_t claimed_bytes,
   erase(block, state);
   block.cell.store(BlockState::freed(state.slack()));
   if (detain(block)) return false;
-  if (__builtin_expect(is_closed_while_free(block), 0)) clear_guard(closed_part(block));
+  if (__builtin_expect(is_closed_while_free(block), 0)) open(closed_part(block));
   return true;
 }
 // What is not small, or no block.
@@ -674,6 +695,7 @@ namespace {
 // Within its class. `from` is not live.
 void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
+  if (block.is_large()) clear_guard(block, before);
   if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
   if (size < before && on<Mitigation::zero>()) {
     memset(reinterpret_cast<void*>(block.address + size), 0, before - size);
@@ -685,7 +707,10 @@ void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noex
 void* resize_span(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
   void* const old = reinterpret_cast<void*>(block.address);
-  clear_guard(guard_of(block, before));
+  if (!clear_guard(block, before)) {
+    block.cell.store(from);
+    return nullptr;
+  }
   if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
   void* const same = Process::resize_in_place(old, room_for(size));
   if (same == nullptr) {
@@ -724,18 +749,44 @@ void add_state(Misuse* misuse) noexcept {
   misuse->requested = block.requested(misuse->state);
 }
 
+namespace {
+
+// In the guard behind a slab, as if in its last block.
+[[nodiscard]] bool lies_behind_slab(const void* address, Misuse* misuse) noexcept {
+  const space::PageMap& map = Process::heap().space().map();
+  const Address at = address_of(address);
+  if (map.tag_of(at) == space::kForeignTag) return false;
+  const space::Span* const span = map.span_at(at);
+  if (span == nullptr || span->home == nullptr || !space::is_guarded_at(*span, at)) return false;
+  const auto& slab = static_cast<const slab::Slab&>(*span);
+  misuse->block = slab.block_at(slab.capacity() - 1);
+  misuse->block_bytes = slab.block_bytes();
+  misuse->owner = space::owner_of(map.tag_of(span->base));
+  return true;
+}
+
+}  // namespace
+
 bool explain_fault(const void* address, Misuse* misuse) noexcept {
   if (empty_blocks.holds(address)) {
     *misuse = Misuse{.kind = MisuseKind::access_to_nothing, .address = address};
     return true;
   }
   *misuse = misuse_of(MisuseKind::access_past_the_end, address);
+  const bool is_behind_slab = lies_behind_slab(address, misuse);
   if (misuse->block == nullptr) return false;
   const Block block = find(misuse->block);
   if (block.bytes == 0 || !on<Mitigation::guards>()) return false;
   misuse->state = block.cell.load();
-  misuse->requested = block.requested(misuse->state);
-  if (misuse->state.is_live()) return block.slab == nullptr;
+  // The last block of a slab may never have been handed out.
+  if (misuse->state.is_live() || misuse->state.was_freed()) {
+    misuse->requested = block.requested(misuse->state);
+  }
+  if (is_behind_slab) return true;
+  if (misuse->state.is_live()) {
+    const Address end = spare_pages_of(block, misuse->requested).from;
+    return may_have_guard(block) && address_of(address) >= end;
+  }
   misuse->kind = MisuseKind::access_after_free;
   return is_closed_while_free(block);
 }
@@ -766,7 +817,9 @@ heap::HeapOptions HardenedPolicy::options() noexcept {
   const heap::HeapOptions options = LibraryPolicy::options();
   hardened::chosen = kMitigations & settings().mitigations;
   hardened::canary.start();
-  HardenedLinux::scatters = hardened::on<Mitigation::addresses>();
+  HardenedLinux::addresses = hardened::on<Mitigation::addresses>();
+  HardenedLinux::positions = hardened::on<Mitigation::positions>();
+  HardenedLinux::guards = hardened::on<Mitigation::guards>();
   return options;
 }
 

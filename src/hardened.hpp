@@ -48,6 +48,7 @@ void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 // What is known of the block that is named there.
 void add_state(heap::Misuse* misuse) noexcept;
 // Of an access that has failed: what was wrong with it. False when no guard was there.
+// Also for who asks before the access: nothing is done.
 [[nodiscard]] bool explain_fault(const void* address, heap::Misuse* misuse) noexcept;
 
 // --- the process ----------------------------------------------------------------------

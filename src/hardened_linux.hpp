@@ -10,7 +10,8 @@ class HardenedLinux : public os::Linux {
  public:
   void start() noexcept {
     os::Linux::start();
-    scattered_ = scatters && address_space_limit() == 0;
+    scattered_ = addresses && address_space_limit() == 0;
+    light_guards_ = guards && can_guard_lightly();
   }
 
   [[nodiscard]] void* reserve(std::size_t bytes, std::size_t alignment) noexcept {
@@ -39,17 +40,58 @@ class HardenedLinux : public os::Linux {
   }
 
   // From now on every access to the pages is a fault, and what they held is gone. False when the
-  // system cannot do that.
-  bool guard(void* address, std::size_t bytes) noexcept {
-    return advise(address, bytes, kGuardInstall);
+  // system cannot do that without a mapping for each: Linux can since 6.13.
+  bool close(void* address, std::size_t bytes) noexcept {
+    return light_guards_ && advise(address, bytes, kGuardInstall);
   }
-  // The pages read as zero from now on.
-  void unguard(void* address, std::size_t bytes) noexcept { advise(address, bytes, kGuardRemove); }
+  // The pages read as zero from now on, whether they were closed or not.
+  void open(void* address, std::size_t bytes) noexcept {
+    if (light_guards_) advise(address, bytes, kGuardRemove);
+  }
+
+  // As os::Guarding says. On older systems a guard is a mapping: these are rationed, and behind one
+  // slab of a few only, for the program has mappings of its own.
+  [[nodiscard]] std::size_t guard_bytes() noexcept {
+    if (!guards) return 0;
+    if (light_guards_) return page_size();
+    return heavy_guards_.load(std::memory_order_relaxed) < kMostHeavyGuards &&
+                   random::own.below(kHeavyShare) == 0
+               ? page_size()
+               : 0;
+  }
+  [[nodiscard]] bool guard(void* address, std::size_t bytes) noexcept {
+    if (!guards) return false;
+    if (light_guards_) return advise(address, bytes, kGuardInstall);
+    if (heavy_guards_.fetch_add(1, std::memory_order_relaxed) < kMostHeavyGuards &&
+        purge(address, bytes) && protect(address, bytes, PROT_NONE)) {
+      return true;
+    }
+    heavy_guards_.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+  [[nodiscard]] bool unguard(void* address, std::size_t bytes) noexcept {
+    if (light_guards_) return advise(address, bytes, kGuardRemove);
+    if (!protect(address, bytes, PROT_READ | PROT_WRITE)) return false;
+    heavy_guards_.fetch_sub(1, std::memory_order_relaxed);
+    return true;
+  }
+
+  [[nodiscard]] bool scatters() const noexcept { return positions; }
+  [[nodiscard]] static std::uint32_t draw(std::uint32_t bound) noexcept {
+    return random::own.below(bound);
+  }
 
   // Read from the options before the start.
-  static inline constinit bool scatters = true;
+  static inline constinit bool addresses = true;
+  static inline constinit bool positions = true;
+  static inline constinit bool guards = true;
 
  private:
+  // Each makes two mappings more, and a process may have 65,530 in all where nobody has said
+  // otherwise (vm.max_map_count).
+  static constexpr std::uint32_t kMostHeavyGuards = 8192;
+  static constexpr std::uint32_t kHeavyShare = 4;
+
   // Values of <linux/mman.h> since 6.13, which older headers do not have.
   static constexpr long kGuardInstall = 102;
   static constexpr long kGuardRemove = 103;
@@ -57,6 +99,17 @@ class HardenedLinux : public os::Linux {
   bool advise(void* address, std::size_t bytes, long advice) noexcept {
     return raw_syscall(SYS_madvise, static_cast<long>(address_of(address)),
                        static_cast<long>(bytes), advice) == 0;
+  }
+  static bool protect(void* address, std::size_t bytes, long protection) noexcept {
+    return raw_syscall(SYS_mprotect, static_cast<long>(address_of(address)),
+                       static_cast<long>(bytes), protection) == 0;
+  }
+  [[nodiscard]] bool can_guard_lightly() noexcept {
+    void* const page = os::Linux::map(page_size());
+    if (page == nullptr) return false;
+    const bool can = advise(page, page_size(), kGuardInstall);
+    unmap(page, page_size());
+    return can;
   }
   // Anywhere in the middle half of the addresses that every process has.
   [[nodiscard]] static Address random_address(std::size_t grain) noexcept {
@@ -75,18 +128,18 @@ class HardenedLinux : public os::Linux {
     void* const all = map_at(random_address(page), bytes + 2 * page, PROT_NONE);
     if (all == nullptr) return nullptr;
     const Address inside = address_of(all) + page;
-    if (raw_syscall(SYS_mprotect, static_cast<long>(inside), static_cast<long>(bytes),
-                    protection) == 0) {
-      return reinterpret_cast<void*>(inside);
-    }
+    void* const memory = reinterpret_cast<void*>(inside);
+    if (protect(memory, bytes, protection)) return memory;
     unmap(all, bytes + 2 * page);
     return nullptr;
   }
 
   bool scattered_ = false;
   bool map_is_whole_ = false;
+  bool light_guards_ = false;
+  std::atomic<std::uint32_t> heavy_guards_{0};
 };
 
-static_assert(os::Platform<HardenedLinux>);
+static_assert(os::Guarding<HardenedLinux>);
 
 }  // namespace allod

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "allod.h"
+#include "hardened.hpp"
 #include "mappings.hpp"
 #include "options.hpp"
 #include "output_file.hpp"
@@ -112,6 +113,15 @@ bool is_bookkeeping(Address at, const Graph& graph) noexcept {
   return graph.holds(at) || Process::heap().space().metadata().holds(at) || OwnData{}.holds(at);
 }
 
+// Would a look there be a fault?
+bool is_guarded(Address at) noexcept {
+  if constexpr (Policy::kBlockStates) {
+    heap::Misuse misuse{.kind = heap::MisuseKind::access_past_the_end, .address = nullptr};
+    return hardened::explain_fault(reinterpret_cast<const void*>(at), &misuse);
+  }
+  return false;
+}
+
 // Blocks are looked into when something leads to them. Those that are no samples always count.
 bool is_of_suspects(Address at, const Graph& graph) noexcept {
   const space::Tag tag = Process::heap().space().map().tag_of(at);
@@ -132,7 +142,7 @@ void mark_from_mapping(Address begin, Address to, const StoppedThreads& stopped,
   while (begin < to) {
     const Address next = align_down(begin, page) + page;
     const Address piece = next < to ? next : to;
-    if (!is_bookkeeping(begin, graph) && !is_of_suspects(begin, graph)) {
+    if (!is_bookkeeping(begin, graph) && !is_of_suspects(begin, graph) && !is_guarded(begin)) {
       graph.mark_from(begin, piece, Leak::none);
     }
     begin = piece;

@@ -17,6 +17,7 @@ enum class Mitigation : std::uint8_t {
   empty,       // blocks of no bytes have no memory that could be read
   origin,      // delete for new, free for malloc
   addresses,   // memory at random addresses, records between guards
+  positions,   // slabs at random places among the free ones
   sweep,       // a freed block is not used again while something points to it
 };
 
@@ -36,6 +37,7 @@ inline constexpr MitigationName kMitigationNames[] = {
     {Mitigation::empty, "empty"},
     {Mitigation::origin, "origin"},
     {Mitigation::addresses, "addresses"},
+    {Mitigation::positions, "positions"},
     {Mitigation::sweep, "sweep", false},
 };
 

@@ -7,6 +7,10 @@
 
 #include "functions.h"
 
+// Of the library, if it is there.
+extern "C" [[gnu::weak]] int allod_profile_start(std::size_t interval);
+extern "C" [[gnu::weak]] long allod_leaks_check();
+
 namespace {
 
 std::size_t size() { return parameter("TEST_SIZE"); }
@@ -139,5 +143,51 @@ CASE(new_and_array_delete) {
 }
 CASE(array_new_and_delete) {
   using_delete(tell_block(using_array_new(size())));
+  survive();
+}
+
+// Until there is a fault.
+CASE(write_on_behind_a_block) {
+  void* const block = tell_block(allocating_function(size()));
+  constexpr std::ptrdiff_t kFar = 4 << 20;
+  for (std::ptrdiff_t i = 0; i < kFar; ++i) flip(block, static_cast<std::ptrdiff_t>(size()) + i);
+}
+// Of many slabs those that the block's slab may run into.
+CASE(write_on_behind_slabs) {
+  constexpr int kBlocks = 2000;
+  static void* blocks[kBlocks];
+  for (void*& block : blocks) block = allocating_function(size());
+  constexpr std::ptrdiff_t kFar = 4 << 20;
+  for (std::ptrdiff_t i = 0; i < kFar; ++i) {
+    flip(blocks[kBlocks / 2], static_cast<std::ptrdiff_t>(size()) + i);
+  }
+}
+// Slabs come and go, with guards and without, and all blocks can be used throughout.
+CASE(slabs_come_and_go) {
+  constexpr int kBlocks = 3000;
+  static char* blocks[kBlocks];
+  for (std::size_t round = 0; round < 12; ++round) {
+    const std::size_t bytes = std::size_t{24} << round;
+    const int count = bytes > 8192 ? kBlocks / 30 : kBlocks;
+    for (int i = 0; i < count; ++i) {
+      blocks[i] = static_cast<char*>(allocating_function(bytes));
+      for (std::size_t at = 0; at < bytes; at += 512) blocks[i][at] = 1;
+      blocks[i][bytes - 1] = 1;
+    }
+    for (int i = 0; i < count; ++i) freeing_function(blocks[i]);
+  }
+  survive();
+}
+// A search for leaks reads what guards lie between.
+CASE(leaks_are_looked_for) {
+  constexpr int kBlocks = 3000;
+  static void* blocks[kBlocks];
+  for (void*& block : blocks) block = allocating_function(size());
+  freeing_function(allocating_function(300'000));
+  void* const large = allocating_function(200'000);
+  CHECK(allod_profile_start(1) == 0, "no profile");
+  tell("leaks", static_cast<uintptr_t>(allod_leaks_check()));
+  freeing_function(large);
+  for (void* block : blocks) freeing_function(block);
   survive();
 }

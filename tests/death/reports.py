@@ -152,7 +152,7 @@ def run(
     case: str,
     library: Path,
     directory: Path,
-    parameters: Mapping[str, int] | None = None,
+    parameters: Mapping[str, int | str] | Mapping[str, int] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Runs a case with parameters (TEST_*) and options (ALLOD_*)."""

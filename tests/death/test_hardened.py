@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from death.reports import (
     NOT_OURS,
     REALLOC,
     Misuse,
+    Outcome,
     Scene,
     run,
 )
@@ -287,6 +289,114 @@ def test_access_without_memory_is_a_fault(
     program = programs / "overruns"
     outcome = run(program, case, liballod_hardened, tmp_path, parameters, ALL)
     assert outcome.status == -signal.SIGSEGV, outcome.description
+
+
+def guard_report(outcome: Outcome, size_class: int) -> bool:
+    """The access was behind the block, in a guard, and somebody's block is named."""
+    return (
+        "allod: error: access past the end at 0x" in outcome.errors
+        and f"of size class {size_class}" in outcome.errors
+        and "allod:   this access by thread" in outcome.errors
+    )
+
+
+@pytest.mark.skipif(
+    [int(part) for part in re.findall(r"\d+", os.uname().release)[:2]] < [6, 13],
+    reason="Linux before 6.13 has guards behind some slabs only",
+)
+@pytest.mark.parametrize(
+    ("case", "size"),
+    [
+        *(("write_on_behind_slabs", size) for size in (16, 100, 2000, 5000)),
+        *(
+            ("write_on_behind_a_block", size)
+            for size in (16, 100, 2000, 5000, 30_000, 100_000, 600_000)
+        ),
+    ],
+)
+def test_an_overflow_ends_at_the_guard_behind_the_slab(
+    case: str, size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Whatever the class, no overflow comes as far as another slab."""
+    program = programs / "overruns"
+    options = {"HARDENED": "guards", "HUGE_PAGES": "never"}
+    given = {"SIZE": size}
+    outcome = run(program, case, liballod_hardened, tmp_path, given, options)
+    assert outcome.status == -signal.SIGSEGV, outcome.description
+    size_class = re.search(r"of size class (\d+)", outcome.errors)
+    assert size_class is not None, outcome.description
+    assert size <= int(size_class[1]) <= size * 9 // 8 + 16
+    assert guard_report(outcome, int(size_class[1])), outcome.description
+    without = run(
+        program, case, liballod_hardened, tmp_path, given, {"HARDENED": "none"}
+    )
+    assert "access past the end" not in without.errors, without.description
+
+
+def run_without_light_guards(
+    case: str,
+    size: int,
+    options: dict[str, str],
+    library: Path,
+    programs: Path,
+    tmp_path: Path,
+) -> Outcome:
+    """Runs a case of `overruns` as on a Linux before 6.13."""
+    program = str(programs / "overruns")
+    given: dict[str, int | str] = {"PROGRAM": program, "CASE": case, "SIZE": size}
+    launcher = programs / "older_system"
+    return run(launcher, "without_light_guards", library, tmp_path, given, options)
+
+
+def test_older_systems_have_a_guard_behind_some_slabs(
+    programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Guards that are mappings: behind one of four, so that an overflow ends at one of them."""
+    options = {"HARDENED": "guards", "HUGE_PAGES": "never"}
+    case = "write_on_behind_slabs"
+    outcome = run_without_light_guards(
+        case, 4000, options, liballod_hardened, programs, tmp_path
+    )
+    assert outcome.status == -signal.SIGSEGV, outcome.description
+    assert guard_report(outcome, 4096), outcome.description
+
+
+@pytest.mark.parametrize("options", [{}, {"PURGE_DELAY": "0"}, {"HARDENED": "-zero"}])
+@pytest.mark.parametrize("older", [False, True])
+def test_guards_come_and_go_with_slabs(
+    older: bool,
+    options: dict[str, str],
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    """With guards of either kind, all blocks can be used, whatever their memory was before."""
+    case = "slabs_come_and_go"
+    if older:
+        outcome = run_without_light_guards(
+            case, 0, options, liballod_hardened, programs, tmp_path
+        )
+    else:
+        program = programs / "overruns"
+        outcome = run(program, case, liballod_hardened, tmp_path, {}, options)
+    outcome.expect("", death=False)
+
+
+@pytest.mark.parametrize("size", [100, 3000])
+def test_leaks_are_looked_for_beside_guards(
+    size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """The search does not touch what would be a fault."""
+    outcome = run(
+        programs / "overruns",
+        "leaks_are_looked_for",
+        liballod_hardened,
+        tmp_path,
+        {"SIZE": size},
+        {"HARDENED": "all"},
+    )
+    assert outcome.survived, outcome.description
+    assert outcome.scene.facts["leaks"] == 0
 
 
 @pytest.mark.parametrize(

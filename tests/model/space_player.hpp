@@ -21,6 +21,8 @@ class SpacePlayer {
     system.set_page_size(kPages[choices_.below(3)]);
     system.set_placement(static_cast<os::Fake::Placement>(choices_.below(3)));
     system.set_purge(static_cast<os::Fake::Purge>(choices_.below(3)));
+    system.set_guards(choices_.one_in(2));
+    system.set_scattering(choices_.one_in(2));
     system.set_gap(choices_.below(3) * 65536);
     if (choices_.one_in(3)) system.set_address_space_limit((16 + choices_.below(100)) * kMiB);
     if (choices_.one_in(4)) fail_at_random();
@@ -88,18 +90,21 @@ class SpacePlayer {
 
   // The first and the last word of each slice are the only ones that are ever written to.
   template <class Visit>
-  static void for_each_mark(Address base, Slices size, Visit&& visit) {
-    for (Address at = base; at < base + size.bytes(); at += kSliceBytes) {
-      visit(reinterpret_cast<std::uint64_t*>(at), at - base);
-      visit(reinterpret_cast<std::uint64_t*>(at + kSliceBytes - 8), at - base + 1);
+  static void for_each_mark(const space::Span& span, Slices size, Visit&& visit) {
+    const auto visit_open = [&](Address at, std::size_t where) {
+      if (at < open_end_of(span)) visit(reinterpret_cast<std::uint64_t*>(at), where);
+    };
+    for (Address at = span.base; at < span.base + size.bytes(); at += kSliceBytes) {
+      visit_open(at, at - span.base);
+      visit_open(at + kSliceBytes - 8, at - span.base + 1);
     }
   }
   static void write(Live& live) {
-    for_each_mark(live.span->base, live.span->size,
+    for_each_mark(*live.span, live.span->size,
                   [&](std::uint64_t* word, std::size_t where) { *word = live.stamp + where; });
   }
   static void expect_kept(const Live& live, Slices size) {
-    for_each_mark(live.span->base, size, [&](const std::uint64_t* word, std::size_t where) {
+    for_each_mark(*live.span, size, [&](const std::uint64_t* word, std::size_t where) {
       always_check(*word == live.stamp + where, "a span has lost its contents");
     });
   }
@@ -123,7 +128,7 @@ class SpacePlayer {
     expect_apart(*span);
     expect_led_to(*span);
     if (span->zero) {
-      for_each_mark(span->base, span->size, [](const std::uint64_t* word, std::size_t) {
+      for_each_mark(*span, span->size, [](const std::uint64_t* word, std::size_t) {
         always_check(*word == 0, "a span that is known to be zero is not");
       });
     }
@@ -154,10 +159,24 @@ class SpacePlayer {
     if (live_.size() >= kMostLive) return free_one();
     const Slices size = some_size();
     const auto filling = choices_.below(2) == 0 ? space::Filling::sparse : space::Filling::dense;
-    accept(space_.allocate_described(size, filling, kDescriptor), size, {1}, true);
+    space::Span* const span = space_.allocate_described(size, filling, kDescriptor);
+    const std::size_t guard = space_.guard_bytes(filling, nullptr);
+    if (span != nullptr && guard != 0 && choices_.one_in(2)) {
+      space_.guard(*span, end_of(*span) - guard * (1 + choices_.below(kSliceBytes / guard)));
+    }
+    accept(span, size, {1}, true);
   }
   void free_one() {
     if (!live_.empty()) free(some_live());
+  }
+  // Whoever changes the size of a span has it unguarded first, which the system may refuse.
+  bool is_open(const Live& live) {
+    if (!space_.unguard(*live.span)) return false;
+    for_each_mark(*live.span, live.span->size, [&](std::uint64_t* word, std::size_t where) {
+      always_check(*word == live.stamp + where || *word == 0, "a guard has left something");
+      *word = live.stamp + where;
+    });
+    return true;
   }
   void free(typename Lives::iterator victim) {
     expect_kept(victim->second, victim->second.span->size);
@@ -167,6 +186,7 @@ class SpacePlayer {
   void grow() {
     if (live_.empty()) return;
     Live& live = some_live()->second;
+    if (!is_open(live)) return;
     const Slices before = live.span->size;
     const Slices to = before + some_size();
     if (space_.grow(live.span, to)) {
@@ -179,6 +199,7 @@ class SpacePlayer {
   void shrink() {
     if (live_.empty()) return;
     Live& live = some_live()->second;
+    if (!is_open(live)) return;
     const Slices before = live.span->size;
     const Slices to{1 + static_cast<std::uint32_t>(choices_.below(before.count))};
     space_.shrink(live.span, to);

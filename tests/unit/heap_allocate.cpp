@@ -354,5 +354,30 @@ TEST_F(HeapAllocation, never_vouches_for_zeros_wrongly) {
   }
 }
 
+TEST_F(HeapAllocation, has_guards_behind_slabs_and_not_in_blocks) {
+  system.set_guards(true);
+  system.set_scattering(true);
+  Domain& domain = attach();
+  for (ClassIndex c = 0; c < Sizes::kCount; ++c) {
+    const std::size_t size = Sizes::size_of(c);
+    std::vector<void*> blocks;
+    for (std::size_t i = 0; i < 2 * kSliceBytes / size + 2; ++i) {
+      blocks.push_back(allocate(domain, size));
+      // To the last byte.
+      std::memset(blocks.back(), 1, heap.usable_size(blocks.back()));
+      const slab::Slab& slab = program.slab_of(blocks.back());
+      ASSERT_EQ(slab.guarded_from, align_up(address_of(slab.block_at(slab.capacity())), 4096));
+      ASSERT_LT(slab.guarded_from, end_of(slab)) << size;
+    }
+    // What changes its class goes on without.
+    if (void* const same = heap.resize_in_place(&domain, blocks.back(), size + size / 2)) {
+      std::memset(same, 2, heap.usable_size(same));
+    }
+    heap.check_invariants();
+    release_all(domain, blocks);
+  }
+  heap.detach(domain);
+}
+
 }  // namespace
 }  // namespace allod::test

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "allod/base/random.hpp"
+#include "allod/slab/guarded_shape.hpp"
 #include "world.hpp"
 
 namespace allod::test {
@@ -439,6 +440,21 @@ TEST(SlabRest, comes_when_the_number_of_free_blocks_stays_and_ends_when_it_chang
   EXPECT_EQ(slab->look_for_rest(), Rest::resting);
   EXPECT_FALSE(slab->purge_free_pages(64, [](Address, Address) { return false; }));
   EXPECT_EQ(slab->look_for_rest(), Rest::resting) << "what was broken off is not done";
+}
+
+TEST(SlabWithGuard, has_room_for_it_and_loses_few_blocks) {
+  for (const std::size_t guard : {4096UL, 16384UL, 65536UL}) {
+    for (ClassIndex c = 0; c < Sizes::kCount; ++c) {
+      const sizes::SlabShape& usual = Sizes::shape_of(c);
+      const sizes::SlabShape shape = slab::with_guard(usual, guard);
+      const std::size_t blocks = std::size_t{shape.capacity} * shape.block_bytes;
+      EXPECT_LE(align_up(blocks, guard) + guard, Slices{shape.slices}.bytes()) << shape.block_bytes;
+      EXPECT_GE(shape.capacity * 8, usual.capacity * 7) << shape.block_bytes;
+      EXPECT_EQ(shape.capacity > kWordBits, usual.capacity > kWordBits) << shape.block_bytes;
+      EXPECT_LE(shape.slices, usual.slices + 1);
+      EXPECT_EQ(shape.reciprocal, usual.reciprocal);
+    }
+  }
 }
 
 }  // namespace

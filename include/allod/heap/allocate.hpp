@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allod/heap/heap.hpp"
+#include "allod/slab/guarded_shape.hpp"
 
 namespace allod::heap {
 
@@ -121,15 +122,21 @@ Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
 template <class Policy>
 Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::uint32_t id,
                                space::PageSource* source) noexcept {
-  const auto& shape = Sizes::shape_of(c);
   // The slabs that the class has are full. When they are many, so will be this one.
   constexpr std::uint32_t kMany = 2;
   const auto filling = bin.slab_count >= kMany ? space::Filling::dense : space::Filling::sparse;
+  const std::size_t guard = space_.guard_bytes(filling, source);
+  sizes::SlabShape shape = Sizes::shape_of(c);
+  if (guard != 0) shape = slab::with_guard(shape, guard);
   std::size_t bytes = Slab::descriptor_bytes(shape);
   if constexpr (kBlockStates) bytes += slab::BlockStates::bytes_for(shape);
   space::Span* const span = space_.allocate_described({shape.slices}, filling, bytes, source);
   if (span == nullptr) return nullptr;
   Slab* const slab = slab::as_slab(span);
+  if (guard != 0 && span->region->filling == space::Filling::sparse) {
+    const std::size_t blocks = std::size_t{shape.capacity} * shape.block_bytes;
+    space_.guard(*span, align_up(span->base + blocks, guard));
+  }
   // Blocks up to a page touch every page; and where many slabs have become full, this one will.
   constexpr std::uint32_t kManyFull = 8;
   constexpr std::size_t kLargest = 4096;
@@ -149,7 +156,7 @@ void Heap<Policy>::populate(const space::Span& span, bool will_be_full) noexcept
   if (options_.populate == Populate::adaptive && !will_be_full) return;
   // Huge pages come in one go anyway, and a heap's own memory is its own affair.
   if (span.region->filling == space::Filling::dense || span.region->source != nullptr) return;
-  space_.platform().populate(reinterpret_cast<void*>(span.base), span.size.bytes());
+  space_.platform().populate(reinterpret_cast<void*>(span.base), open_end_of(span) - span.base);
 }
 
 // --- magazines ---------------------------------------------------------------

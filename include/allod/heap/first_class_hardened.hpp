@@ -74,7 +74,8 @@ void Heap<Policy>::seal_huge(HeapDomain& heap, void* block, std::size_t size) no
 // What a slab had in its life before is nobody's any more.
 template <class Policy>
 void Heap<Policy>::clear_fresh(HeapDomain& heap, Slab& slab) noexcept {
-  if (heap.hardening != nullptr && !slab.zero) clear(slab, slab.base, slab.size.bytes());
+  if (heap.hardening != nullptr && !slab.zero)
+    clear(slab, slab.base, open_end_of(slab) - slab.base);
 }
 
 template <class Policy>

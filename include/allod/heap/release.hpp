@@ -143,8 +143,8 @@ void Heap<Policy>::settle(Bin& bin, Slab& slab, std::uint32_t free_before,
   }
   if (slab.is_empty() && !slab.is_announced()) {
     const bool only = bin.partial.first() == &slab && bin.partial.last() == &slab;
-    constexpr Slices kKept{4};
-    if (!only || slab.size > kKept) retire();
+    constexpr std::size_t kKept = 4 * kSliceBytes;
+    if (!only || open_end_of(slab) - slab.base > kKept) retire();
   } else if (slab.free_count() > slab.capacity() / 2) {
     bin.partial.remove(&slab);
     bin.partial.push_back(&slab);

@@ -43,6 +43,7 @@ void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size
   Domain& domain = *own;
   SlowPath slow{domain, gate_};
   Slab& slab = *slab::as_slab(map.span_of(at));
+  if (!space_.unguard(slab)) return nullptr;
   const Slices slices{Sizes::shape_of(new_class).slices};
   if (slices > slab.size) {
     if (!space_.grow(&slab, slices)) return nullptr;

@@ -42,9 +42,11 @@ class Fake {
     map_huge,
     lock,
     bind,
+    guard,
+    unguard,
     wait,  // of the helper, for time to pass
   };
-  static constexpr std::size_t kCalls = 14;
+  static constexpr std::size_t kCalls = 16;
 
   // Where the next mapping goes.
   enum class Placement : std::uint8_t {
@@ -63,6 +65,7 @@ class Fake {
     reserved,  // no access
     zeros,     // may be read
     usable,    // may be read and written
+    guarded,   // was usable, and will be
   };
 
   constexpr Fake() noexcept = default;
@@ -90,6 +93,10 @@ class Fake {
   void set_gap(std::size_t bytes) noexcept { gap_ = bytes; }
   // The next mapping begins that many bytes into the arena, whatever the placement.
   void place_next_at(std::size_t offset) noexcept { next_offset_ = offset; }
+  // Guards of a page; without this there are none.
+  void set_guards(bool on) noexcept { guards_ = on; }
+  // Spans at random places, chosen by a generator; without this there are none.
+  void set_scattering(bool on) noexcept { scatters_ = on; }
   void set_purge(Purge mode) noexcept { purge_mode_ = mode; }
   void advance_clock(std::uint64_t milliseconds) noexcept { now_ms_ += milliseconds; }
   // Who calls from now on.
@@ -258,6 +265,28 @@ class Fake {
     std::memcpy(target, address, from < to ? from : to);
     set_pages(address, from, Pages::none);
     return true;
+  }
+  [[nodiscard]] std::size_t guard_bytes() const noexcept { return guards_ ? page_size() : 0; }
+  [[nodiscard]] bool guard(void* address, std::size_t bytes) noexcept {
+    check_range(address, bytes, "guard");
+    always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::usable; }),
+                 "guard: pages that are not usable");
+    if (fails(Call::guard, 0)) return false;
+    always_check(madvise(address, bytes, MADV_DONTNEED) == 0, "the fake cannot guard");
+    set_pages(address, bytes, Pages::guarded);
+    return true;
+  }
+  [[nodiscard]] bool unguard(void* address, std::size_t bytes) noexcept {
+    check_range(address, bytes, "unguard");
+    always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::guarded; }),
+                 "unguard: pages that are not guarded");
+    if (fails(Call::unguard, 0)) return false;
+    set_pages(address, bytes, Pages::usable);
+    return true;
+  }
+  [[nodiscard]] bool scatters() const noexcept { return scatters_; }
+  [[nodiscard]] std::uint32_t draw(std::uint32_t bound) noexcept {
+    return static_cast<std::uint32_t>(next_random() % bound);
   }
   // Any number of huge pages, until a test makes the call fail.
   [[nodiscard]] void* map_huge(std::size_t bytes, unsigned shift, int* error) noexcept {
@@ -588,6 +617,8 @@ class Fake {
   std::size_t gap_ = 0;
   std::size_t next_offset_ = kAnywhere;
   Purge purge_mode_ = Purge::zeroes;
+  bool guards_ = false;
+  bool scatters_ = false;
   std::uint64_t now_ms_ = 1000;
   std::uint32_t thread_ = 1;
   bool started_ = false;
@@ -617,6 +648,6 @@ class Fake {
   static inline thread_local Fake* running_ = nullptr;
 };
 
-static_assert(Platform<Fake>);
+static_assert(Guarding<Fake> && Scattering<Fake>);
 
 }  // namespace allod::os

@@ -91,4 +91,25 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { P::futex_wake(word, 1) };
 };
 
+// What a system may be able to do besides:
+//   guard_bytes()                the least that guard() takes; 0: there are to be no guards now
+//   guard(address, bytes)        every access to the usable pages is a fault until unguard(), and
+//                                what they held is gone; false when that cannot be
+//   unguard(address, bytes)      of what guard() took: usable again, and reads as zero; false,
+//                                and it is as it was, when that cannot be
+template <class P>
+concept Guarding = Platform<P> && requires(P platform, void* address, std::size_t bytes) {
+  { platform.guard_bytes() } -> std::same_as<std::size_t>;
+  { platform.guard(address, bytes) } -> std::same_as<bool>;
+  { platform.unguard(address, bytes) } -> std::same_as<bool>;
+};
+
+//   scatters()                   are spans to lie at random places?
+//   draw(bound)                  0 to bound - 1, so that nobody can tell which
+template <class P>
+concept Scattering = Platform<P> && requires(P platform) {
+  { platform.scatters() } -> std::same_as<bool>;
+  { platform.draw(std::uint32_t{}) } -> std::same_as<std::uint32_t>;
+};
+
 }  // namespace allod::os

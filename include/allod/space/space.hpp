@@ -100,6 +100,7 @@ class Space {
 
   // Takes the span back; its descriptor is gone afterwards. Thread-safe.
   ALLOD_HOT void free(Span* span) noexcept {
+    if (!unguard(*span)) return abandon(*span);
     const auto now = static_cast<std::uint32_t>(platform_.now_ms());
     const bool clean = is_purged_at_once(*span, {0});
     LockGuard guard{lock_};
@@ -149,6 +150,15 @@ class Space {
   // False, and nothing changed, when it shares a region or the system refuses.
   // The caller sets the tags. Thread-safe.
   [[nodiscard]] bool remap(Span* span, Slices to) noexcept;
+
+  // From now on every access from `from` on, the start of a page, to the end of a used span is a
+  // fault, as far as the system can do that and the memory is the system's. The caller neither
+  // lengthens nor cuts the span until unguard(), which free() calls as well: false, and it is as
+  // it was, when the system refuses. See space_guard.hpp.
+  void guard(Span& span, Address from) noexcept;
+  [[nodiscard]] bool unguard(Span& span) noexcept;
+  // How large a guard behind a slab has to be; 0: there is to be none.
+  [[nodiscard]] std::size_t guard_bytes(Filling filling, const PageSource* source) noexcept;
 
   // --- memory of one heap alone; see space_source.hpp ---------------------------
 
@@ -275,11 +285,19 @@ class Space {
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   // Larger spans often stay untouched in part.
   static constexpr Slices kLargestHuge{64};
+  // Where spans are to lie at random places: among how many.
+  static constexpr Slices kScatter{32};
+  static constexpr Slices kLargestScattered{3};
   static constexpr Slices kFeed{2};  // slices that become metadata at a time
 
   [[nodiscard]] ALLOD_HOT Span* take(Slices size, Slices alignment, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Span* take_free(Slices size, Filling filling) noexcept;
   void prefer_huge_again(const Span& span, Slices taken) noexcept;
+  // space_scatter.hpp
+  [[nodiscard]] ALLOD_HOT Span* take_anywhere(Slices size, Filling filling) noexcept;
+  [[nodiscard]] Span* choose_free(Slices size, Filling filling) noexcept;
+  [[nodiscard]] bool stock_up(Slices size, Filling filling) noexcept;
+  [[nodiscard]] Span* cut_anywhere(Span* span, Slices size) noexcept;
   [[nodiscard]] ALLOD_HOT Span* take_fresh(Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Region* region_with(Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Region* new_region(Slices size, Filling filling) noexcept;
@@ -316,6 +334,8 @@ class Space {
                            (span.size - keep).bytes());
   }
 
+  void abandon(Span& span) noexcept;
+
   // When a request cannot be served: purges everything and gives empty regions
   // back. False when there was nothing of either.
   [[nodiscard]] bool make_room() noexcept;
@@ -336,8 +356,9 @@ class Space {
                                               std::size_t bytes) noexcept {
     LockGuard guard{lock_};
     if (size > kLargestHuge || counters_.used < huge_from_) filling = Filling::sparse;
-    Span* span =
-        source != nullptr ? take_from(*source, size, alignment) : take(size, alignment, filling);
+    Span* span = source != nullptr       ? take_from(*source, size, alignment)
+                 : descriptor != nullptr ? take_anywhere(size, filling)
+                                         : take(size, alignment, filling);
     if (span == nullptr) {
       ++counters_.refused;
       return nullptr;
@@ -530,5 +551,7 @@ class Space {
 
 #include "allod/space/space_allocate.hpp"
 #include "allod/space/space_check.hpp"
+#include "allod/space/space_guard.hpp"
 #include "allod/space/space_purge.hpp"
+#include "allod/space/space_scatter.hpp"
 #include "allod/space/space_source.hpp"

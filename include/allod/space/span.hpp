@@ -60,6 +60,8 @@ struct Span {
   // Of a block that is a span of its own, where the policy keeps states: its state, see
   // slab/block_state.hpp; in a hardened heap, what was asked for.
   std::uint64_t block_state = 0;
+  // Used: from here to its end nothing can be touched; 0: all of it can.
+  Address guarded_from = 0;
 };
 
 using SpanList = List<Span, &Span::links>;
@@ -67,6 +69,13 @@ using SpanAgeList = List<Span, &Span::age_links>;
 
 [[nodiscard]] inline Address end_of(const Span& span) noexcept {
   return span.base + span.size.bytes();
+}
+// As far as it can be touched.
+[[nodiscard]] inline Address open_end_of(const Span& span) noexcept {
+  return span.guarded_from != 0 ? span.guarded_from : end_of(span);
+}
+[[nodiscard]] inline bool is_guarded_at(const Span& span, Address at) noexcept {
+  return span.guarded_from != 0 && at >= span.guarded_from && at < end_of(span);
 }
 [[nodiscard]] inline bool is_free(const Span& span) noexcept {
   return span.state == SpanState::dirty || span.state == SpanState::clean;

@@ -34,6 +34,21 @@ class SpanBinsOf {
     const unsigned above = next_filled(first + 1);
     return above < kBins ? bins_[above].first() : nullptr;
   }
+  // Up to `most` spans of at least `size`, nearly the smallest there are; they stay in their bins.
+  [[nodiscard]] std::uint32_t find_some(Slices size, Span** out,
+                                        std::uint32_t most) const noexcept {
+    std::uint32_t found = 0;
+    std::uint32_t looks = 2 * most;
+    for (unsigned bin = next_filled(bin_of(size)); bin < kBins; bin = next_filled(bin + 1)) {
+      for (Span* span = bins_[bin].first(); span != nullptr; span = SpanList::next(span)) {
+        if (looks-- == 0) return found;
+        if (span->size < size) continue;
+        out[found++] = span;
+        if (found == most) return found;
+      }
+    }
+    return found;
+  }
   // Nearly the largest span there is; it stays in its bin. Null when there is none.
   [[nodiscard]] Span* largest() const noexcept {
     for (unsigned word = words_for(kBins); word-- > 0;) {

@@ -1,0 +1,55 @@
+// Memory behind slabs and large blocks that cannot be touched: an overflow that comes so far is a
+// fault at once.
+//
+// A guard is the end of the span that it guards, and goes with it: spans are free without guards,
+// and so are split, merged and purged as if there were none.
+#pragma once
+
+#include "allod/space/space.hpp"
+
+namespace allod::space {
+
+// Huge pages are worth more: a guard would break the one in which it lies. Memory of the program,
+// or in huge pages that were set aside, or locked, is not ours to guard.
+template <os::Platform P, CheckLevel kChecks>
+std::size_t Space<P, kChecks>::guard_bytes(Filling filling, const PageSource* source) noexcept {
+  if constexpr (!os::Guarding<P>) return 0;
+  if (source != nullptr && (!source->can_purge() || source->wishes.pages != Pages::usual)) return 0;
+  if constexpr (os::Guarding<P>) {
+    LockGuard guard{lock_};
+    const bool is_huge = filling == Filling::dense && counters_.used >= huge_from_;
+    return is_huge ? 0 : platform_.guard_bytes();
+  }
+}
+
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::guard(Span& span, Address from) noexcept {
+  if constexpr (os::Guarding<P>) {
+    if (from >= end_of(span)) return;
+    if (platform_.guard(reinterpret_cast<void*>(from), end_of(span) - from)) {
+      span.guarded_from = from;
+    }
+  }
+}
+
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::unguard(Span& span) noexcept {
+  if constexpr (os::Guarding<P>) {
+    if (span.guarded_from == 0) return true;
+    void* const from = reinterpret_cast<void*>(span.guarded_from);
+    if (!platform_.unguard(from, end_of(span) - span.guarded_from)) return false;
+    span.guarded_from = 0;
+  }
+  return true;
+}
+
+// A span whose guard stays cannot serve anybody: its addresses are lost, and its memory is not.
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::abandon(Span& span) noexcept {
+  static_cast<void>(
+      platform_.purge(reinterpret_cast<void*>(span.base), span.guarded_from - span.base));
+  LockGuard guard{lock_};
+  map_.set_tags(span.base, span.size, kFreeTag);
+}
+
+}  // namespace allod::space

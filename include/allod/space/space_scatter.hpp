@@ -1,0 +1,69 @@
+// Slabs at random places, where the platform asks for that: nobody can tell which slab lies behind
+// which, nor where the next one will be.
+//
+// The cost is bounded: a few free spans are looked at, and what is cut out lies near the start of
+// one, so that the system has no more tables and huge pages to keep than without. Slabs of several
+// slices lie as usual: scattered among small ones, they would leave holes that serve none of them.
+#pragma once
+
+#include "allod/space/space.hpp"
+
+namespace allod::space {
+
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::take_anywhere(Slices size, Filling filling) noexcept {
+  if constexpr (os::Scattering<P>) {
+    if (platform_.scatters() && size <= kLargestScattered) {
+      Span* span = choose_free(size, filling);
+      if (span == nullptr && stock_up(size, filling)) span = choose_free(size, filling);
+      if (span != nullptr) return cut_anywhere(span, size);
+    }
+  }
+  return take(size, {1}, filling);
+}
+
+// Dirty memory first, as always. Where memory comes in huge pages, those of which a part is in use
+// are filled before others.
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::choose_free(Slices size, Filling filling) noexcept {
+  constexpr std::uint32_t kChoices = 8;
+  Span* choices[kChoices];
+  std::uint32_t count = dirty_.find_some(size, choices, kChoices);
+  if (count == 0) {
+    const bool is_dense = filling == Filling::dense;
+    count = clean_bins(filling).find_some(size, choices, is_dense ? 1 : kChoices);
+  }
+  if constexpr (os::Scattering<P>) return count == 0 ? nullptr : choices[platform_.draw(count)];
+  return nullptr;
+}
+
+// Untouched slices, so that there is something to choose from. False when there are none.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::stock_up(Slices size, Filling filling) noexcept {
+  Span* const stock = take_fresh(size > kScatter ? size : kScatter, filling);
+  if (stock == nullptr) return false;
+  map_.set_tags(stock->base, stock->size, kFreeTag);
+  insert_free(stock, SpanState::clean, 0);
+  return true;
+}
+
+// Out of a free span. Without metadata for what is left before it, from the start.
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::cut_anywhere(Span* span, Slices size) noexcept {
+  remove_free(span);
+  const Slices spare = span->size - size;
+  std::uint32_t offset = 0;
+  if constexpr (os::Scattering<P>) {
+    offset = platform_.draw((spare < kScatter ? spare : kScatter).count + 1);
+  }
+  if (Span* const rest = offset != 0 ? split(span, {offset}) : nullptr) {
+    file_free(span);
+    span = rest;
+  }
+  span->zero = span->state == SpanState::clean;
+  if (span->zero && span->region->filling == Filling::dense) prefer_huge_again(*span, size);
+  give_back_tail(span, size);
+  return span;
+}
+
+}  // namespace allod::space
