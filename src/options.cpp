@@ -167,7 +167,7 @@ constexpr Option kOptions[] = {
      "give memory back also while the program is idle, by a thread that lives only as long as "
      "there is something to give back",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.heap.purge_thread); }},
-    {"HUGE_PAGES", "bytes, or never", "32M", true,
+    {"HUGE_PAGES", "bytes, or never", "16M", true,
      "ask for huge pages for memory that will soon be full, once that much is in use",
      [](Settings& s, std::string_view v) noexcept {
        if (v != "never") return parse_size(v, &s.heap.huge_pages_from);

@@ -96,7 +96,7 @@ OPTIONS = {
     "PURGE_THREAD": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
     "HUGE_PAGES": Option(
         "bytes, or never",
-        "32M",
+        "16M",
         ("never", "0", "4096", "64M", "2MiB", "1G"),
         (*NOT_A_SIZE, "Never", "always"),
         at_start_only=True,

@@ -43,7 +43,7 @@ struct HeapOptions {
   std::size_t burst_bytes = std::size_t{1} << 20;       // of all classes, beyond the usual
   std::size_t large_cache_bytes = std::size_t{1} << 20;
   std::size_t purge_budget = std::size_t{64} << 20;
-  std::size_t huge_pages_from = std::size_t{32} << 20;  // all ones: never
+  std::size_t huge_pages_from = std::size_t{16} << 20;  // all ones: never
   std::int32_t purge_delay_ms = 500;                    // 0: at once; negative: only when told
   Populate populate = Populate::adaptive;
   bool purge_thread = true;
