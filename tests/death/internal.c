@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "functions.h"
@@ -11,11 +12,22 @@
 // Kept in this form, the address is found only where the library keeps it.
 static const uintptr_t kDisguise = 0x5a5a5a5a5a5a5a5a;
 
+// Guards of the library look like any other memory in the list of mappings.
+static bool is_readable(uintptr_t* at) {
+  uintptr_t word;
+  const struct iovec here = {&word, sizeof word};
+  const struct iovec there = {at, sizeof word};
+  return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)sizeof word;
+}
+
 static size_t replace_words(uintptr_t* word, const uintptr_t* end, uintptr_t disguised,
                             uintptr_t difference) {
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   size_t count = 0;
+  bool readable = true;
   for (; word < end; ++word) {
-    if ((*word ^ kDisguise) == disguised) {
+    if ((uintptr_t)word % page == 0) readable = is_readable(word);
+    if (readable && (*word ^ kDisguise) == disguised) {
       *word += difference;
       ++count;
     }

@@ -46,8 +46,8 @@ bool Space<P, kChecks>::unguard(Span& span) noexcept {
 // A span whose guard stays cannot serve anybody: its addresses are lost, and its memory is not.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::abandon(Span& span) noexcept {
-  static_cast<void>(
-      platform_.purge(reinterpret_cast<void*>(span.base), span.guarded_from - span.base));
+  const std::size_t open = span.guarded_from - span.base;
+  if (open != 0) static_cast<void>(platform_.purge(reinterpret_cast<void*>(span.base), open));
   LockGuard guard{lock_};
   map_.set_tags(span.base, span.size, kFreeTag);
 }
