@@ -34,6 +34,7 @@ Process::Heap& engine() noexcept { return Process::heap(); }
 [[nodiscard]] ALLOD_INLINE void* allocate(HeapDomain& heap, std::size_t size,
                                           std::size_t alignment = 1,
                                           bool* zero = nullptr) noexcept {
+  Process::take_seat();
   for (;;) {
     heap::HeapRequest request{.size = entry::room_for(size, alignment), .alignment = alignment};
     void* const block = engine().allocate_in(Process::own_domain(), heap, request);
@@ -220,6 +221,7 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
   int error;
   // The hardened library knows better ways, for every block.
   const bool hardened = chosen.hardened != 0 && !allod::Policy::kBlockStates;
+  Process::take_seat();
   auto* const heap = Process::heap().create_heap(chosen.name, wishes, &error, hardened);
   if (heap == nullptr) {
     errno = error;

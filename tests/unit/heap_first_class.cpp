@@ -17,6 +17,12 @@ class FirstClassHeap : public HeapWorld {
     HeapWorld::SetUp();
     caller = &attach();
   }
+  // A thread to which heaps may lean.
+  Domain& attach() {
+    Domain& domain = HeapWorld::attach();
+    always_check(heap.take_seat(), "no seat");
+    return domain;
+  }
   HeapDomain& create(const char* name = nullptr) {
     HeapDomain* const made = heap.create_heap(name);
     always_check(made != nullptr, "no heap");
@@ -48,10 +54,33 @@ class FirstClassHeap : public HeapWorld {
     heap.for_each_orphan([&](const Slab&) { ++count; });
     return count;
   }
+  static heap::Seat& seat() { return *static_cast<heap::Seat*>(Fake::own_word()); }
+  static bool leans_to_nobody(const HeapDomain& own) {
+    return own.leans_to.load() == &heap::nobodys_seat;
+  }
+  static const void* in_turn_on(const heap::HeapTurns<FakeProgram::Heap::Lock>& turns) {
+    return &turns;
+  }
+  // Puts whoever has the seat into a turn on a heap, and out again once somebody has waited for it
+  // three times.
+  void occupy(heap::Seat& seat, const heap::HeapTurns<FakeProgram::Heap::Lock>& turns) {
+    seat.on.store(&turns);
+    yields_ = 0;
+    system.set_observer([this, &seat](Fake::Call call) {
+      if (call == Fake::Call::yield && ++yields_ == 3) seat.on.store(nullptr);
+    });
+  }
+  void expect_waited_for() {
+    EXPECT_EQ(yields_, 3);
+    system.set_observer({});
+  }
   // Marks a block as a thread does that finds the heap in use.
   void mark(void* block) { heap.release_detached(block); }
 
   Domain* caller = nullptr;
+
+ private:
+  int yields_ = 0;
 };
 
 TEST_F(FirstClassHeap, serves_every_size_and_alignment) {
@@ -538,8 +567,7 @@ TEST_F(FirstClassHeap, leans_to_its_maker_and_then_to_whoever_uses_it) {
   Domain& other = attach();
   system.set_thread(caller->thread);
   HeapDomain& own = create();
-  void* const self = Fake::self();
-  EXPECT_EQ(own.leans_to.load(), self);
+  EXPECT_EQ(own.leans_to.load(), &seat());
   void* const block = allocate_in(own, 64);
   EXPECT_EQ(heap.allocate_at_once(own, 64), reinterpret_cast<char*>(block) + 64);
 
@@ -547,27 +575,27 @@ TEST_F(FirstClassHeap, leans_to_its_maker_and_then_to_whoever_uses_it) {
   EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "it leans to another thread";
   heap::HeapRequest request{.size = 64};
   EXPECT_NE(heap.allocate_in(&other, own, request), nullptr);
-  EXPECT_EQ(own.leans_to.load(), nullptr) << "that asked for a turn and took the leaning away";
-  for (std::uint32_t i = 0; own.leans_to.load() == nullptr; ++i) {
+  EXPECT_TRUE(leans_to_nobody(own)) << "that asked for a turn and took the leaning away";
+  for (std::uint32_t i = 0; leans_to_nobody(own); ++i) {
     ASSERT_LE(i, own.patience + 1) << "it never leans again";
     request = {.size = 64};
     EXPECT_NE(heap.allocate_in(&other, own, request), nullptr);
   }
-  EXPECT_EQ(own.leans_to.load(), Fake::self());
+  EXPECT_EQ(own.leans_to.load(), &seat());
   EXPECT_EQ(own.patience, 2 * HeapDomain::kFirstPatience);
   heap.destroy_heap(own);
-  EXPECT_EQ(own.leans_to.load(), nullptr);
+  EXPECT_TRUE(leans_to_nobody(own));
 }
 
 TEST_F(FirstClassHeap, keeps_leaning_when_others_free_by_plain_free_until_nobody_looks) {
   Domain& other = attach();
   system.set_thread(caller->thread);
   HeapDomain& own = create();
-  void* const self = Fake::self();
+  const heap::Seat* const makers = &seat();
   const std::vector<void*> blocks = fill(own, 600, 64);
   system.set_thread(other.thread);
   std::size_t freed = 0;
-  for (; own.leans_to.load() == self && freed < blocks.size(); ++freed) {
+  for (; own.leans_to.load() == makers && freed < blocks.size(); ++freed) {
     release(other, blocks[freed]);
   }
   EXPECT_GE(freed, HeapDomain::kMostMarks) << "a thread that frees does not take the heap away";
@@ -581,42 +609,91 @@ TEST_F(FirstClassHeap, waits_for_the_thread_that_it_leans_to) {
   system.set_thread(caller->thread);
   HeapDomain& own = create();
   void* const block = allocate_in(own, 64);
-  own.leaning_in.store(true);
+  heap::Seat& makers = seat();
+  makers.on.store(in_turn_on(own));
   EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "a signal handler within a turn";
   release(*caller, block);
   EXPECT_EQ(own.figures.live_blocks, 1U);
-  own.leaning_in.store(false);
+  makers.on.store(nullptr);
   EXPECT_FALSE(heap.contains(own, block)) << "it leaves a mark";
   system.set_thread(other.thread);
-  own.leaning_in.store(true);
-  int yields = 0;
-  system.set_observer([&](Fake::Call call) {
-    if (call == Fake::Call::yield && ++yields == 3) own.leaning_in.store(false);
-  });
+  occupy(makers, own);
   heap.limit_heap(own, 1000);
-  EXPECT_EQ(yields, 3);
-  system.set_observer({});
+  expect_waited_for();
+  heap.destroy_heap(own);
+}
+
+TEST_F(FirstClassHeap,
+       waits_for_its_thread_even_when_another_one_says_much_too_late_that_it_is_in) {
+  Domain& other = attach();
+  system.set_thread(caller->thread);
+  HeapDomain& own = create();
+  heap::Seat& late = seat();
+  EXPECT_EQ(own.leans_to.load(), &late) << "it has looked";
+  system.set_thread(other.thread);
+  while (own.leans_to.load() != &seat()) {
+    heap::HeapRequest request{.size = 64};
+    ASSERT_NE(heap.allocate_in(&other, own, request), nullptr);
+  }
+  occupy(seat(), own);
+  late.on.store(in_turn_on(own));
+  late.on.store(nullptr);  // for it has looked again
+  attach();
+  heap.limit_heap(own, 1000);
+  expect_waited_for();
+  heap.destroy_heap(own);
+}
+
+TEST_F(FirstClassHeap, can_be_used_by_a_handler_that_interrupts_a_turn_on_another_heap) {
+  HeapDomain& own = create();
+  HeapDomain& second = create();
+  void* const block = allocate_in(own, 64);
+  void* const in_second = allocate_in(second, 64);
+  seat().on.store(in_turn_on(own));
+  EXPECT_EQ(heap.allocate_at_once(second, 64), nullptr);
+  EXPECT_NE(allocate_in(second, 64), nullptr);
+  release_in(second, in_second);
+  EXPECT_EQ(seat().on.load(), in_turn_on(own));
+  seat().on.store(nullptr);
+  release_in(own, block);
+  heap.destroy_heap(own);
+  heap.destroy_heap(second);
+}
+
+TEST_F(FirstClassHeap, leans_to_a_seat_and_so_to_whoever_has_it_next) {
+  HeapDomain& own = create();
+  static_cast<void>(allocate_in(own, 64));
+  const heap::Seat* const makers = &seat();
+  heap.leave_seat();
+  EXPECT_TRUE(heap.take_seat()) << "a thread that has ended for us gets none";
+  EXPECT_EQ(&seat(), &heap::nobodys_seat);
+  EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr);
+  attach();
+  EXPECT_EQ(&seat(), makers);
+  EXPECT_NE(heap.allocate_at_once(own, 64), nullptr);
+  own.lean_to_nobody();
+  heap.leave_seat();
+  EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "nobody is no thread that has ended";
+  for (std::uint32_t i = 0; i < 2 * HeapDomain::kFirstPatience; ++i) {
+    static_cast<void>(allocate_in(own, 64));
+  }
+  EXPECT_TRUE(leans_to_nobody(own));
   heap.destroy_heap(own);
 }
 
 TEST_F(FirstClassHeap, leans_to_its_thread_again_after_a_fork_kept_it_out) {
   HeapDomain& own = create();
   system.set_thread(caller->thread);
-  own.leaning_in.store(true);
-  int yields = 0;
-  system.set_observer([&](Fake::Call call) {
-    if (call == Fake::Call::yield && ++yields == 3) own.leaning_in.store(false);
-  });
+  occupy(seat(), own);
   heap.before_fork(caller);
-  EXPECT_EQ(yields, 3) << "a fork waits for it";
-  system.set_observer({});
+  expect_waited_for();
   EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "the gate is closed";
   heap.after_fork_in_parent();
   static_cast<void>(allocate_in(own, 64));
   EXPECT_NE(heap.allocate_at_once(own, 64), nullptr);
   heap.before_fork(caller);
   heap.after_fork_in_child(caller);
-  EXPECT_EQ(own.leans_to.load(), nullptr);
+  EXPECT_TRUE(leans_to_nobody(own));
   EXPECT_NE(allocate_in(own, 64), nullptr);
   heap.destroy_heap(own);
 }

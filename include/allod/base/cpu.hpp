@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <type_traits>
 
 #define ALLOD_INLINE inline __attribute__((always_inline))
 #define ALLOD_COLD __attribute__((noinline, cold))
@@ -111,7 +112,8 @@ template <class T>
 }
 // A relaxed load, and a comparison with it, as one instruction where there is one.
 template <class T>
-[[nodiscard]] ALLOD_INLINE bool holds(const std::atomic<T>& cell, T value) noexcept {
+[[nodiscard]] ALLOD_INLINE bool holds(const std::atomic<T>& cell,
+                                      std::type_identity_t<T> value) noexcept {
 #if defined(__x86_64__) && !defined(ALLOD_TSAN)
   bool equal;
   if constexpr (sizeof(T) == 8) {

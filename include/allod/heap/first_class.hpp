@@ -53,6 +53,30 @@ auto Heap<Policy>::new_heap() noexcept -> HeapDomain* {
 }
 
 template <class Policy>
+bool Heap<Policy>::take_seat() noexcept {
+  if (!usable_ || ForkGate<Platform>::seat() != nullptr) return usable_;
+  LockGuard guard{registry_lock_};
+  Seat* seat = free_seats_.pop_front();
+  if (seat == nullptr) {
+    void* const memory = space_.allocate_metadata(sizeof(Seat));
+    if (memory == nullptr) return false;
+    seat = new (memory) Seat;
+  }
+  Platform::own_word() = seat;
+  return true;
+}
+
+// Heaps go on leaning to the seat, and to the thread that gets it next.
+template <class Policy>
+void Heap<Policy>::leave_seat() noexcept {
+  Seat* const seat = ForkGate<Platform>::seat();
+  Platform::own_word() = &nobodys_seat;
+  if (seat == nullptr || seat == &nobodys_seat) return;
+  LockGuard guard{registry_lock_};
+  free_seats_.push_front(seat);
+}
+
+template <class Policy>
 void Heap<Policy>::copy_name(HeapDomain& heap, const char* name) noexcept {
   std::size_t length = 0;
   while (length + 1 < HeapDomain::kNameBytes && name != nullptr && name[length] != '\0') {

@@ -297,7 +297,7 @@ ALLOD_NOINLINE void Heap<Policy>::release_behind_newest(HeapDomain& heap, Slab& 
   if (&slab != heap.at_hand[slab.size_class()] && must_settle(slab, free_before)) {
     return settle_and_leave(heap, slab, free_before);
   }
-  heap.leaning_in.store(false, std::memory_order_release);
+  LeaningTurn::end_passed();
 }
 
 // The same.
@@ -307,7 +307,7 @@ ALLOD_NOINLINE void Heap<Policy>::settle_and_leave(HeapDomain& heap, Slab& slab,
   const std::size_t held = heap.figures.held;
   settle_in_heap(heap, slab, free_before);
   const bool retired = heap.figures.held != held;
-  heap.leaning_in.store(false, std::memory_order_release);
+  LeaningTurn::end_passed();
   if (retired) maybe_purge();
 }
 

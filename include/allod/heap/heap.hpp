@@ -18,6 +18,8 @@ inline constexpr std::size_t kLargeBlock = std::size_t{32} << 10;
 inline constexpr std::size_t kGrowable = kSliceBytes;
 // A purge that a caller has to wait for gives back at most this much.
 inline constexpr std::size_t kPurgeStep = std::size_t{1} << 20;
+// The same of our own thread, before it looks again.
+inline constexpr std::size_t kHelperStep = std::size_t{4} << 20;
 // Less than this does not deserve a thread.
 inline constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
 // Of that thread, where only heaps have delays.
@@ -199,6 +201,12 @@ class Heap {
 
   // `own` is the calling thread's own domain, or null. A heap must not be given back
   // while another thread uses it; freeing its blocks by release() is no such use.
+
+  // For a thread that uses heaps: they may lean to it from now on, see heap/heap_turn.hpp, until
+  // it says, at its end, that it leaves. False when there is no memory for that; heaps are locks
+  // for it then.
+  bool take_seat() noexcept;
+  void leave_seat() noexcept;
 
   // An empty heap without limit, or null and `*error`. The name is copied, as far as it fits.
   [[nodiscard]] HeapDomain* create_heap(const char* name, const space::PageWishes& wishes,
@@ -484,6 +492,7 @@ class Heap {
   ALLOD_HOT void return_stocks(Domain& domain) noexcept;
   void give_up_stocks(Domain& domain) noexcept;
   void start_helper() noexcept;
+  void wake_helper() noexcept;
   static void purge_on_helper(void* heap) noexcept;
 
   // rest.hpp
@@ -507,6 +516,7 @@ class Heap {
   DomainPool pool_;
   HeapList heaps_;
   HeapPool heap_pool_;
+  List<Seat, &Seat::links> free_seats_;
   std::uint32_t pooled_heaps_ = 0;
   // Where uses of heaps that are gone are to be found out, the last ones stay what they were.
   static constexpr std::uint32_t kKeptHeaps = [] {

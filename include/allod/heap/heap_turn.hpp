@@ -1,9 +1,26 @@
 // A first-class heap that threads use one at a time, and mostly the same one.
 #pragma once
 
+#include "allod/base/list.hpp"
 #include "allod/heap/slow_path.hpp"
 
 namespace allod::heap {
+
+// Where a thread says which heap it is in its turn on. It belongs to one thread at a time and is
+// never given back to the system, so that others can look at it whenever they like.
+//
+// It is the thread's and not the heap's, because a thread may say so much too late: between its
+// look at the heap and its word that it is in, the heap can have come to lean to another thread,
+// whose word must not be lost.
+struct alignas(kCacheLine) Seat {
+  constexpr Seat() noexcept = default;
+  constexpr explicit Seat(const void* in) noexcept : on{in} {}
+
+  std::atomic<const void*> on{nullptr};
+  ListLinks<Seat> links;  // of one that is nobody's
+};
+// To which a heap leans that leans to no thread.
+inline constinit Seat nobodys_seat{&nobodys_seat};
 
 // Whose turn it is on a heap, and to whom it leans.
 //
@@ -21,12 +38,12 @@ struct HeapTurns {
   static constexpr std::uint32_t kMostMarks = 256;
 
   Lock lock{LockRank::domain};
-  std::atomic<void*> leans_to{nullptr};
-  std::atomic<bool> leaning_in{false};    // that thread is in its turn
+  std::atomic<Seat*> leans_to{&nobodys_seat};
+  // To which it leaned last, until somebody has seen that thread out; or null.
+  std::atomic<Seat*> leaned_to{nullptr};
   std::atomic<bool> in_slow_path{false};  // a thread with the lock is in its turn
+  bool may_lean = true;                   // guarded by the lock, as is what follows `marks`
   std::atomic<std::uint32_t> marks{0};
-  // Guarded by the lock.
-  bool may_lean = true;
   void* last = nullptr;  // who had it last
   std::uint32_t in_a_row = 0;
   std::uint32_t patience = kFirstPatience;
@@ -38,20 +55,29 @@ struct HeapTurns {
     last = self;
   }
   // In a turn: there is nothing to take turns on any more.
-  void lean_to_nobody() noexcept { leans_to.store(nullptr, std::memory_order_relaxed); }
+  void lean_to_nobody() noexcept { leans_to.store(&nobodys_seat, std::memory_order_relaxed); }
+  // Under the lock, when whom it leaned to is out.
+  void lean_to(Seat& seat) noexcept {
+    leaned_to.store(&seat, std::memory_order_relaxed);
+    leans_to.store(&seat, std::memory_order_relaxed);
+  }
+  // Has the thread that it leans to, or leaned to, a turn?
+  [[nodiscard]] bool is_leaning_in() const noexcept {
+    const Seat* const seat = leaned_to.load(std::memory_order_relaxed);
+    return seat != nullptr && seat->on.load(std::memory_order_acquire) == this;
+  }
   // In the child of a fork, which is alone and was in no turn.
   void reset_in_child() noexcept {
     lock.reset_in_child();
-    leans_to.store(nullptr, std::memory_order_relaxed);
-    leaning_in.store(false, std::memory_order_relaxed);
+    lean_to_nobody();
+    leaned_to.store(nullptr, std::memory_order_relaxed);
     in_slow_path.store(false, std::memory_order_relaxed);
   }
   [[nodiscard]] bool has_many_marks() const noexcept {
     return marks.load(std::memory_order_relaxed) >= kMostMarks;
   }
   [[nodiscard]] bool is_quiet() const noexcept {
-    return !in_slow_path.load(std::memory_order_acquire) &&
-           !leaning_in.load(std::memory_order_acquire);
+    return !in_slow_path.load(std::memory_order_acquire) && !is_leaning_in();
   }
 };
 
@@ -60,32 +86,34 @@ struct HeapTurns {
 template <class Turns, class Gate>
 class LeaningTurn {
  public:
-  ALLOD_INLINE LeaningTurn(Turns& turns, const Gate& gate) noexcept : turns_{turns} {
-    void* const self = Gate::self();
-    if (__builtin_expect(!holds(turns.leans_to, self), 0)) return;
-    // A signal handler has interrupted the turn.
-    if (__builtin_expect(!holds(turns.leaning_in, false), 0)) return;
-    turns.leaning_in.store(true, std::memory_order_relaxed);
+  ALLOD_INLINE LeaningTurn(const Turns& turns, const Gate& gate) noexcept {
+    Seat* const seat = Gate::seat();
+    if (__builtin_expect(!holds(turns.leans_to, seat), 0)) return;
+    // A signal handler has interrupted a turn.
+    if (__builtin_expect(!holds(seat->on, nullptr), 0)) return;
+    seat->on.store(&turns, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (__builtin_expect(!holds(turns.leans_to, self), 0) ||
+    if (__builtin_expect(!holds(turns.leans_to, seat), 0) ||
         __builtin_expect(gate.is_closed(), 0)) {
-      turns.leaning_in.store(false, std::memory_order_release);
+      seat->on.store(nullptr, std::memory_order_release);
       return;
     }
-    is_in_ = true;
+    seat_ = seat;
   }
   ALLOD_INLINE ~LeaningTurn() {
-    if (is_in_) turns_.leaning_in.store(false, std::memory_order_release);
+    if (seat_ != nullptr) seat_->on.store(nullptr, std::memory_order_release);
   }
   LeaningTurn(const LeaningTurn&) = delete;
   LeaningTurn& operator=(const LeaningTurn&) = delete;
-  [[nodiscard]] ALLOD_INLINE explicit operator bool() const noexcept { return is_in_; }
-  // Whoever is called next ends the turn.
-  ALLOD_INLINE void pass_on() noexcept { is_in_ = false; }
+  [[nodiscard]] ALLOD_INLINE explicit operator bool() const noexcept { return seat_ != nullptr; }
+  // Whoever is called next calls end_passed().
+  ALLOD_INLINE void pass_on() noexcept { seat_ = nullptr; }
+  static ALLOD_INLINE void end_passed() noexcept {
+    Gate::seat()->on.store(nullptr, std::memory_order_release);
+  }
 
  private:
-  Turns& turns_;
-  bool is_in_ = false;
+  Seat* seat_ = nullptr;
 };
 
 // Any turn; a fork finds nothing half changed, see heap/turn.hpp.
@@ -131,10 +159,11 @@ class HeapTurn {
   }
   // Under the lock: makes the heap lean to nobody, and waits until nobody is in.
   [[nodiscard]] bool straighten(Gate& gate, Wait wait) noexcept {
-    if (turns_.leans_to.load(std::memory_order_relaxed) != nullptr) {
+    Seat* const leaning = turns_.leans_to.load(std::memory_order_relaxed);
+    if (leaning != &nobodys_seat) {
       // A free that does not wait leaves a mark, which the other will see; not for ever.
       if (wait == Wait::no && !turns_.has_many_marks()) return false;
-      const bool was_own = turns_.leans_to.load(std::memory_order_relaxed) == Gate::self();
+      const bool was_own = leaning == Gate::seat();
       turns_.lean_to_nobody();
       gate.barrier();
       // A fork has kept its own thread out, which goes on as before.
@@ -142,10 +171,11 @@ class HeapTurn {
       turns_.in_a_row = was_own ? turns_.patience : 0;
       turns_.last = Gate::self();
     }
-    while (turns_.leaning_in.load(std::memory_order_acquire)) {
+    while (turns_.is_leaning_in()) {
       if (wait == Wait::no) return false;
       gate.yield();
     }
+    turns_.leaned_to.store(nullptr, std::memory_order_relaxed);
     return true;
   }
   ALLOD_NOINLINE void end() noexcept {
@@ -154,7 +184,8 @@ class HeapTurn {
     turns_.last = self;
     turns_.in_slow_path.store(false, std::memory_order_release);
     if (can_lean_ && turns_.may_lean && turns_.in_a_row >= turns_.patience) {
-      turns_.leans_to.store(self, std::memory_order_relaxed);
+      Seat* const seat = Gate::seat();
+      if (seat != nullptr && seat != &nobodys_seat) turns_.lean_to(*seat);
     }
     turns_.lock.unlock();
   }

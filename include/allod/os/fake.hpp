@@ -72,6 +72,7 @@ class Fake {
   Fake(const Fake&) = delete;
   Fake& operator=(const Fake&) = delete;
   ~Fake() {
+    own_words_ = {};
     if (state_ == nullptr) return;
     munmap(reinterpret_cast<void*>(state_->raw), kArenaBytes + kArenaAlignment);
     delete state_;
@@ -337,7 +338,8 @@ class Fake {
     observe(Call::yield);
     always_check(++yields_in_a_row_ < kMostYields, "the only thread waits for others");
   }
-  static void* self() noexcept { return &selves_[acting_ % selves_.size()]; }
+  static void* self() noexcept { return &own_word(); }
+  static void*& own_word() noexcept { return own_words_[acting_ % own_words_.size()]; }
 
   static void futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) noexcept {
     always_check(word->load() != expected, "the only thread would wait for ever");
@@ -644,7 +646,7 @@ class Fake {
   std::uint32_t yields_in_a_row_ = 0;
 
   static inline std::uint32_t acting_ = 1;
-  static inline std::array<char, 64> selves_{};
+  static inline std::array<void*, 64> own_words_{};
   static inline thread_local Fake* running_ = nullptr;
 };
 

@@ -137,6 +137,7 @@ class Linux {
   void barrier() noexcept { raw_syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0); }
   void yield() noexcept { raw_syscall(SYS_sched_yield); }
   static void* self() noexcept { return __builtin_thread_pointer(); }
+  static ALLOD_INLINE void*& own_word() noexcept { return own_word_; }
   static void futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) noexcept {
     raw_syscall(SYS_futex, to_long(word), FUTEX_WAIT_PRIVATE, expected);
   }
@@ -189,6 +190,7 @@ class Linux {
 
   static constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, since Linux 5.14
   std::size_t page_size_ = 4096;
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local void* own_word_ = nullptr;
 };
 
 static_assert(Platform<Linux>);

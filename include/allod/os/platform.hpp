@@ -50,7 +50,8 @@ namespace allod::os {
 //   barrier()                    every thread passes a memory barrier
 //   yield()                      lets other threads run
 //   self()                       tells threads apart; the same in a child of fork
-//   start_helper(function, argument)
+//   own_word()                   a reference to a pointer of the calling thread's own, null at
+//   first start_helper(function, argument)
 //                                runs function on a thread of our own that
 //                                belongs to no library; false when it cannot
 template <class P>
@@ -86,6 +87,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.barrier() };
   { platform.yield() };
   { P::self() } -> std::same_as<void*>;
+  { P::own_word() } -> std::same_as<void*&>;
   { P::futex_wait(word, std::uint32_t{}) };
   { P::futex_wait_ms(word, std::uint32_t{}, std::uint32_t{}) };
   { P::futex_wake(word, 1) };

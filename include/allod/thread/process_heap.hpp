@@ -158,6 +158,11 @@ class ProcessHeap {
     if (Domain* const own = own_domain()) heap_.check_stocks(*own);
   }
 
+  // For a thread that uses a first-class heap: heaps may lean to it from now on.
+  static ALLOD_INLINE void take_seat() noexcept {
+    if (__builtin_expect(Policy::Platform::own_word() == nullptr, 0)) take_first_seat();
+  }
+
   // Sampling has begun, or ended. Every thread will see it; the calling one at once.
   static void switch_counting(bool on) noexcept;
   // A block that is a span, and that realloc has made or changed.
@@ -449,8 +454,15 @@ class ProcessHeap {
     current_ = front;
     if (has_key_) pthread_setspecific(key_, front);
   }
+  static ALLOD_NOINLINE void take_first_seat() noexcept {
+    ensure_started();
+    const Inside inside;
+    if (current_ == &gone_ || !has_key_ || !inside.is_first()) return;
+    if (heap_.take_seat() && current_ == &nobody_) pthread_setspecific(key_, current_);
+  }
   static void unbind(void*) noexcept {
     const Inside inside;
+    heap_.leave_seat();
     keep_counts(*current_);
     if (Cache* const cache = own_cache()) {
       current_ = &gone_;
@@ -459,6 +471,8 @@ class ProcessHeap {
       current_ = &gone_;
       heap_.detach(*domain);
       places_taken_.fetch_sub(1, std::memory_order_relaxed);
+    } else {
+      current_ = &gone_;
     }
   }
 
