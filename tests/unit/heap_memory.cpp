@@ -8,8 +8,7 @@
 namespace allod::test {
 namespace {
 
-// --- purge
-// ----------------------------------------------------------------------------------------
+// --- purge ---------------------------------------------------------------------------------------
 
 class HeapPurge : public HeapWorld {
  protected:
@@ -90,6 +89,26 @@ TEST_F(HeapPurge, is_finished_by_a_helper_when_the_program_is_idle) {
   leave_dirty(domain, 8 * kMiB);
   EXPECT_TRUE(system.helper_waits()) << "again, when there is work again";
   system.run_helper();
+}
+
+TEST_F(HeapPurge, is_finished_by_a_helper_at_once_when_much_is_above_the_budget) {
+  heap.options().purge_delay_ms = 1'000'000;
+  heap.options().purge_budget = 2 * kMiB;
+  Domain& domain = attach();
+  const std::vector<void*> blocks = allocate_many(domain, 10, 8 * kMiB);
+  release_all(domain, blocks);
+  ASSERT_TRUE(system.helper_waits());
+  EXPECT_GE(heap.space().dirty_bytes(), 60 * kMiB) << "no caller waits for so much";
+  const std::uint64_t before = system.now_ms();
+  std::size_t left = 0;
+  std::uint64_t waits = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::wait || ++waits != 1) return;
+    left = heap.space().dirty_bytes();
+  });
+  system.run_helper();
+  EXPECT_GT(system.now_ms(), before) << "the rest has time";
+  EXPECT_EQ(left, 8 * kMiB) << "what was freed last is above the budget, and stays";
 }
 
 TEST_F(HeapPurge, works_without_a_helper_when_the_system_has_none) {

@@ -189,6 +189,97 @@ TEST_F(SpaceOfSpans, takes_memory_that_is_present_before_memory_that_is_not) {
   EXPECT_FALSE(again->zero) << "it may have been written to";
 }
 
+// --- memory that is present, lengthened ----------------------------------------------------------
+
+TEST_F(SpaceOfSpans, lengthens_memory_that_is_present_by_what_is_free_behind_it) {
+  start();
+  Span* const first = allocate(20);
+  Span* const second = allocate(20);
+  static_cast<void>(allocate(1));
+  const Address base = first->base;
+  space.free(second);
+  space.purge(0, 0, ~std::size_t{0});
+  fill(first, 7);
+  space.free(first);
+  Span* const longer = allocate(30);
+  ASSERT_EQ(longer->base, base);
+  EXPECT_EQ(longer->size, Slices{30});
+  EXPECT_FALSE(longer->zero);
+  EXPECT_EQ(free_spans(), Sizes{10});
+  EXPECT_EQ(space.dirty_bytes(), 0U) << "the rest has no memory";
+  EXPECT_EQ(space.counters().clean, Slices{10}.bytes());
+  EXPECT_EQ(space.counters().used, Slices{31}.bytes());
+}
+
+TEST_F(SpaceOfSpans, lengthens_memory_that_is_present_by_what_was_never_handed_out) {
+  start();
+  Span* const first = allocate(20);
+  const Address base = first->base;
+  space.free(first);
+  Span* const longer = allocate(40);
+  EXPECT_EQ(longer->base, base);
+  EXPECT_FALSE(longer->zero);
+  EXPECT_EQ(free_spans(), Sizes{});
+}
+
+TEST_F(SpaceOfSpans, lengthens_no_small_spans_and_none_with_a_neighbour_in_use) {
+  start();
+  Span* const small = allocate(4);
+  const Address base = small->base;
+  space.free(small);
+  Span* const next = allocate(8);
+  EXPECT_NE(next->base, base) << "not worth a search";
+  Span* const first = allocate(20);
+  static_cast<void>(allocate(5));
+  const Address large = first->base;
+  space.free(first);
+  EXPECT_NE(allocate(30)->base, large);
+  EXPECT_EQ(space.dirty_bytes(), Slices{24}.bytes());
+}
+
+TEST_F(SpaceOfSpans, moves_the_memory_of_a_block_that_was_a_region_to_a_larger_one) {
+  start();
+  static_cast<void>(allocate(1));
+  Span* const first = allocate(300);
+  fill(first, 4);
+  space.free(first);
+  const std::size_t reserved = space.counters().reserved;
+  Span* const larger = allocate(400);
+  ASSERT_NE(larger, nullptr);
+  EXPECT_FALSE(larger->zero);
+  EXPECT_EQ(memory(larger)[Slices{300}.bytes() - 1], 4);
+  EXPECT_EQ(memory(larger)[Slices{300}.bytes()], 0);
+  EXPECT_EQ(space.dirty_bytes(), 0U);
+  EXPECT_EQ(space.counters().used, Slices{401}.bytes());
+  EXPECT_EQ(space.counters().reserved, reserved + Slices{100}.bytes());
+  fill(larger, 5);
+}
+
+TEST_F(SpaceOfSpans, keeps_the_memory_of_a_block_that_was_a_region_where_it_cannot_be_moved) {
+  start();
+  static_cast<void>(allocate(1));
+  for (const bool for_ever : {false, true}) {
+    for (std::uint64_t nth = 1; nth <= 8; ++nth) {
+      Span* const first = allocate(300);
+      ASSERT_NE(first, nullptr);
+      space.free(first);
+      for_ever ? system.fail_from_call(nth) : system.fail_nth_call(nth);
+      Span* const larger = allocate(400);
+      system.succeed();
+      space.check_invariants();
+      EXPECT_EQ(space.counters().used, Slices{larger != nullptr ? 401U : 1U}.bytes());
+      if (larger != nullptr) {
+        fill(larger, 5);
+        space.free(larger);
+      }
+      space.purge(0, 0, ~std::size_t{0});
+      space.check_invariants();
+    }
+  }
+}
+
+// --- cut, merged, lengthened ---------------------------------------------------------------------
+
 TEST_F(SpaceOfSpans, merges_neighbours_in_whatever_order_they_are_freed) {
   start();
   std::vector<int> order{0, 1, 2, 3};

@@ -49,8 +49,10 @@ void Heap<Policy>::maybe_purge() noexcept {
     space_.purge(0, 0, ~std::size_t{0});
     return;
   }
-  space_.purge(delay, options_.purge_budget, kPurgeStep);
+  const std::size_t purged = space_.purge(delay, options_.purge_budget, kPurgeStep);
   if (space_.dirty_bytes() >= kWorthAThread) start_helper();
+  // Large blocks can be freed faster than their callers may be made to wait.
+  if (purged >= kPurgeStep && space_.dirty_bytes() > options_.purge_budget) wake_helper();
 }
 
 // Heaps with delays of their own, which hold whatever the process does.
@@ -74,6 +76,12 @@ void Heap<Policy>::start_helper() noexcept {
   }
 }
 
+template <class Policy>
+void Heap<Policy>::wake_helper() noexcept {
+  if (helper_sleep_.exchange(1, std::memory_order_relaxed) != 0) return;
+  Platform::futex_wake(&helper_sleep_, 1);
+}
+
 // Runs until little is left to purge and slabs are at rest. Uses nothing of the thread that
 // started it; see os/linux_helper.hpp.
 template <class Policy>
@@ -83,6 +91,7 @@ void Heap<Policy>::purge_on_helper(void* heap) noexcept {
   const auto is_worth_it = [&](bool ages) noexcept {
     return (ages && space.dirty_bytes() >= kWorthAThread) || space.delayed_bytes() >= kWorthAThread;
   };
+  std::uint64_t rested_ms = space.platform().now_ms();
   for (bool moving = true; moving || is_worth_it(true);) {
     const bool ages = self.options_.purge_delay_ms > 0;
     if (!ages && !is_worth_it(false)) break;
@@ -95,10 +104,16 @@ void Heap<Policy>::purge_on_helper(void* heap) noexcept {
     const std::uint32_t nap = wait < longest ? wait + delay / 8 + 1 : longest;
     const std::uint32_t delayed = space.delayed_bytes() != 0 ? space.next_delayed_in() : ~0U;
     Platform::futex_wait_ms(&self.helper_sleep_, 0, delayed < nap ? delayed + 1 : nap);
-    if (ages) space.purge(delay, self.options_.purge_budget, ~std::size_t{0});
+    self.helper_sleep_.store(0, std::memory_order_relaxed);
+    // In steps, so that what is used again meanwhile need not go.
+    while (ages && space.purge(delay, self.options_.purge_budget, kHelperStep) >= kHelperStep) {
+    }
     space.purge_delayed(~std::size_t{0}, false);
     // A system that takes nothing back will not be asked again and again.
     if (space.refuses_purge()) break;
+    const std::uint64_t now_ms = space.platform().now_ms();
+    if (ages && now_ms - rested_ms < delay / 2) continue;
+    rested_ms = now_ms;
     moving = ages && self.purge_resting();
   }
   self.helper_running_.store(false, std::memory_order_release);

@@ -285,6 +285,8 @@ class Space {
   static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   // Larger spans often stay untouched in part.
   static constexpr Slices kLargestHuge{64};
+  // Of smaller ones, the memory that is present is not worth a search.
+  static constexpr Slices kWorthLengthening{16};
   // Where spans are to lie at random places: among how many.
   static constexpr Slices kScatter{32};
   static constexpr Slices kLargestScattered{3};
@@ -292,6 +294,8 @@ class Space {
 
   [[nodiscard]] ALLOD_HOT Span* take(Slices size, Slices alignment, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Span* take_free(Slices size, Filling filling) noexcept;
+  [[nodiscard]] Span* take_lengthened(Slices size) noexcept;
+  [[nodiscard]] bool move_region(Span* span, Slices to) noexcept;
   void prefer_huge_again(const Span& span, Slices taken) noexcept;
   // space_scatter.hpp
   [[nodiscard]] ALLOD_HOT Span* take_anywhere(Slices size, Filling filling) noexcept;
@@ -374,6 +378,7 @@ class Space {
   }
   Span* hand_out(Span* span) noexcept {
     span->state = SpanState::used;
+    span->block_state = 0;
     map_.set_spans(span->base, span->size, span);
     ++counters_.span_allocations;
     account_used(span->size.bytes());
@@ -398,6 +403,9 @@ class Space {
   }
   [[nodiscard]] bool is_at_front(const Span& span) const noexcept {
     return end_of(span) == span.region->base + span.region->used.bytes();
+  }
+  [[nodiscard]] static bool is_region(const Span& span) noexcept {
+    return span.size == span.region->size && span.region->source == nullptr;
   }
   // `tail` follows `span`; both are in no bin. The descriptor of `tail` goes.
   void absorb(Span* span, Span* tail) noexcept {

@@ -20,12 +20,47 @@ Span* Space<P, kChecks>::take(Slices size, Slices alignment, Filling filling) no
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take_free(Slices size, Filling filling) noexcept {
   Span* span = dirty_.find(size);
+  if (span == nullptr && size >= kWorthLengthening) {
+    if (Span* const lengthened = take_lengthened(size)) return lengthened;
+  }
   if (span == nullptr) span = clean_bins(filling).find(size);
   if (span == nullptr) return nullptr;
   remove_free(span);
   span->zero = span->state == SpanState::clean;
   if (span->zero && filling == Filling::dense) prefer_huge_again(*span, size);
   give_back_tail(span, size);
+  return span;
+}
+
+// Nearly the largest dirty span, with as much memory behind it as is missing; or null. Without
+// this, a program whose large blocks become larger and larger leaves all of them behind.
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::take_lengthened(Slices size) noexcept {
+  Span* const span = dirty_.largest();
+  if (span == nullptr || span->size >= size || span->region->filling == Filling::dense) {
+    return nullptr;
+  }
+  const Slices more = size - span->size;
+  Span* const right = free_neighbour(end_of(*span), *span->region);
+  if (right != nullptr && right->size >= more) {
+    remove_free(span);
+    remove_free(right);
+    give_back_tail(right, more);
+    absorb(span, right);
+  } else if (is_at_front(*span) && advance(*span->region, more)) {
+    remove_free(span);
+    span->size = size;
+    file_region(*span->region);
+  } else if (is_region(*span)) {
+    remove_free(span);
+    if (!move_region(span, size)) {
+      file_free(span);
+      return nullptr;
+    }
+  } else {
+    return nullptr;
+  }
+  span->zero = false;
   return span;
 }
 
@@ -214,8 +249,16 @@ bool Space<P, kChecks>::feed_metadata() noexcept {
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::remap(Span* span, Slices to) noexcept {
   LockGuard guard{lock_};
+  const std::size_t before = span->size.bytes();
+  if (!is_region(*span) || !move_region(span, to)) return false;
+  account_used(to.bytes() - before);
+  return true;
+}
+
+// Lengthens a span that is a region, wherever it then is.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::move_region(Span* span, Slices to) noexcept {
   Region& region = *span->region;
-  if (region.size != span->size || region.source != nullptr) return false;
   void* base = reinterpret_cast<void*>(region.base);
   const std::size_t old_bytes = region.size.bytes();
   // The page map first: once the pages have moved there is no way back.
@@ -233,7 +276,6 @@ bool Space<P, kChecks>::remap(Span* span, Slices to) noexcept {
   map_.set_tags(span->base, span->size, kForeignTag);
   map_.set_spans(span->base, span->size, nullptr);
   counters_.reserved += to.bytes() - old_bytes;
-  account_used(to.bytes() - old_bytes);
   region.base = span->base = address_of(base);
   region.size = region.used = region.committed = span->size = to;
   map_.set_spans(span->base, span->size, span);
