@@ -95,6 +95,14 @@ struct Front {
   [[nodiscard]] ALLOD_INLINE void* pop_small(std::size_t size) noexcept {
     return at(kOffsets[size])->pop();
   }
+  // Whence that comes.
+  [[nodiscard]] ALLOD_INLINE Magazine& small_magazine(std::size_t size) noexcept {
+    return *at(kOffsets[size]);
+  }
+  // Whence blocks with a tag that it owns are handed out.
+  [[nodiscard]] ALLOD_INLINE Magazine& magazine_of(space::Tag own) noexcept {
+    return *at((tag ^ own) & (kApart - 1));
+  }
   // Sizes::of by the same table, for a size up to Sizes::kTableMaxSize.
   [[nodiscard]] static ALLOD_INLINE ClassIndex small_class_of(std::size_t size) noexcept {
     return kOffsets[size] / ClassIndex{sizeof(Magazine)};

@@ -43,7 +43,7 @@ enum class Sequence : std::uint8_t { done, refused, moved };
 // where a thread goes on that was interrupted), and the order to watch over it, by way of a
 // register that the sequence does not need yet. It begins with the questions whether the thread is
 // where its caller believes, and whether sequences are closed just now. Code to go on at must have
-// glibc's signature before it.
+// glibc's signature before it. Where a sequence gives up it jumps to `refused`.
 #define ALLOD_SEQUENCE(spare)                             \
   ".pushsection .data.rel.ro.allod_sequence, \"aw?\"\n\t" \
   ".balign 32\n"                                          \
@@ -51,35 +51,23 @@ enum class Sequence : std::uint8_t { done, refused, moved };
   ".long 0, 0\n\t"                                        \
   ".quad 1f, 2f - 1f, 3f\n\t"                             \
   ".popsection\n\t"                                       \
-  "movl %[moved], %[outcome]\n\t"                         \
+  ".pushsection .text.allod_sequence, \"ax?\"\n\t"        \
+  ".byte 0x0f, 0xb9, 0x3d\n\t"                            \
+  ".long 0x53053053\n"                                    \
+  "3:\n\t"                                                \
+  "jmp %l[moved]\n\t"                                     \
+  ".popsection\n\t"                                       \
   "leaq 7b(%%rip), %[" #spare                             \
   "]\n\t"                                                 \
   "movq %[" #spare                                        \
   "], %%fs:8(%[area])\n"                                  \
   "1:\n\t"                                                \
   "cmpl %[processor], %%fs:4(%[area])\n\t"                \
-  "jne 4f\n\t"                                            \
+  "jne %l[moved]\n\t"                                     \
   "cmpl $0, %[closed]\n\t"                                \
-  "jne 5f\n\t"
-// What stands behind its last store. Where it gives up it jumps to 5.
-#define ALLOD_SEQUENCE_END                         \
-  "2:\n\t"                                         \
-  "movl %[done], %[outcome]\n"                     \
-  "4:\n\t"                                         \
-  ".pushsection .text.allod_sequence, \"ax?\"\n\t" \
-  ".byte 0x0f, 0xb9, 0x3d\n\t"                     \
-  ".long 0x53053053\n"                             \
-  "3:\n\t"                                         \
-  "jmp 4b\n"                                       \
-  "5:\n\t"                                         \
-  "movl %[refused], %[outcome]\n\t"                \
-  "jmp 4b\n\t"                                     \
-  ".popsection\n\t"
-#define ALLOD_SEQUENCE_INPUTS                                           \
-  [area] "r"(area_), [processor] "r"(processor), [closed] "m"(closed_), \
-      [moved] "i"(static_cast<int>(Sequence::moved)),                   \
-      [done] "i"(static_cast<int>(Sequence::done)),                     \
-      [refused] "i"(static_cast<int>(Sequence::refused))
+  "jne %l[refused]\n\t"
+#define ALLOD_SEQUENCE_INPUTS \
+  [area] "r"(place.area), [processor] "r"(place.processor), [closed] "m"(closed_)
 
 class Restartable {
  public:
@@ -104,43 +92,59 @@ class Restartable {
     closed_.store(0, std::memory_order_relaxed);
     static_cast<void>(expect_closings());
   }
-  // The one that the thread is on, or a negative number for a thread that has no area.
-  [[nodiscard]] static ALLOD_INLINE std::int32_t processor() noexcept {
-    std::int32_t number;
-    __asm__ volatile("movl %%fs:4(%1), %0" : "=r"(number) : "r"(area_));
-    return number;
+  // Where the calling thread is; the processor is negative for a thread that has no area.
+  struct Place {
+    std::ptrdiff_t area;
+    std::int32_t processor;
+  };
+  [[nodiscard]] static ALLOD_INLINE Place place() noexcept {
+    Place here{area_, 0};
+    __asm__ volatile("movl %%fs:4(%1), %0" : "=r"(here.processor) : "r"(here.area));
+    return here;
   }
-  [[nodiscard]] static ALLOD_INLINE Sequence push(std::int32_t processor, void*** top, void** limit,
+  [[nodiscard]] static ALLOD_INLINE Sequence push(Place place, void*** top, void** limit,
                                                   void* block) noexcept {
     void** free;
-    int outcome;
-    __asm__ volatile(ALLOD_SEQUENCE(free)
-                     "movq (%[top]), %[free]\n\t"
-                     "cmpq %[limit], %[free]\n\t"
-                     "je 5f\n\t"
-                     "movq %[block], (%[free])\n\t"
-                     "addq $8, %[free]\n\t"
-                     "movq %[free], (%[top])\n" ALLOD_SEQUENCE_END
-                     : [free] "=&r"(free), [outcome] "=&r"(outcome)
-                     : [top] "r"(top), [limit] "r"(limit), [block] "r"(block), ALLOD_SEQUENCE_INPUTS
-                     : "memory", "cc");
-    return static_cast<Sequence>(outcome);
+    __asm__ volatile goto(ALLOD_SEQUENCE(free)
+                 "movq (%[top]), %[free]\n\t"
+                 "cmpq %[limit], %[free]\n\t"
+                 "je %l[refused]\n\t"
+                 "movq %[block], (%[free])\n\t"
+                 "addq $8, %[free]\n\t"
+                 "movq %[free], (%[top])\n"
+                 "2:\n\t"
+                 : [free] "=&r"(free)
+                 : [top] "r"(top), [limit] "r"(limit), [block] "r"(block), ALLOD_SEQUENCE_INPUTS
+                 : "memory", "cc"
+                 : moved, refused);
+    return Sequence::done;
+  moved:
+    return Sequence::moved;
+  refused:
+    return Sequence::refused;
   }
-  [[nodiscard]] static ALLOD_INLINE Sequence pop(std::int32_t processor, void*** top, void** bottom,
+  [[nodiscard]] static ALLOD_INLINE Sequence pop(Place place, void*** top, void** bottom,
                                                  void** block) noexcept {
     void** newest;
-    int outcome;
-    __asm__ volatile(ALLOD_SEQUENCE(newest)
-                     "movq (%[top]), %[newest]\n\t"
-                     "cmpq %[bottom], %[newest]\n\t"
-                     "je 5f\n\t"
-                     "movq -8(%[newest]), %[found]\n\t"
-                     "subq $8, %[newest]\n\t"
-                     "movq %[newest], (%[top])\n" ALLOD_SEQUENCE_END
-                     : [newest] "=&r"(newest), [found] "=&r"(*block), [outcome] "=&r"(outcome)
-                     : [top] "r"(top), [bottom] "r"(bottom), ALLOD_SEQUENCE_INPUTS
-                     : "memory", "cc");
-    return static_cast<Sequence>(outcome);
+    void* found;
+    __asm__ volatile goto(ALLOD_SEQUENCE(newest)
+                 "movq (%[top]), %[newest]\n\t"
+                 "cmpq %[bottom], %[newest]\n\t"
+                 "je %l[refused]\n\t"
+                 "movq -8(%[newest]), %[found]\n\t"
+                 "subq $8, %[newest]\n\t"
+                 "movq %[newest], (%[top])\n"
+                 "2:\n\t"
+                 : [newest] "=&r"(newest), [found] "=&r"(found)
+                 : [top] "r"(top), [bottom] "r"(bottom), ALLOD_SEQUENCE_INPUTS
+                 : "memory", "cc"
+                 : moved, refused);
+    *block = found;
+    return Sequence::done;
+  moved:
+    return Sequence::moved;
+  refused:
+    return Sequence::refused;
   }
 
  private:
@@ -157,7 +161,6 @@ class Restartable {
 };
 
 #undef ALLOD_SEQUENCE
-#undef ALLOD_SEQUENCE_END
 #undef ALLOD_SEQUENCE_INPUTS
 
 #else
@@ -168,11 +171,14 @@ class Restartable {
   [[nodiscard]] static bool close() noexcept { return false; }
   static void open() noexcept {}
   static void reset_in_child() noexcept {}
-  [[nodiscard]] static std::int32_t processor() noexcept { return -1; }
-  [[nodiscard]] static Sequence push(std::int32_t, void***, void**, void*) noexcept {
+  struct Place {
+    std::int32_t processor;
+  };
+  [[nodiscard]] static Place place() noexcept { return {-1}; }
+  [[nodiscard]] static Sequence push(Place, void***, void**, void*) noexcept {
     return Sequence::moved;
   }
-  [[nodiscard]] static Sequence pop(std::int32_t, void***, void**, void**) noexcept {
+  [[nodiscard]] static Sequence pop(Place, void***, void**, void**) noexcept {
     return Sequence::moved;
   }
 };

@@ -194,6 +194,7 @@ auto ProcessHeap<Policy>::total_of(const Front& front, ClassIndex c) noexcept ->
 template <class Policy>
 void ProcessHeap<Policy>::switch_counting(bool on) noexcept {
   ensure_started();
+  look_at_short_cut();
   {
     LockGuard guard{heap_.registry_lock()};
     heap_.for_each_domain([&](Domain& domain) noexcept {

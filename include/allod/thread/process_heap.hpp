@@ -107,6 +107,7 @@ class ProcessHeap {
     deferred_free_.store(nullptr);
     deferred_context_.store(context);
     deferred_free_.store(function);
+    look_at_short_cut();
   }
   [[nodiscard]] static ALLOD_INLINE bool wants_beats() noexcept {
     return __builtin_expect(deferred_free_.load(std::memory_order_relaxed) != nullptr, 0);
@@ -230,14 +231,15 @@ class ProcessHeap {
   template <class Failure>
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_slow(std::size_t size) noexcept(
       Failure::kNoexcept) {
-    if (size > Sizes::kTableMaxSize || !shares_processor()) return allocate_or_fail<Failure>(size);
+    if (size > Sizes::kTableMaxSize || !may_cut_short()) return allocate_or_fail<Failure>(size);
     return allocate_at_processor<Failure>(size);
   }
   template <class Failure>
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_at_processor(
       std::size_t size) noexcept(Failure::kNoexcept) {
-    if (__builtin_expect(is_served_by_processor() && !wants_beats(), 1)) {
-      void* const block = processors_.pop(Sizes::of(size));
+    // From time to time the slow path looks what else is due.
+    if (__builtin_expect(++operations_ < kBeforeDomain, 1)) {
+      void* const block = processors_.pop_small(size);
       if (__builtin_expect(block != nullptr, 1)) return block;
     }
     return allocate_or_fail<Failure>(size);
@@ -246,9 +248,14 @@ class ProcessHeap {
   [[nodiscard]] static ALLOD_INLINE bool shares_processor() noexcept {
     return processors_.is_on() && current_->kind == heap::FrontKind::none;
   }
-  // Of such a thread: as long as nothing is due that only the slow path does.
-  [[nodiscard]] static ALLOD_INLINE bool is_served_by_processor() noexcept {
-    return !Sampler::is_on() && ++operations_ < kBeforeDomain;
+  // The same, and nothing but a block is wanted: no samples, no beats. A hint that may be late.
+  [[nodiscard]] static ALLOD_INLINE bool may_cut_short() noexcept {
+    return short_cut_.load(std::memory_order_relaxed) && current_->kind == heap::FrontKind::none;
+  }
+  static void look_at_short_cut() noexcept {
+    short_cut_.store(
+        processors_.is_on() && !Sampler::may_know() && !Sampler::is_on() && !wants_beats(),
+        std::memory_order_relaxed);
   }
   template <class Failure>
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_or_fail(std::size_t size) noexcept(
@@ -331,7 +338,7 @@ class ProcessHeap {
     if (__builtin_expect(own != nullptr && !Sampler::may_know(), 1)) {
       return heap_.release(*own, block);
     }
-    if (shares_processor() && !Sampler::may_know()) {
+    if (may_cut_short()) {
       space::Tag tag;
       if (heap_.space().map().fast_tag_of(address_of(block), &tag) &&
           processors_.push(tag, block)) {
@@ -510,6 +517,7 @@ class ProcessHeap {
       has_key_ = pthread_key_create(&key_, &unbind) == 0;
       shared_.start(heap_);
       if (options.caches != heap::Caches::thread) processors_.start(heap_);
+      look_at_short_cut();
       all_share_ = options.caches == heap::Caches::processor && processors_.is_on();
       set_places(heap_.space().platform().processors());
       phase_.store(kStarted, std::memory_order_release);
@@ -575,6 +583,7 @@ class ProcessHeap {
   static inline constinit pthread_key_t key_ = 0;
   static inline constinit bool has_key_ = false;
   static inline constinit bool all_share_ = false;  // nobody may own a domain
+  static inline constinit std::atomic<bool> short_cut_{false};
   static inline constinit std::atomic<DeferredFree> deferred_free_{nullptr};
   static inline constinit std::atomic<void*> deferred_context_{nullptr};
 };

@@ -21,6 +21,7 @@ class ProcessorCaches {
   using Cache = typename Heap::Cache;
   using Turn = typename Heap::Turn;
   using Restartable = typename Heap::Platform::Restartable;
+  using Place = typename Restartable::Place;
   using Sequence = os::Sequence;
 
   constexpr ProcessorCaches() noexcept = default;
@@ -36,12 +37,21 @@ class ProcessorCaches {
 
   // A block of class `c`, or null.
   [[nodiscard]] void* pop(ClassIndex c) noexcept {
+    return pop_by([&](Cache& cache) noexcept -> auto& { return cache.magazines[c]; });
+  }
+  // A block for `size`, up to Sizes::kTableMaxSize, or null.
+  [[nodiscard]] ALLOD_INLINE void* pop_small(std::size_t size) noexcept {
+    return pop_by([&](Cache& cache) noexcept -> auto& { return cache.small_magazine(size); });
+  }
+  // `find` finds the magazine in a cache.
+  template <class Find>
+  [[nodiscard]] ALLOD_INLINE void* pop_by(Find&& find) noexcept {
     for (;;) {
-      const std::int32_t processor = Restartable::processor();
-      Cache* const cache = at(processor);
+      const Place here = Restartable::place();
+      Cache* const cache = at(here.processor);
       if (cache == nullptr) return nullptr;
       void* block;
-      switch (pop_from(processor, cache->magazines[c], &block)) {
+      switch (pop_from(here, find(*cache), &block)) {
         case Sequence::done:
           return block;
         case Sequence::refused:
@@ -54,10 +64,10 @@ class ProcessorCaches {
   // Takes a block with that tag, if it is one of the domain and there is room.
   [[nodiscard]] bool push(space::Tag tag, void* block) noexcept {
     for (;;) {
-      const std::int32_t processor = Restartable::processor();
-      Cache* const cache = at(processor);
+      const Place here = Restartable::place();
+      Cache* const cache = at(here.processor);
       if (cache == nullptr || !cache->owns(tag)) return false;
-      switch (push_to(processor, cache->magazines[space::class_of(tag)], block)) {
+      switch (push_to(here, cache->magazine_of(tag), block)) {
         case Sequence::done:
           return true;
         case Sequence::refused:
@@ -72,8 +82,8 @@ class ProcessorCaches {
   // memory, when the thread can have no cache, or when somebody else is at the domain.
   [[nodiscard]] void* refill(Heap& heap, SharedDomains<Heap>& domains, ClassIndex c,
                              bool* zero) noexcept {
-    const std::int32_t processor = Restartable::processor();
-    Cache* const cache = at_or_made(heap, domains, processor);
+    const Place here = Restartable::place();
+    Cache* const cache = at_or_made(heap, domains, here.processor);
     if (cache == nullptr) return nullptr;
     Turn turn{cache->home, heap.gate(), Turn::Wait::no};
     if (!turn) return nullptr;
@@ -83,7 +93,7 @@ class ProcessorCaches {
     for (std::uint32_t i = to.capacity() / 2; i > 0; --i) {
       void* const more = from.pop();
       if (more == nullptr) break;
-      if (push_to(processor, to, more) == Sequence::done) continue;
+      if (push_to(here, to, more) == Sequence::done) continue;
       static_cast<void>(from.push(more));
       break;
     }
@@ -91,10 +101,10 @@ class ProcessorCaches {
   }
   // Half of a magazine that is full goes to the domain. In a turn on that.
   void unload(Heap& heap, Domain& home, ClassIndex c) noexcept {
-    const std::int32_t processor = Restartable::processor();
-    Cache* const cache = at(processor);
+    const Place here = Restartable::place();
+    Cache* const cache = at(here.processor);
     if (cache == nullptr || &cache->home != &home) return;
-    unload_up_to(heap, *cache, processor, c, (cache->magazines[c].capacity() + 1) / 2);
+    unload_up_to(heap, *cache, here, c, (cache->magazines[c].capacity() + 1) / 2);
   }
   // All caches give up all that they have.
   void empty_all(Heap& heap, typename Turn::Wait wait) noexcept {
@@ -162,21 +172,21 @@ class ProcessorCaches {
       if (Cache* const cache = place.load(std::memory_order_acquire)) visit(*cache);
     }
   }
-  void unload_up_to(Heap& heap, Cache& cache, std::int32_t processor, ClassIndex c,
+  void unload_up_to(Heap& heap, Cache& cache, Place here, ClassIndex c,
                     std::uint32_t most) noexcept {
     void* block;
     for (; most > 0; --most) {
-      if (pop_from(processor, cache.magazines[c], &block) != Sequence::done) return;
+      if (pop_from(here, cache.magazines[c], &block) != Sequence::done) return;
       heap.release(cache.home, block);
     }
   }
-  [[nodiscard]] static ALLOD_INLINE Sequence pop_from(std::int32_t processor, heap::Magazine& from,
+  [[nodiscard]] static ALLOD_INLINE Sequence pop_from(Place here, heap::Magazine& from,
                                                       void** block) noexcept {
-    return Restartable::pop(processor, &from.top, from.bottom, block);
+    return Restartable::pop(here, &from.top, from.bottom, block);
   }
-  [[nodiscard]] static ALLOD_INLINE Sequence push_to(std::int32_t processor, heap::Magazine& to,
+  [[nodiscard]] static ALLOD_INLINE Sequence push_to(Place here, heap::Magazine& to,
                                                      void* block) noexcept {
-    return Restartable::push(processor, &to.top, to.limit, block);
+    return Restartable::push(here, &to.top, to.limit, block);
   }
 
   bool on_ = false;
