@@ -23,6 +23,7 @@
 #include "reports.hpp"
 #include "server.hpp"
 #include "settings.hpp"
+#include "stop_signal.hpp"
 #include "symbols.hpp"
 #include "text.hpp"
 
@@ -104,8 +105,7 @@ void tell(bool as_wished) noexcept {
   } else if (settings().link_file[0] != '\0') {
     write_link(life.server->link());
   } else if (as_wished) {
-    Message{} << "live page of process " << std::int64_t{getpid()} << ": "
-              << life.server->link();
+    Message{} << "live page of process " << std::int64_t{getpid()} << ": " << life.server->link();
   }
 }
 
@@ -157,10 +157,11 @@ int create_thread(Start how) noexcept {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kStackBytes);
-  // Signals of the program are not for this thread.
+  // Signals of the program are not for this thread; but while leaks are searched, it stands still.
   sigset_t every;
   sigset_t before;
   sigfillset(&every);
+  sigdelset(&every, stop_signal());
   pthread_sigmask(SIG_SETMASK, &every, &before);
   void* const as_wished = how == Start::called ? nullptr : &life;
   const int error = pthread_create(&life.thread, &attributes, &serve, as_wished);
@@ -229,7 +230,8 @@ void start_as_wished(Start how) noexcept {
   const bool anywhere = strchr(wish, ':') == nullptr;
   if (start_at(anywhere ? "127.0.0.1:0" : wish, how) != 0) return;
   // Unless the profile was chosen, on or off, in words of its own. A child has its parent's.
-  if (how == Start::wished && has_profile() && getenv("ALLOD_PROFILE") == nullptr) allod_profile_start(0);
+  if (how == Start::wished && has_profile() && getenv("ALLOD_PROFILE") == nullptr)
+    allod_profile_start(0);
 }
 
 // Nothing of the parent's server is in the child: no thread, no descriptor. Its heap stays behind,

@@ -458,16 +458,21 @@ allod_profile_stack_t describe(const KnownStack& stack, std::uint64_t now) noexc
 }  // namespace
 
 int visit_stacks(allod_profile_stack_visit_t visit, void* context) noexcept {
+  constexpr std::size_t kMost = 64;
   // Stacks stay, and so do their frames.
-  for (KnownStack* stack = book.first.load(std::memory_order_acquire); stack != nullptr;
-       stack = stack->next.load(std::memory_order_acquire)) {
-    allod_profile_stack_t described;
+  for (KnownStack* stack = book.first.load(std::memory_order_acquire); stack != nullptr;) {
+    allod_profile_stack_t seen[kMost];
+    std::size_t count = 0;
+    const std::uint64_t now = now_ms();
     {
-      const std::uint64_t now = now_ms();
       LockGuard lock{book.lock};
-      described = describe(*stack, now);
+      for (; stack != nullptr && count < kMost; stack = stack->next.load()) {
+        seen[count++] = describe(*stack, now);
+      }
     }
-    if (const int result = visit(&described, context)) return result;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (const int result = visit(&seen[i], context)) return result;
+    }
   }
   return 0;
 }
@@ -476,16 +481,19 @@ int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
   // Copied in portions: the table may double between two of them, and lists come to other
   // places. They are taken by their share of all hashes, which stays.
   constexpr std::uint64_t kParts = 1024;
+  constexpr std::uint64_t kPartsAtOnce = 32;
   constexpr std::size_t kMost = 64;
   const std::uint64_t now = now_ms();
-  for (std::uint64_t part = 0; part < kParts; ++part) {
-    for (std::size_t done = 0;;) {
-      allod_profile_block_t seen[kMost];
-      std::size_t count = 0;
-      {
-        LockGuard lock{book.lock};
-        if (book.samples.lists == nullptr) return 0;
-        const std::size_t lists = book.samples.count() / kParts;
+  std::size_t done = 0;  // of the next part
+  for (std::uint64_t part = 0; part < kParts;) {
+    allod_profile_block_t seen[kMost];
+    std::size_t count = 0;
+    {
+      LockGuard lock{book.lock};
+      if (book.samples.lists == nullptr) return 0;
+      const std::size_t lists = book.samples.count() / kParts;
+      const std::uint64_t end = part + kPartsAtOnce < kParts ? part + kPartsAtOnce : kParts;
+      while (part < end && count < kMost) {
         std::size_t passed = 0;
         for (std::size_t i = 0; i < lists && count < kMost; ++i) {
           Sample* sample = book.samples.lists[part * lists + i];
@@ -500,12 +508,13 @@ int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
                              sample->thread};
           }
         }
+        // Perhaps there are more in the part.
+        done = count == kMost ? passed : 0;
+        if (done == 0) ++part;
       }
-      for (std::size_t i = 0; i < count; ++i) {
-        if (const int result = visit(&seen[i], context)) return result;
-      }
-      if (count < kMost) break;
-      done += count;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if (const int result = visit(&seen[i], context)) return result;
     }
   }
   return 0;

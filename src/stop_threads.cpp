@@ -8,6 +8,7 @@
 #include <ucontext.h>
 
 #include "allod/os/linux.hpp"
+#include "stop_signal.hpp"
 
 namespace allod {
 
@@ -27,9 +28,6 @@ constinit struct {
   std::atomic<std::uint32_t> taken{0};
 } stop;
 struct sigaction action_before;
-
-// glibc uses the first real-time signals itself, programs those that follow.
-int stop_signal() noexcept { return SIGRTMAX - 1; }
 
 Address stack_pointer(const ucontext_t& context) noexcept {
 #if defined(__x86_64__)

@@ -30,6 +30,10 @@ class Answer:
         return json.loads(self.body)
 
 
+# Longer than the program under stress waits before it says who is stuck.
+ANSWER_SECONDS = 150
+
+
 @dataclass
 class Watched:
     """A process, and its page."""
@@ -61,7 +65,9 @@ class Watched:
     ) -> Answer:
         """One request on a connection of its own, with the token as a bearer."""
         sent = {"Authorization": f"Bearer {self.token}"} if token else {}
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        connection = http.client.HTTPConnection(
+            self.host, self.port, timeout=ANSWER_SECONDS
+        )
         try:
             connection.request(method, path, headers={**sent, **(headers or {})})
             response = connection.getresponse()

@@ -42,10 +42,12 @@ def cached(option: str, most: int, contrary: int) -> Effect:
 
 
 def regions(option: str, size: int) -> Effect:
-    """Reserved addresses come in pieces of this size; slabs in huge pages have regions of their own."""
+    """Reserved addresses come in pieces of this size, those of huge pages apart from others."""
     same = {"ALLOD_HUGE_PAGES": "never", "TEST_REGION_BYTES": str(size)}
     given = {"ALLOD_REGION_SIZE": option} if option else {}
-    return Effect("regions_are_as_large_as_told", given | same, same | {"ALLOD_REGION_SIZE": "5M"})
+    return Effect(
+        "regions_are_as_large_as_told", given | same, same | {"ALLOD_REGION_SIZE": "5M"}
+    )
 
 
 EFFECTS = [

@@ -113,11 +113,13 @@ TEST_F(FakeSystem, can_refuse_to_purge_or_purge_without_zeros) {
 TEST_F(FakeSystem, grows_only_into_free_addresses) {
   system.place_next_at(kMiB);
   void* const memory = system.map(kMiB);
-  EXPECT_TRUE(system.grow(memory, kMiB, 2 * kMiB));
+  EXPECT_EQ(system.grow(memory, kMiB, 2 * kMiB), 0);
   system.place_next_at(3 * kMiB);
   void* const wall = system.map(kMiB);
   EXPECT_NE(wall, nullptr);
-  EXPECT_FALSE(system.grow(memory, 2 * kMiB, 3 * kMiB));
+  EXPECT_EQ(system.grow(memory, 2 * kMiB, 3 * kMiB), ENOMEM);
+  system.set_remaps(false);
+  EXPECT_EQ(system.grow(memory, 2 * kMiB, 3 * kMiB), EFAULT);
   EXPECT_TRUE(is_zero(memory, 2 * kMiB));
 }
 

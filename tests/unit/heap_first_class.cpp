@@ -698,6 +698,27 @@ TEST_F(FirstClassHeap, leans_to_its_thread_again_after_a_fork_kept_it_out) {
   heap.destroy_heap(own);
 }
 
+TEST_F(FirstClassHeap, gives_the_seats_of_threads_that_a_fork_has_ended_to_others) {
+  heap::Seat* const kept = &seat();
+  attach();
+  heap::Seat* const lost = &seat();
+  HeapDomain& own = create();
+  lost->on.store(in_turn_on(own));
+  system.set_thread(caller->thread);
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::yield) lost->on.store(nullptr);
+  });
+  heap.before_fork(caller);
+  system.set_observer({});
+  heap.after_fork_in_child(caller);
+  EXPECT_EQ(&seat(), kept);
+  attach();
+  EXPECT_EQ(&seat(), lost);
+  attach();
+  EXPECT_NE(&seat(), kept);
+  heap.destroy_heap(own);
+}
+
 TEST_F(FirstClassHeap, keeps_its_books_when_slabs_fill_and_empty_at_hand) {
   HeapDomain& own = create();
   Random random{3};

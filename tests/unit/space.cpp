@@ -237,6 +237,29 @@ TEST_F(SpaceOfSpans, lengthens_no_small_spans_and_none_with_a_neighbour_in_use) 
   EXPECT_EQ(space.dirty_bytes(), Slices{24}.bytes());
 }
 
+TEST_F(SpaceOfSpans, lengthens_nothing_for_more_than_twice_as_much_or_for_an_alignment) {
+  start();
+  Span* const first = allocate(20);
+  space.free(first);
+  EXPECT_TRUE(allocate(50)->zero) << "what was never touched need not be cleared";
+  Span* const aligned = allocate(24, 2);
+  EXPECT_TRUE(aligned->zero);
+  EXPECT_EQ(space.dirty_bytes(), Slices{20}.bytes());
+}
+
+TEST_F(SpaceOfSpans, leaves_a_region_where_it_is_that_the_program_has_cut_into_several_mappings) {
+  start();
+  static_cast<void>(allocate(1));
+  Span* const first = allocate(300);
+  Span* const used = allocate(310);
+  space.free(first);
+  system.set_remaps(false);
+  EXPECT_TRUE(allocate(400)->zero);
+  EXPECT_EQ(space.dirty_bytes(), Slices{300}.bytes());
+  EXPECT_FALSE(space.remap(used, {500}));
+  EXPECT_EQ(used->size, Slices{310});
+}
+
 TEST_F(SpaceOfSpans, moves_the_memory_of_a_block_that_was_a_region_to_a_larger_one) {
   start();
   static_cast<void>(allocate(1));

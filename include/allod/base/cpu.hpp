@@ -116,12 +116,12 @@ template <class T>
                                       std::type_identity_t<T> value) noexcept {
 #if defined(__x86_64__) && !defined(ALLOD_TSAN)
   bool equal;
-  if constexpr (sizeof(T) == 8) {
+  if constexpr (sizeof cell == 8) {
     __asm__ volatile("cmpq %1, %2" : "=@cce"(equal) : "re"(value), "m"(cell) : "memory");
-  } else if constexpr (sizeof(T) == 4) {
+  } else if constexpr (sizeof cell == 4) {
     __asm__ volatile("cmpl %1, %2" : "=@cce"(equal) : "ri"(value), "m"(cell) : "memory");
   } else {
-    static_assert(sizeof(T) == 1);
+    static_assert(sizeof cell == 1);
     __asm__ volatile("cmpb %1, %2" : "=@cce"(equal) : "qi"(value), "m"(cell) : "memory");
   }
   return equal;

@@ -61,6 +61,7 @@ bool Heap<Policy>::take_seat() noexcept {
     void* const memory = space_.allocate_metadata(sizeof(Seat));
     if (memory == nullptr) return false;
     seat = new (memory) Seat;
+    seats_.push_back(seat);
   }
   Platform::own_word() = seat;
   return true;
@@ -74,6 +75,18 @@ void Heap<Policy>::leave_seat() noexcept {
   if (seat == nullptr || seat == &nobodys_seat) return;
   LockGuard guard{registry_lock_};
   free_seats_.push_front(seat);
+}
+
+// In the child of a fork: all other threads are gone.
+template <class Policy>
+void Heap<Policy>::keep_own_seat() noexcept {
+  while (free_seats_.pop_front() != nullptr) {
+  }
+  for (Seat* seat = seats_.first(); seat != nullptr; seat = SeatList::next(seat)) {
+    if (seat == ForkGate<Platform>::seat()) continue;
+    seat->on.store(nullptr, std::memory_order_relaxed);
+    free_seats_.push_front(seat);
+  }
 }
 
 template <class Policy>

@@ -225,8 +225,9 @@ ALLOD_NOINLINE void* Heap<Policy>::take_huge(HeapDomain& heap, HeapRequest& requ
   space_.map().set_tags(span->base, {1}, space::make_tag(heap.id(), space::kHugeClass));
   request.zero = span->zero;
   ++heap.figures.huge_blocks;
-  heap.figures.held += bytes;
-  heap.count_in(bytes);
+  // It may be larger, when there was no metadata for what is too much.
+  heap.figures.held += span->size.bytes();
+  heap.count_in(span->size.bytes());
   return reinterpret_cast<void*>(span->base);
 }
 

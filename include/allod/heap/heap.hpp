@@ -299,6 +299,8 @@ class Heap {
   using DomainPool = List<Domain, &Domain::pool_links>;
   using HeapList = List<HeapDomain, &HeapDomain::links>;
   using HeapPool = List<HeapDomain, &HeapDomain::pool_links>;
+  using SeatList = List<Seat, &Seat::links>;
+  using FreeSeats = List<Seat, &Seat::free_links>;
 
   // allocate.hpp
   [[nodiscard]] ALLOD_HOT void* refill(Domain& domain, ClassIndex c, bool* zero) noexcept;
@@ -390,6 +392,7 @@ class Heap {
   void forget_caches(Domain& domain, const Cache* own) noexcept;
 
   // first_class.hpp
+  void keep_own_seat() noexcept;
   void check_in_use(const HeapDomain& heap) const noexcept;
   void close_heap(HeapDomain& heap) noexcept;
   [[nodiscard]] HeapDomain* new_heap() noexcept;
@@ -516,7 +519,8 @@ class Heap {
   DomainPool pool_;
   HeapList heaps_;
   HeapPool heap_pool_;
-  List<Seat, &Seat::links> free_seats_;
+  SeatList seats_;
+  FreeSeats free_seats_;
   std::uint32_t pooled_heaps_ = 0;
   // Where uses of heaps that are gone are to be found out, the last ones stay what they were.
   static constexpr std::uint32_t kKeptHeaps = [] {

@@ -17,7 +17,8 @@ struct alignas(kCacheLine) Seat {
   constexpr explicit Seat(const void* in) noexcept : on{in} {}
 
   std::atomic<const void*> on{nullptr};
-  ListLinks<Seat> links;  // of one that is nobody's
+  ListLinks<Seat> links;       // of all
+  ListLinks<Seat> free_links;  // of those that are nobody's
 };
 // To which a heap leans that leans to no thread.
 inline constinit Seat nobodys_seat{&nobodys_seat};
@@ -91,7 +92,8 @@ class LeaningTurn {
     if (__builtin_expect(!holds(turns.leans_to, seat), 0)) return;
     // A signal handler has interrupted a turn.
     if (__builtin_expect(!holds(seat->on, nullptr), 0)) return;
-    seat->on.store(&turns, std::memory_order_relaxed);
+    // Whoever finds this heap there has seen what was done to the one before.
+    seat->on.store(&turns, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (__builtin_expect(!holds(turns.leans_to, seat), 0) ||
         __builtin_expect(gate.is_closed(), 0)) {

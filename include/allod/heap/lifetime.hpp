@@ -258,6 +258,7 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
     heap->HeapTurns<Lock>::reset_in_child();
     if (heap->hardening != nullptr) heap->hardening->random.reseed();
   }
+  keep_own_seat();
   // As long as the gate is closed, this thread needs no turns.
   gate_.open();
   fork_lock_.reset_in_child();

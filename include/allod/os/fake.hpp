@@ -96,6 +96,9 @@ class Fake {
   void place_next_at(std::size_t offset) noexcept { next_offset_ = offset; }
   // Guards of a page; without this there are none.
   void set_guards(bool on) noexcept { guards_ = on; }
+  // Without this, grow says of every mapping that it cannot be remapped, as Linux does of one
+  // whose parts have come to differ.
+  void set_remaps(bool on) noexcept { remaps_ = on; }
   // Spans at random places, chosen by a generator; without this there are none.
   void set_scattering(bool on) noexcept { scatters_ = on; }
   void set_purge(Purge mode) noexcept { purge_mode_ = mode; }
@@ -244,22 +247,26 @@ class Fake {
   }
   void prefer_huge(void* address, std::size_t bytes) { set_huge(address, bytes, true); }
   void avoid_huge(void* address, std::size_t bytes) { set_huge(address, bytes, false); }
-  [[nodiscard]] bool grow(void* address, std::size_t from, std::size_t to) noexcept {
+  [[nodiscard]] int grow(void* address, std::size_t from, std::size_t to) noexcept {
     check_mapping(address, from, to, "grow");
     always_check(to >= from, "grow: to fewer bytes");
-    if (fails(Call::grow, to - from)) return false;
+    if (!remaps_) return kFault;
+    if (fails(Call::grow, to - from)) return kNoMemory;
     const Address behind = address_of(address) + from;
-    if (exceeds_limits(Pages::usable, to - from) || !is_free(behind, to - from)) return false;
+    if (exceeds_limits(Pages::usable, to - from) || !is_free(behind, to - from)) return kNoMemory;
     set_pages(reinterpret_cast<void*>(behind), to - from, Pages::usable);
-    return true;
+    return 0;
   }
-  // Fails like Linux when the memory for what is added cannot be had.
+  // Fails like Linux when the memory for what is added cannot be had, and then, like Linux before
+  // 6.17, has given the target back already.
   [[nodiscard]] bool move(void* address, std::size_t from, void* target, std::size_t to) noexcept {
     check_mapping(address, from, to, "move");
     always_check(is_all(target, to, [](Pages pages) { return pages == Pages::reserved; }),
                  "move: the target is not reserved");
-    if (fails(Call::move, to > from ? to - from : 0)) return false;
-    if (to > from && memory_limit_ != 0 && usable_bytes_ + (to - from) > memory_limit_) {
+    always_check(remaps_, "move: of what cannot be remapped");
+    if (fails(Call::move, to > from ? to - from : 0) ||
+        (to > from && memory_limit_ != 0 && usable_bytes_ + (to - from) > memory_limit_)) {
+      set_pages(target, to, Pages::none);
       return false;
     }
     set_pages(target, to, Pages::usable);
@@ -357,6 +364,7 @@ class Fake {
   static constexpr std::size_t kRealPage = 4096;
   static constexpr int kNoMemory = ENOMEM;
   static constexpr int kInvalid = EINVAL;
+  static constexpr int kFault = EFAULT;
   static constexpr std::size_t kArenaAlignment = std::size_t{1} << 30;
   static constexpr std::size_t kArenaBytes = std::size_t{1} << 37;
   static_assert(kArenaBytes > std::size_t{1} << (kAddressBits - kSliceShift + 4),
@@ -621,6 +629,7 @@ class Fake {
   Purge purge_mode_ = Purge::zeroes;
   bool guards_ = false;
   bool scatters_ = false;
+  bool remaps_ = true;
   std::uint64_t now_ms_ = 1000;
   std::uint32_t thread_ = 1;
   bool started_ = false;

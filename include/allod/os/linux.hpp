@@ -66,9 +66,9 @@ class Linux {
   void avoid_huge(void* address, std::size_t bytes) noexcept {
     raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_NOHUGEPAGE);
   }
-  [[nodiscard]] bool grow(void* address, std::size_t from, std::size_t to) noexcept {
-    return raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to), 0) ==
-           to_long(address);
+  [[nodiscard]] int grow(void* address, std::size_t from, std::size_t to) noexcept {
+    const long result = raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to), 0);
+    return is_error(result) ? static_cast<int>(-result) : 0;
   }
   [[nodiscard]] bool move(void* address, std::size_t from, void* target, std::size_t to) noexcept {
     return raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to),

@@ -27,10 +27,12 @@ namespace allod::os {
 //   populate(address, bytes)     makes usable memory present in one go; may do nothing
 //   prefer_huge(address, bytes)  asks for huge pages there; may do nothing
 //   avoid_huge(address, bytes)   no huge pages there, now or later; may do nothing
-//   grow(address, from, to)      lengthens a mapping where it stands
+//   grow(address, from, to)      lengthens a mapping where it stands; 0, or an error number,
+//                                ENOMEM when there is no room behind it
 //   move(address, from, target, to)
 //                                moves a mapping to reserved addresses by page
-//                                tables, without copying, and lengthens it
+//                                tables, without copying, and lengthens it; when it
+//                                cannot, the target may be anybody's
 //   map_huge(bytes, shift, error)
 //                                map in huge pages of 2^shift bytes that the system
 //                                has set aside; null, and why, when there are none
@@ -70,7 +72,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.populate(address, bytes) };
   { platform.prefer_huge(address, bytes) };
   { platform.avoid_huge(address, bytes) };
-  { platform.grow(address, bytes, bytes) } -> std::same_as<bool>;
+  { platform.grow(address, bytes, bytes) } -> std::same_as<int>;
   { platform.move(address, bytes, address, bytes) } -> std::same_as<bool>;
   { platform.map_huge(bytes, 21U, &error) } -> std::same_as<void*>;
   { platform.lock(address, bytes) } -> std::same_as<int>;

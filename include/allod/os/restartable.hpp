@@ -86,7 +86,12 @@ class Restartable {
     closed_.fetch_add(1);
     return raw_syscall(SYS_membarrier, kInterruptSequences) == 0;
   }
-  static void open() noexcept { closed_.fetch_sub(1, std::memory_order_release); }
+  // In the child of a fork from a signal handler, what the handler interrupted may be open already.
+  static void open() noexcept {
+    int times = closed_.load(std::memory_order_relaxed);
+    while (times > 0 && !closed_.compare_exchange_weak(times, times - 1)) {
+    }
+  }
   // In the child of a fork: whatever was closed there is open.
   static void reset_in_child() noexcept {
     closed_.store(0, std::memory_order_relaxed);

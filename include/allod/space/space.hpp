@@ -295,7 +295,8 @@ class Space {
   [[nodiscard]] ALLOD_HOT Span* take(Slices size, Slices alignment, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Span* take_free(Slices size, Filling filling) noexcept;
   [[nodiscard]] Span* take_lengthened(Slices size) noexcept;
-  [[nodiscard]] bool move_region(Span* span, Slices to) noexcept;
+  [[nodiscard]] Address remap_pages(const Region& region, Slices to) noexcept;
+  void move_region(Span* span, Address base, Slices to) noexcept;
   void prefer_huge_again(const Span& span, Slices taken) noexcept;
   // space_scatter.hpp
   [[nodiscard]] ALLOD_HOT Span* take_anywhere(Slices size, Filling filling) noexcept;

@@ -1,6 +1,8 @@
 // Where a span comes from: free spans, the untouched front of a region, a new region.
 #pragma once
 
+#include <errno.h>
+
 #include "allod/space/space.hpp"
 
 namespace allod::space {
@@ -8,7 +10,8 @@ namespace allod::space {
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take(Slices size, Slices alignment, Filling filling) noexcept {
   const Slices room{alignment.count > 1 ? size.count + alignment.count - 1 : size.count};
-  Span* span = take_free(room, filling);
+  Span* span = room == size ? take_lengthened(size) : nullptr;
+  if (span == nullptr) span = take_free(room, filling);
   if (span == nullptr) span = take_fresh(room, filling);
   if (span == nullptr) span = take_free(room, other_than(filling));
   if (span != nullptr && alignment.count > 1) trim_to_alignment(span, size, alignment);
@@ -20,9 +23,6 @@ Span* Space<P, kChecks>::take(Slices size, Slices alignment, Filling filling) no
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take_free(Slices size, Filling filling) noexcept {
   Span* span = dirty_.find(size);
-  if (span == nullptr && size >= kWorthLengthening) {
-    if (Span* const lengthened = take_lengthened(size)) return lengthened;
-  }
   if (span == nullptr) span = clean_bins(filling).find(size);
   if (span == nullptr) return nullptr;
   remove_free(span);
@@ -32,12 +32,16 @@ Span* Space<P, kChecks>::take_free(Slices size, Filling filling) noexcept {
   return span;
 }
 
-// Nearly the largest dirty span, with as much memory behind it as is missing; or null. Without
-// this, a program whose large blocks become larger and larger leaves all of them behind.
+// For a large span that is larger than all dirty ones: nearly the largest of these, with as much
+// memory behind it as is missing; or null. Without this, a program whose large blocks become larger
+// and larger leaves all of them behind. At least half is dirty, because the whole counts as that
+// from then on, and is cleared for whoever wants zeros.
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take_lengthened(Slices size) noexcept {
+  if (size < kWorthLengthening) return nullptr;
   Span* const span = dirty_.largest();
-  if (span == nullptr || span->size >= size || span->region->filling == Filling::dense) {
+  if (span == nullptr || span->size >= size || span->size.count < size.count / 2 ||
+      span->region->filling == Filling::dense || dirty_.find(size) != nullptr) {
     return nullptr;
   }
   const Slices more = size - span->size;
@@ -51,12 +55,11 @@ Span* Space<P, kChecks>::take_lengthened(Slices size) noexcept {
     remove_free(span);
     span->size = size;
     file_region(*span->region);
-  } else if (is_region(*span)) {
+  } else if (!is_region(*span)) {
+    return nullptr;
+  } else if (const Address base = remap_pages(*span->region, size)) {
     remove_free(span);
-    if (!move_region(span, size)) {
-      file_free(span);
-      return nullptr;
-    }
+    move_region(span, base, size);
   } else {
     return nullptr;
   }
@@ -249,37 +252,44 @@ bool Space<P, kChecks>::feed_metadata() noexcept {
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::remap(Span* span, Slices to) noexcept {
   LockGuard guard{lock_};
-  const std::size_t before = span->size.bytes();
-  if (!is_region(*span) || !move_region(span, to)) return false;
-  account_used(to.bytes() - before);
+  const Address base = is_region(*span) ? remap_pages(*span->region, to) : 0;
+  if (base == 0) return false;
+  account_used((to - span->size).bytes());
+  move_region(span, base, to);
   return true;
 }
 
-// Lengthens a span that is a region, wherever it then is.
+// Lengthens the mapping of a region; where it then is, or 0, and it is as it was.
 template <os::Platform P, CheckLevel kChecks>
-bool Space<P, kChecks>::move_region(Span* span, Slices to) noexcept {
-  Region& region = *span->region;
-  void* base = reinterpret_cast<void*>(region.base);
-  const std::size_t old_bytes = region.size.bytes();
+Address Space<P, kChecks>::remap_pages(const Region& region, Slices to) noexcept {
+  void* const base = reinterpret_cast<void*>(region.base);
+  const std::size_t bytes = region.size.bytes();
   // The page map first: once the pages have moved there is no way back.
-  if (!map_.cover(platform_, region.base, to.bytes()) ||
-      !platform_.grow(base, old_bytes, to.bytes())) {
-    void* const target = platform_.reserve(to.bytes(), kSliceBytes);
-    if (target == nullptr) return false;
-    if (!map_.cover(platform_, address_of(target), to.bytes()) ||
-        !platform_.move(base, old_bytes, target, to.bytes())) {
-      platform_.unmap(target, to.bytes());
-      return false;
-    }
-    base = target;
+  if (map_.cover(platform_, region.base, to.bytes())) {
+    const int error = platform_.grow(base, bytes, to.bytes());
+    if (error == 0) return region.base;
+    // The program has changed a part of it, by mlock or madvise, so that it is several mappings.
+    if (error != ENOMEM) return 0;
   }
+  void* const target = platform_.reserve(to.bytes(), kSliceBytes);
+  if (target == nullptr) return 0;
+  if (!map_.cover(platform_, address_of(target), to.bytes())) {
+    platform_.unmap(target, to.bytes());
+    return 0;
+  }
+  return platform_.move(base, bytes, target, to.bytes()) ? address_of(target) : 0;
+}
+
+// Of a span that is a region: its pages are at `base` now, and more of them. In no bin.
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::move_region(Span* span, Address base, Slices to) noexcept {
+  Region& region = *span->region;
   map_.set_tags(span->base, span->size, kForeignTag);
   map_.set_spans(span->base, span->size, nullptr);
-  counters_.reserved += to.bytes() - old_bytes;
-  region.base = span->base = address_of(base);
+  counters_.reserved += (to - region.size).bytes();
+  region.base = span->base = base;
   region.size = region.used = region.committed = span->size = to;
   map_.set_spans(span->base, span->size, span);
-  return true;
 }
 
 }  // namespace allod::space

@@ -252,10 +252,17 @@ class ProcessHeap {
   [[nodiscard]] static ALLOD_INLINE bool may_cut_short() noexcept {
     return short_cut_.load(std::memory_order_relaxed) && current_->kind == heap::FrontKind::none;
   }
+  // Others may look at the same time: who stores last has seen what all have done before.
   static void look_at_short_cut() noexcept {
-    short_cut_.store(
-        processors_.is_on() && !Sampler::may_know() && !Sampler::is_on() && !wants_beats(),
-        std::memory_order_relaxed);
+    const auto may = []() noexcept {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      return processors_.is_on() && !Sampler::may_know() && !Sampler::is_on() && !wants_beats();
+    };
+    bool now;
+    do {
+      now = may();
+      short_cut_.store(now);
+    } while (now != may());
   }
   template <class Failure>
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_or_fail(std::size_t size) noexcept(
