@@ -55,13 +55,11 @@ Span* Space<P, kChecks>::take_lengthened(Slices size) noexcept {
     remove_free(span);
     span->size = size;
     file_region(*span->region);
-  } else if (!is_region(*span)) {
-    return nullptr;
-  } else if (const Address base = remap_pages(*span->region, size)) {
+  } else {
+    const Address base = is_region(*span) ? remap_pages(*span->region, size) : 0;
+    if (base == 0) return nullptr;
     remove_free(span);
     move_region(span, base, size);
-  } else {
-    return nullptr;
   }
   span->zero = false;
   return span;
