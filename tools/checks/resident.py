@@ -16,7 +16,9 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("resident.c")
 REPEATS = 21
-MOST_ADDED_KIB = 512
+# Usually it adds 440 to 480 KiB. A fault on code or constants also maps the pages around it that
+# the system has at hand just then: one window of 64 KiB more or less.
+MOST_ADDED_KIB = 576
 
 
 @dataclass(frozen=True)
