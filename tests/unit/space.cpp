@@ -301,7 +301,7 @@ TEST_F(SpaceOfSpans, keeps_the_memory_of_a_block_that_was_a_region_where_it_cann
   }
 }
 
-// --- cut, merged, lengthened ---------------------------------------------------------------------
+// --- merge and split -----------------------------------------------------------------------------
 
 TEST_F(SpaceOfSpans, merges_neighbours_in_whatever_order_they_are_freed) {
   start();

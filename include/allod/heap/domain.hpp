@@ -93,7 +93,7 @@ struct Front {
   // A block for `size`, up to Sizes::kTableMaxSize; null when the magazine is
   // empty.
   [[nodiscard]] ALLOD_INLINE void* pop_small(std::size_t size) noexcept {
-    return at(kOffsets[size])->pop();
+    return small_magazine(size).pop();
   }
   // Whence that comes.
   [[nodiscard]] ALLOD_INLINE Magazine& small_magazine(std::size_t size) noexcept {

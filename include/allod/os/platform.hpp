@@ -52,8 +52,8 @@ namespace allod::os {
 //   barrier()                    every thread passes a memory barrier
 //   yield()                      lets other threads run
 //   self()                       tells threads apart; the same in a child of fork
-//   own_word()                   a reference to a pointer of the calling thread's own, null at
-//   first start_helper(function, argument)
+//   own_word()                   a reference to a pointer of the thread's own, first null
+//   start_helper(function, argument)
 //                                runs function on a thread of our own that
 //                                belongs to no library; false when it cannot
 template <class P>

@@ -43,24 +43,6 @@ class ProcessorCaches {
   [[nodiscard]] ALLOD_INLINE void* pop_small(std::size_t size) noexcept {
     return pop_by([&](Cache& cache) noexcept -> auto& { return cache.small_magazine(size); });
   }
-  // `find` finds the magazine in a cache.
-  template <class Find>
-  [[nodiscard]] ALLOD_INLINE void* pop_by(Find&& find) noexcept {
-    for (;;) {
-      const Place here = Restartable::place();
-      Cache* const cache = at(here.processor);
-      if (cache == nullptr) return nullptr;
-      void* block;
-      switch (pop_from(here, find(*cache), &block)) {
-        case Sequence::done:
-          return block;
-        case Sequence::refused:
-          return nullptr;
-        case Sequence::moved:
-          continue;
-      }
-    }
-  }
   // Takes a block with that tag, if it is one of the domain and there is room.
   [[nodiscard]] bool push(space::Tag tag, void* block) noexcept {
     for (;;) {
@@ -178,6 +160,24 @@ class ProcessorCaches {
     for (; most > 0; --most) {
       if (pop_from(here, cache.magazines[c], &block) != Sequence::done) return;
       heap.release(cache.home, block);
+    }
+  }
+  // `find` finds the magazine in a cache.
+  template <class Find>
+  [[nodiscard]] ALLOD_INLINE void* pop_by(Find&& find) noexcept {
+    for (;;) {
+      const Place here = Restartable::place();
+      Cache* const cache = at(here.processor);
+      if (cache == nullptr) return nullptr;
+      void* block;
+      switch (pop_from(here, find(*cache), &block)) {
+        case Sequence::done:
+          return block;
+        case Sequence::refused:
+          return nullptr;
+        case Sequence::moved:
+          continue;
+      }
     }
   }
   [[nodiscard]] static ALLOD_INLINE Sequence pop_from(Place here, heap::Magazine& from,
