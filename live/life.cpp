@@ -123,8 +123,14 @@ void offer_link(const char* link) noexcept {
   fcntl(file, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
 }
 
-void* serve(void* as_wished) noexcept {
-  prctl(PR_SET_NAME, "allod-live", 0, 0, 0);
+void tell_starter() noexcept {
+  pthread_mutex_lock(&life.started_mutex);
+  life.started = true;
+  pthread_cond_signal(&life.started_changed);
+  pthread_mutex_unlock(&life.started_mutex);
+}
+
+void open_and_run(void* as_wished) noexcept {
   life.result = ENOTSUP;
   life.why = "the system gives the server no descriptors of its own";
   const bool apart = leave_descriptors();
@@ -133,11 +139,17 @@ void* serve(void* as_wished) noexcept {
   tell(as_wished != nullptr);
   if (apart) leave_standard_descriptors();
   const bool runs = life.result == 0;
-  pthread_mutex_lock(&life.started_mutex);
-  life.started = true;
-  pthread_cond_signal(&life.started_changed);
-  pthread_mutex_unlock(&life.started_mutex);
+  tell_starter();
   if (runs) life.server->run();
+}
+
+// A server that breaks takes its descriptors along, and answers nobody; the program goes on.
+void* serve(void* as_wished) noexcept {
+  prctl(PR_SET_NAME, "allod-live", 0, 0, 0);
+  if (!with_events(&open_and_run, as_wished) && !life.started) {
+    life.result = ENOTSUP;
+    tell_starter();
+  }
   return nullptr;
 }
 

@@ -1,8 +1,8 @@
 #include "memory.hpp"
 
 #include <event2/event.h>
+#include <setjmp.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include <atomic>
 
@@ -19,10 +19,9 @@ namespace allod::live {
 namespace {
 
 void say_nothing(int, const char*) noexcept {}
-// libevent found itself broken, and would end the process. Only its thread stops.
-void stand_still(int) noexcept {
-  for (;;) pause();
-}
+jmp_buf before_events;
+// libevent must not be returned to.
+[[noreturn]] void give_up(int) noexcept { longjmp(before_events, 1); }
 
 constinit std::atomic<allod_heap_t*> own_heap{nullptr};
 }  // namespace
@@ -43,7 +42,13 @@ bool open_memory() noexcept {
   }
   event_set_mem_functions(&allocate, &resize, &release);
   event_set_log_callback(&say_nothing);
-  event_set_fatal_callback(&stand_still);
+  event_set_fatal_callback(&give_up);
+  return true;
+}
+
+bool with_events(void (*work)(void*) noexcept, void* context) noexcept {
+  if (setjmp(before_events) != 0) return false;
+  work(context);
   return true;
 }
 

@@ -12,6 +12,9 @@ namespace allod::live {
 
 // Makes the heap, and has libevent use it. False when the process has no Allod, or no memory.
 [[nodiscard]] bool open_memory() noexcept;
+// Calls work(context) on the only thread that uses libevent. False when libevent found itself
+// broken on the way, where it would end the process: what it held then stays behind.
+[[nodiscard]] bool with_events(void (*work)(void*) noexcept, void* context) noexcept;
 // In the child of a fork: what the parent's server held is forgotten.
 void drop_memory() noexcept;
 

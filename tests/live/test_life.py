@@ -140,6 +140,28 @@ def test_signals_are_the_programs(serve: Serve) -> None:
             assert program.process.stdout.readline() == "seen\n"
 
 
+def test_the_program_outlives_a_broken_libevent(
+    tmp_path: Path, liballod: Path, liballod_live: Path, clean: dict[str, str]
+) -> None:
+    del liballod_live  # Where that was built, there is libevent.
+    folders = [f"-I{ROOT / folder}" for folder in ("live", "src", "include")]
+    program = tmp_path / "events"
+    subprocess.run(
+        ["c++", "-std=c++20", *folders, "-o", program]
+        + [Path(__file__).with_name("events.cpp"), ROOT / "live" / "memory.cpp"]
+        + ["-Wl,--no-as-needed", liballod, "-l:libevent_core.a", "-pthread"],
+        check=True,
+    )
+    done = subprocess.run(
+        [program],
+        env={**clean, "LD_LIBRARY_PATH": str(liballod.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "1 0\n"
+
+
 def test_a_program_whose_main_thread_has_left_still_ends(
     serve: Serve, tmp_path: Path
 ) -> None:

@@ -151,6 +151,24 @@ TEST_F(SpaceOfSpans, purges_huge_pages_as_a_whole) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(system.is_huge_at(base + i * kHugePage));
 }
 
+TEST_F(SpaceOfSpans, purging_all_comes_to_an_end_while_others_free) {
+  start();
+  std::vector<Span*> spans(64);
+  for (Span*& span : spans) span = allocate(2);
+  const auto free_another = [&] {
+    space.free(spans.back());
+    spans.pop_back();
+  };
+  free_another();
+  free_another();
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::purge && !spans.empty()) free_another();
+  });
+  EXPECT_EQ(space.purge_free(), 4 * kSliceBytes);
+  EXPECT_GT(spans.size(), 50U);
+  system.set_observer(nullptr);
+}
+
 TEST_F(SpaceOfSpans, asks_again_for_a_huge_page_that_was_purged_in_parts) {
   start();
   const std::vector<Span*> pages = three_huge_pages();

@@ -188,10 +188,11 @@ class Heap {
 
   // --- memory back to the system; see heap/purge.hpp ------------------------------
 
-  // Empties the domain's magazines into slabs, retires empty ones, and purges
-  // every free span. Returns the bytes given back.
+  // Empties the domain's magazines into slabs, and retires empty ones.
+  void give_up(Domain& domain) noexcept;
+  // The same, and purges what is free. Returns the bytes given back.
   std::size_t trim(Domain& domain) noexcept;
-  // The same without the purge.
+  // The same, with a step of the usual purge instead.
   void collect(Domain& domain) noexcept;
   // At the end of the process: what is ready to be handed out goes through the slabs, which see
   // what was freed twice, or was no block. Takes no lock; from then on no slab is given up.

@@ -46,7 +46,7 @@ void Heap<Policy>::maybe_purge() noexcept {
   if (options_.purge_delay_ms < 0 || space_.dirty_bytes() == 0) return;
   const auto delay = static_cast<std::uint32_t>(options_.purge_delay_ms);
   if (delay == 0) {
-    space_.purge(0, 0, ~std::size_t{0});
+    space_.purge(0, 0, space_.dirty_bytes());
     return;
   }
   const std::size_t purged = space_.purge(delay, options_.purge_budget, kPurgeStep);
@@ -121,20 +121,20 @@ void Heap<Policy>::purge_on_helper(void* heap) noexcept {
 
 template <class Policy>
 std::size_t Heap<Policy>::trim(Domain& domain) noexcept {
-  {
-    SlowPath slow{domain, gate_};
-    give_up_stocks(domain);
-  }
-  return space_.purge(0, 0, ~std::size_t{0}) + space_.purge_delayed(~std::size_t{0}, true);
+  give_up(domain);
+  return space_.purge_free();
 }
 
 template <class Policy>
 void Heap<Policy>::collect(Domain& domain) noexcept {
-  {
-    SlowPath slow{domain, gate_};
-    give_up_stocks(domain);
-  }
+  give_up(domain);
   maybe_purge();
+}
+
+template <class Policy>
+void Heap<Policy>::give_up(Domain& domain) noexcept {
+  SlowPath slow{domain, gate_};
+  give_up_stocks(domain);
 }
 
 template <class Policy>

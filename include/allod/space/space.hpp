@@ -183,6 +183,12 @@ class Space {
 
   // The same for the sources that have delays of their own; `now`: whatever those say.
   std::size_t purge_delayed(std::size_t limit, bool now) noexcept;
+  // Both at once, for as many bytes as are free when it begins: it comes to an end, however much
+  // others free meanwhile. Thread-safe.
+  std::size_t purge_free() noexcept {
+    const std::size_t delayed = delayed_bytes();
+    return purge(0, 0, dirty_bytes()) + purge_delayed(delayed, true);
+  }
 
   // Gives back the memory of [from, to), whole pages within a used span that nobody touches
   // meanwhile. False when the system does not take it, or what is there then would not read

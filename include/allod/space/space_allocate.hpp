@@ -201,7 +201,7 @@ void Space<P, kChecks>::trim_to_alignment(Span*& span, Slices size, Slices align
 // addresses: both can stand in the way of a large request.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::make_room() noexcept {
-  const std::size_t purged = purge(0, 0, ~std::size_t{0}) + purge_delayed(~std::size_t{0}, true);
+  const std::size_t purged = purge_free();
   LockGuard guard{lock_};
   bool released = false;
   for (Region *region = regions_.first(), *next = nullptr; region != nullptr; region = next) {

@@ -85,17 +85,17 @@ class ProcessHeap {
   // What the calling thread has at hand, and what all threads share.
   static std::size_t trim() noexcept {
     ensure_started();
-    std::size_t bytes = 0;
     const Inside inside;
     Cache* const cache = own_cache();
     if (cache != nullptr && inside.is_first()) heap_.empty_cache(*cache);
     if (inside.is_first()) processors_.empty_all(heap_, inside.may_wait());
-    if (Domain* const own = own_domain()) bytes += heap_.trim(*own);
+    if (Domain* const own = own_domain()) heap_.give_up(*own);
     shared_.for_each([&](Domain& domain) noexcept {
       Turn turn{domain, heap_.gate(), inside.may_wait()};
-      if (turn) bytes += heap_.trim(domain);
+      if (turn) heap_.give_up(domain);
     });
-    return bytes + heap_.space().purge(0, 0, ~std::size_t{0});
+    // With nobody waiting for a turn.
+    return heap_.space().purge_free();
   }
 
   // Deferred frees, for language runtimes: `function` is called from slow paths of
