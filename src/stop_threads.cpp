@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 
-#include "allod/os/linux.hpp"
 #include "stop_signal.hpp"
 
 namespace allod {
@@ -127,8 +126,7 @@ void StoppedThreads::stop_all() noexcept {
     before = stop.signalled;
     for_each_thread([&](std::uint32_t thread) noexcept {
       if (thread == self || stop.signalled == kMost || was_signalled(thread)) return;
-      // It blocks all signals, and has nothing of the program's.
-      if (os::LinuxHelper::is(thread)) return;
+      if (Linux::Purger::is(thread) || Sweeper::is(thread)) return;
       if (raw_syscall(SYS_tgkill, process, thread, stop_signal()) != 0) return;
       stop.threads[stop.signalled++] = thread;
     });

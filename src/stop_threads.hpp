@@ -1,9 +1,13 @@
 // All other threads of the process, stopped for a moment.
 #pragma once
 
-#include "allod/base/base.hpp"
+#include "allod/os/linux.hpp"
 
 namespace allod {
+
+// Sweeps, see sweep.cpp. It is not stopped, and neither is the one that purges: they block all
+// signals, and have nothing of the program's.
+using Sweeper = os::LinuxHelper<struct Sweeping>;
 
 // While it exists, the other threads wait in a signal handler. What their registers held is on
 // their stacks. Those that block the signal go on. One at a time.

@@ -28,6 +28,8 @@ template <class T>
 
 // User-space addresses have at most this many significant bits.
 inline constexpr unsigned kAddressBits = 47;
+// Are thread-local variables of libraries above the thread pointer?
+inline constexpr bool kTlsIsAbove = false;
 
 // Tells the processor that this is a spin-wait loop.
 ALLOD_INLINE void cpu_relax() noexcept { __builtin_ia32_pause(); }
@@ -50,6 +52,7 @@ ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, l
 #elif defined(__aarch64__)
 
 inline constexpr unsigned kAddressBits = 48;
+inline constexpr bool kTlsIsAbove = true;
 
 // isb, not yield: on current cores only isb stalls for long enough to matter.
 ALLOD_INLINE void cpu_relax() noexcept { __asm__ volatile("isb" ::: "memory"); }

@@ -6,6 +6,7 @@
 
 #include "allod/base/check.hpp"
 #include "allod/base/cpu.hpp"
+#include "allod/base/units.hpp"
 
 namespace allod {
 
@@ -25,6 +26,8 @@ struct HeldLocks {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     --count;
   }
+  // Where the calling thread counts them.
+  [[nodiscard]] static Address place() noexcept { return address_of(&count); }
 
  private:
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local unsigned count = 0;

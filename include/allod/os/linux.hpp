@@ -125,9 +125,10 @@ class Linux {
     return number < 0 ? 0 : static_cast<std::uint32_t>(number);
   }
   using Restartable = os::Restartable;
-  void after_fork_in_child() noexcept { LinuxHelper::reset_after_fork(); }
+  using Purger = LinuxHelper<struct Purging>;
+  void after_fork_in_child() noexcept { Purger::reset_after_fork(); }
   [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
-    return !kThreadSanitizer && LinuxHelper::start(function, argument);
+    return !kThreadSanitizer && Purger::start(function, argument);
   }
 
   [[nodiscard]] bool start_barriers() noexcept {

@@ -1,14 +1,15 @@
-// One thread of our own, outside of any thread library.
+// Threads of our own, outside of any thread library, one for each use.
 //
 // pthread_create allocates, takes the loader's locks and runs the program's
-// hooks, so an allocator must not call it from inside malloc. This thread is
+// hooks, so an allocator must not call it from inside malloc. Such a thread is
 // made by the system call itself, on a static stack, with all signals blocked
 // and a thread pointer of its own, so that it shares neither errno nor
 // thread-local variables with the thread that started it. It may use only code
-// that needs neither.
+// that needs neither, but for locks, which count in such a variable.
 #pragma once
 
 #include <linux/sched.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include <atomic>
@@ -16,24 +17,32 @@
 #include <cstdint>
 
 #include "allod/base/base.hpp"
+#include "allod/base/lock.hpp"
 
 namespace allod::os {
 
+// `Use` tells them apart.
+template <class Use>
 class LinuxHelper {
  public:
   // Starts `function(argument)` unless a helper is running. Thread-safe.
   static bool start(void (*function)(void*), void* argument) noexcept {
     std::uint32_t free = 0;
     if (!alive_.compare_exchange_strong(free, kStarting, std::memory_order_acquire)) return false;
+    unsigned char* const pointer = thread_pointer();
+    if (pointer == nullptr) {
+      alive_.store(0, std::memory_order_release);
+      return false;
+    }
     const std::uint64_t all = ~std::uint64_t{0};
     std::uint64_t before = 0;
     raw_syscall(SYS_rt_sigprocmask, kBlock, as_long(&all), as_long(&before), sizeof all);
-    const long thread = clone_onto(stack_ + kStackBytes, function, argument);
+    const long thread = clone_onto(stack_ + kStackBytes, pointer, function, argument);
     raw_syscall(SYS_rt_sigprocmask, kSetMask, as_long(&before), 0, sizeof before);
     if (thread < 0) alive_.store(0, std::memory_order_release);
     return thread > 0;
   }
-  // Is it the helper? Right once that has run.
+  // Is it this helper? Right once that has run.
   [[nodiscard]] static bool is(std::uint32_t thread) noexcept {
     return alive_.load(std::memory_order_relaxed) == thread;
   }
@@ -44,6 +53,10 @@ class LinuxHelper {
   static constexpr std::uint32_t kStarting = 1;
   static constexpr std::size_t kStackBytes = 16 * 1024;
   static constexpr std::size_t kThreadBlockBytes = 4096;
+  // What other variables of this library may take around the one that is known.
+  static constexpr std::size_t kAround = 512;
+  // On the side of the thread pointer where there are no variables of libraries.
+  static constexpr std::size_t kBehind = kTlsIsAbove ? 2048 : 512;
   static constexpr long kBlock = 0;
   static constexpr long kSetMask = 2;
   // The kernel writes the thread's id into `alive_`, and clears it when the thread has left its
@@ -57,9 +70,32 @@ class LinuxHelper {
     return static_cast<long>(reinterpret_cast<std::uintptr_t>(pointer));
   }
 
+  // Thread-local variables are as far from the thread pointer in every thread, and that may be far:
+  // those of the program lie in between. Null when there is no memory for that.
+  static unsigned char* thread_pointer() noexcept {
+    const Address here = address_of(__builtin_thread_pointer());
+    const Address variable = HeldLocks::place();
+    const std::size_t distance = (kTlsIsAbove ? variable - here : here - variable) + kAround;
+    unsigned char* block = thread_block_;
+    std::size_t bytes = kThreadBlockBytes;
+    if (distance + kBehind > bytes) {
+      bytes = align_up(distance + kBehind, kThreadBlockBytes);
+      if (large_block_ == nullptr) {
+        const long mapped =
+            raw_syscall(SYS_mmap, 0, static_cast<long>(bytes), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (mapped < 0) return nullptr;
+        large_block_ = reinterpret_cast<unsigned char*>(mapped);
+      }
+      block = large_block_;
+    }
+    return kTlsIsAbove ? block + kBehind : block + bytes - kBehind;
+  }
+
 #if defined(__x86_64__)
-  static long clone_onto(unsigned char* top, void (*function)(void*), void* argument) noexcept {
-    auto* const block = reinterpret_cast<void**>(thread_block_ + kThreadBlockBytes - 512);
+  static long clone_onto(unsigned char* top, unsigned char* pointer, void (*function)(void*),
+                         void* argument) noexcept {
+    auto* const block = reinterpret_cast<void**>(pointer);
     block[0] = block;  // the ABI reads the thread pointer through itself
     auto** const frame = reinterpret_cast<void**>(top) - 2;
     frame[0] = reinterpret_cast<void*>(function);
@@ -87,7 +123,8 @@ class LinuxHelper {
     return result;
   }
 #else
-  static long clone_onto(unsigned char* top, void (*function)(void*), void* argument) noexcept {
+  static long clone_onto(unsigned char* top, unsigned char* pointer, void (*function)(void*),
+                         void* argument) noexcept {
     auto** const frame = reinterpret_cast<void**>(top) - 2;
     frame[0] = reinterpret_cast<void*>(function);
     frame[1] = argument;
@@ -95,7 +132,7 @@ class LinuxHelper {
     register long x0 __asm__("x0") = static_cast<long>(kFlags);
     register long x1 __asm__("x1") = as_long(frame);
     register long x2 __asm__("x2") = 0;
-    register long x3 __asm__("x3") = as_long(thread_block_ + kThreadBlockBytes / 2);
+    register long x3 __asm__("x3") = as_long(pointer);
     register long x4 __asm__("x4") = as_long(&alive_);
     __asm__ volatile(
         "svc #0\n\t"
@@ -118,6 +155,7 @@ class LinuxHelper {
   static inline constinit std::atomic<std::uint32_t> alive_{0};
   alignas(16) static inline unsigned char stack_[kStackBytes];
   alignas(64) static inline unsigned char thread_block_[kThreadBlockBytes];
+  static inline constinit unsigned char* large_block_ = nullptr;
 };
 
 }  // namespace allod::os
