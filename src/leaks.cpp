@@ -131,8 +131,10 @@ bool is_of_suspects(Address at, const Graph& graph) noexcept {
   return (tag == space::kHugeTag || tag == space::kInteriorTag) && graph.is_within_suspect(at);
 }
 
-void mark_from_mapping(Address begin, Address to, const StoppedThreads& stopped, Address own_stack,
+void mark_from_mapping(const DataMapping& mapping, const StoppedThreads& stopped, Address own_stack,
                        Graph& graph) noexcept {
+  Address begin = mapping.begin;
+  const Address to = mapping.end;
   if (own_stack >= begin && own_stack < to) {
     begin = own_stack;
   } else {
@@ -150,8 +152,9 @@ void mark_from_mapping(Address begin, Address to, const StoppedThreads& stopped,
 }
 
 bool mark_from_roots(const StoppedThreads& stopped, Address own_stack, Graph& graph) noexcept {
-  return for_each_data_mapping([&](Address begin, Address to) noexcept {
-    mark_from_mapping(begin, to, stopped, own_stack, graph);
+  static MappingLines lines;
+  return for_each_data_mapping(lines, [&](const DataMapping& mapping) noexcept {
+    mark_from_mapping(mapping, stopped, own_stack, graph);
   });
 }
 

@@ -38,10 +38,18 @@ class OwnData {
   return number;
 }
 
-// Calls `visit(begin, end)` for each mapping that is private and writable, and no device, which
-// might mind to be read. One thread at a time. False when the system does not tell.
+// A mapping that is private and writable, and no device, which might mind to be read.
+struct DataMapping {
+  Address begin;
+  Address end;
+  bool is_main_stack;
+};
+// Room for two lines of the system's list, with the longest names.
+using MappingLines = char[2 * 8192];
+
+// Calls `visit` for each data mapping. False when the system does not tell.
 template <class Visit>
-[[nodiscard]] bool for_each_data_mapping(Visit&& visit) noexcept {
+[[nodiscard]] bool for_each_data_mapping(MappingLines& buffer, Visit&& visit) noexcept {
   const long file = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"),
                                 O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
@@ -52,9 +60,9 @@ template <class Visit>
     const Address to = parse_hex(line, &at);
     if (line.size() < at + 5) return;
     const bool is_data = line[at + 1] == 'r' && line[at + 2] == 'w' && line[at + 4] == 'p';
-    if (is_data && line.find(" /dev/") == std::string_view::npos) visit(begin, to);
+    if (!is_data || line.find(" /dev/") != std::string_view::npos) return;
+    visit(DataMapping{begin, to, line.ends_with("[stack]")});
   };
-  static char buffer[8192];
   std::size_t held = 0;
   for (;;) {
     const long got = raw_syscall(SYS_read, file, reinterpret_cast<long>(buffer + held),

@@ -1,19 +1,19 @@
 #include "sweep.hpp"
 
 #include <pthread.h>
-#include <sys/uio.h>
+#include <string.h>
 
 #include <algorithm>
 
 #include "hardened.hpp"
 #include "mappings.hpp"
+#include "page_reader.hpp"
 #include "stop_threads.hpp"
 
 namespace allod::sweep {
 
 namespace {
 
-// Addresses of blocks that are held. What is appended while a sweep is under way is not part of it.
 constexpr std::size_t kMost = std::size_t{1} << 22;
 constexpr std::size_t kListBytes = kMost * sizeof(Address);
 // Found to be pointed to; no address has this bit.
@@ -23,186 +23,202 @@ constexpr Address kPointedTo = Address{1} << 63;
 constexpr std::size_t kLeastBytes = std::size_t{4} << 20;
 constexpr std::size_t kLeastBlocks = std::size_t{1} << 14;
 constexpr std::size_t kShare = 4;
+// When that much more is held and there is no thread to be had, whoever frees sweeps.
+constexpr std::size_t kPatience = 2;
 
-// Guards what follows, but for the part of the list that is being swept.
+// The threads are stopped when no more than this was written while it was read, when that becomes
+// less no more, or after so many readings.
+constexpr std::size_t kShortReading = std::size_t{1} << 20;
+constexpr int kMostReadings = 8;
+
+// As many blocks are let go of in one call.
+constexpr std::size_t kBatch = 64;
+
+enum class Phase : std::uint8_t {
+  holding,
+  sweeping,    // the first `swept` blocks of the list; nobody moves them
+  letting_go,  // of those among them that nothing points to
+};
+
+// Guards what follows.
 constinit Process::Heap::Lock lock{LockRank::records};
-constinit Address* list = nullptr;
+constinit Phase phase = Phase::holding;
+constinit Address* list = nullptr;  // of blocks that are held
 constinit std::size_t count = 0;
+constinit std::size_t swept = 0;
+constinit std::size_t looked_at = 0;    // of those that were swept, when they are let go of
 constinit std::size_t bytes_held = 0;   // since the last sweep
 constinit std::size_t blocks_held = 0;  // the same
 constinit std::size_t bytes_wanted = kLeastBytes;
 constinit std::size_t blocks_wanted = kLeastBlocks;
-constinit bool is_sweeping = false;
+// The same as the first `swept` of the list, with marks: while sweeping the sweeper's alone, and
+// then as it is. A child that is forked meanwhile has the list.
+constinit Address* sorted = nullptr;
+constinit std::size_t sorted_count = 0;
 
 os::Linux& platform() noexcept { return Process::heap().space().platform(); }
 
+// Where the block is among the sorted ones, or their end.
+Address* find_sorted(Address block) noexcept {
+  const auto before = [](Address a, Address b) { return (a & ~kPointedTo) < b; };
+  Address* const end = sorted + sorted_count;
+  Address* const at = std::lower_bound(sorted, end, block, before);
+  return at != end && (*at & ~kPointedTo) == block ? at : end;
+}
+
 // --- one sweep -----------------------------------------------------------------------------------
 
-class Marks {
+// While it looks, the program goes on, and it looks again at what that has written; then the
+// threads are stopped, and it looks at the rest.
+class Search {
  public:
-  Marks(Address* blocks, std::size_t number) noexcept : blocks_{blocks}, count_{number} {}
+  // On a thread of the program, what is on its stack from `own_stack` on counts, and what earlier
+  // calls have left below does not; all others stand still all the time. 0: on the sweeper.
+  explicit Search(Address own_stack) noexcept
+      : own_stack_{own_stack}, reader_{platform().page_size(), own_stack == 0} {}
+
+  bool run() noexcept {
+    std::size_t before = ~std::size_t{0};
+    for (int i = 0; reader_.can_watch() && i < kMostReadings; ++i) {
+      if (!look_at_all(nullptr)) return false;
+      if (read_ <= kShortReading || read_ > before / 4 * 3) break;
+      before = read_;
+    }
+    const StoppedThreads stopped;
+    return look_at_all(&stopped);
+  }
+  // In the longest reading, which was one of all.
+  [[nodiscard]] std::size_t bytes_read() const noexcept { return most_read_; }
+
+ private:
+  bool look_at_all(const StoppedThreads* stopped) noexcept {
+    static MappingLines lines;
+    read_ = 0;
+    const bool done = for_each_data_mapping(
+        lines, [&](const DataMapping& mapping) noexcept { look_at_mapping(mapping, stopped); });
+    most_read_ = std::max(most_read_, read_);
+    return done;
+  }
+  // A stack may lie in a block of the heap, or beside other memory: but for that of the first
+  // thread, it is looked at as a whole.
+  void look_at_mapping(const DataMapping& mapping, const StoppedThreads* stopped) noexcept {
+    Address begin = mapping.begin;
+    if (mapping.is_main_stack && stopped == nullptr) return;
+    if (own_stack_ >= begin && own_stack_ < mapping.end && !is_ours(mapping)) {
+      begin = own_stack_;
+    } else if (mapping.is_main_stack) {
+      begin = stopped->used_from(begin, mapping.end);
+    }
+    const bool watched = reader_.watch(mapping.begin, mapping.end);
+    const auto is_bookkeeping = [&](Address at) noexcept {
+      return at - address_of(list) < kListBytes || at - address_of(sorted) < kListBytes ||
+             own_.holds(at) || Process::heap().space().metadata().holds(at);
+    };
+    reader_.read(
+        begin, mapping.end, watched, is_bookkeeping,
+        [&](const Address* words, std::size_t number) noexcept { look_at(words, number); });
+  }
+  static bool is_ours(const DataMapping& mapping) noexcept {
+    return Process::heap().space().map().tag_of(mapping.end - 1) != space::kForeignTag;
+  }
 
   void look_at(const Address* words, std::size_t number) noexcept {
     read_ += number * sizeof *words;
-    const Address lowest = blocks_[0] & ~kPointedTo;
+    const Address lowest = sorted[0] & ~kPointedTo;
     for (std::size_t i = 0; i < number; ++i) {
-      const Address word = __atomic_load_n(&words[i], __ATOMIC_RELAXED);
-      if (word >= lowest && word < Address{1} << kAddressBits) look_at(word);
+      if (words[i] >= lowest && words[i] < Address{1} << kAddressBits) look_at(words[i]);
     }
   }
-  [[nodiscard]] std::size_t bytes_read() const noexcept { return read_; }
-
- private:
   // Most words are numbers, or point to blocks in use.
-  void look_at(Address word) noexcept {
+  static void look_at(Address word) noexcept {
     const heap::Bounds block = hardened::bounds_of(reinterpret_cast<const void*>(word));
     if (block.start == nullptr || !block.was_freed()) return;
-    const Address start = address_of(block.start);
-    const auto before = [](Address a, Address b) { return (a & ~kPointedTo) < b; };
-    Address* const at = std::lower_bound(blocks_, blocks_ + count_, start, before);
-    if (at != blocks_ + count_ && (*at & ~kPointedTo) == start) *at |= kPointedTo;
+    Address* const at = find_sorted(address_of(block.start));
+    if (at != sorted + sorted_count) *at |= kPointedTo;
   }
 
-  Address* blocks_;
-  std::size_t count_;
+  Address own_stack_;
+  PageReader reader_;
+  OwnData own_;
   std::size_t read_ = 0;
+  std::size_t most_read_ = 0;
 };
 
-// Reads pages that are there: what the program never touched holds no pointers, and what is
-// guarded must not be read.
-class PageReader {
- public:
-  PageReader() noexcept
-      : file_{raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/pagemap"),
-                          O_RDONLY | O_CLOEXEC)},
-        page_{platform().page_size()} {}
-  ~PageReader() {
-    if (file_ >= 0) raw_syscall(SYS_close, file_);
+[[gnu::noinline]] void sweep(Address own_stack) noexcept {
+  {
+    LockGuard guard{lock};
+    bytes_held = blocks_held = 0;
   }
-  PageReader(const PageReader&) = delete;
-  PageReader& operator=(const PageReader&) = delete;
-
-  template <class Skip>
-  void read(Address begin, Address end, Marks& marks, Skip&& skip) noexcept {
-    static std::uint64_t states[512];
-    for (begin = align_up(begin, sizeof(Address)); begin < end;) {
-      const Address first = align_down(begin, page_);
-      const std::size_t pages = std::min((end - first + page_ - 1) / page_, std::size(states));
-      const long got = raw_syscall(SYS_pread64, file_, reinterpret_cast<long>(states),
-                                   static_cast<long>(pages * sizeof states[0]),
-                                   static_cast<long>(first / page_ * sizeof states[0]));
-      const std::size_t known = got < 0 ? 0 : static_cast<std::size_t>(got) / sizeof states[0];
-      for (std::size_t i = 0; i < pages; ++i) {
-        const Address next = std::min(first + (i + 1) * page_, end);
-        // Unknown ones may be there.
-        const std::uint64_t state = i < known ? states[i] : kSwapped;
-        if ((state & (kPresent | kSwapped)) != 0 && !skip(begin))
-          read_page(begin, next, state, marks);
-        begin = next;
-      }
-    }
-  }
-
- private:
-  static constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
-  static constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62;
-
-  void read_page(Address begin, Address end, std::uint64_t state, Marks& marks) noexcept {
-    if ((state & kPresent) != 0) {
-      return marks.look_at(reinterpret_cast<const Address*>(begin),
-                           (end - begin) / sizeof(Address));
-    }
-    // A guard looks the same: the system reads it, or does not.
-    static Address copy[4096 / sizeof(Address)];
-    for (; begin < end; begin += sizeof copy) {
-      const std::size_t bytes = std::min<std::size_t>(end - begin, sizeof copy);
-      const iovec to{copy, bytes};
-      const iovec from{reinterpret_cast<void*>(begin), bytes};
-      const long got =
-          raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_getpid), reinterpret_cast<long>(&to), 1,
-                      reinterpret_cast<long>(&from), 1, 0);
-      if (got > 0) marks.look_at(copy, static_cast<std::size_t>(got) / sizeof(Address));
-    }
-  }
-
-  long file_;
-  std::size_t page_;
-};
-
-// What the thread itself has on its stack from here on, its registers among it, counts; what
-// earlier calls have left below does not.
-[[gnu::noinline]] bool mark(Marks& marks) noexcept {
-  const Address own_stack = address_of(__builtin_frame_address(0));
-  const StoppedThreads stopped;
-  PageReader reader;
-  const OwnData own;
-  const auto is_bookkeeping = [&](Address at) noexcept {
-    return at - address_of(list) < kListBytes || own.holds(at) ||
-           Process::heap().space().metadata().holds(at);
-  };
-  return for_each_data_mapping([&](Address begin, Address to) noexcept {
-    // Stacks in blocks of the heap are looked at as a whole, as all of the heap is.
-    const bool is_ours = Process::heap().space().map().tag_of(to - 1) != space::kForeignTag;
-    if (own_stack >= begin && own_stack < to && !is_ours) begin = own_stack;
-    reader.read(begin, to, marks, is_bookkeeping);
-  });
+  memcpy(sorted, list, swept * sizeof *list);
+  sorted_count = swept;
+  std::sort(sorted, sorted + sorted_count);
+  Search search{own_stack};
+  const bool done = search.run();
+  LockGuard guard{lock};
+  bytes_wanted = std::max(kLeastBytes, search.bytes_read() / kShare);
+  blocks_wanted = std::max(kLeastBlocks, search.bytes_read() / kShare / 64);
+  looked_at = 0;
+  phase = done ? Phase::letting_go : Phase::holding;
 }
 
-// With the lock held. False when it is not worth a sweep, or one is under way.
-bool begin_sweep(std::size_t* number) noexcept {
-  if (is_sweeping || (bytes_held < bytes_wanted && blocks_held < blocks_wanted)) return false;
-  is_sweeping = true;
-  *number = count;
-  for (std::size_t i = 0; i < count; ++i) list[i] &= ~kPointedTo;
-  std::sort(list, list + count);
-  bytes_held = 0;
-  blocks_held = 0;
+// The registers of the caller are on its stack by then.
+[[gnu::noinline]] void sweep_here() noexcept {
+  __builtin_unwind_init();
+  sweep(address_of(__builtin_frame_address(0)));
+}
+
+// The sweeper opens files, of which the program sees nothing, and its children have none.
+void sweep_on_own_thread(void*) noexcept {
+  constexpr long kUnshare = 2;
+  raw_syscall(SYS_close_range, 0, ~0U, kUnshare);
+  sweep(0);
+}
+
+// --- blocks that are held ------------------------------------------------------------------------
+
+// With the lock held: is so much held since the last sweep, times `patience`?
+bool is_much_held(std::size_t patience) noexcept {
+  return bytes_held / patience >= bytes_wanted || blocks_held / patience >= blocks_wanted;
+}
+
+// With the lock held. From then on the list stays as it is, and nobody else begins a sweep.
+bool begin_sweep() noexcept {
+  if (phase != Phase::holding || !is_much_held(1)) return false;
+  phase = Phase::sweeping;
+  swept = count;
   return true;
 }
 
-// With the lock held. Those to be let go of are copied, up to so many of them; the others stay.
-std::size_t take_free(std::size_t* at, std::size_t* number, Address* out,
-                      std::size_t most) noexcept {
-  std::size_t taken = 0;
-  while (*at < *number && taken < most) {
-    if ((list[*at] & kPointedTo) != 0) {
-      ++*at;
-      continue;
-    }
-    out[taken++] = list[*at];
-    list[*at] = list[--*number];
-    list[*number] = list[--count];
-  }
-  return taken;
+void start_sweep(bool is_late) noexcept {
+  if (Sweeper::start(&sweep_on_own_thread, nullptr)) return;
+  if (is_late) return sweep_here();
+  // The last sweeper has not quite ended, or there is no thread to be had.
+  LockGuard guard{lock};
+  phase = Phase::holding;
 }
 
-[[gnu::noinline]] void sweep(std::size_t number, void (*let_go)(void*)) noexcept {
-  __builtin_unwind_init();
-  Marks marks{list, number};
-  const bool done = mark(marks);
-  // Not on the stack, where the next sweep would find what is left of it.
-  static Address batch[256];
-  for (std::size_t at = 0;;) {
-    std::size_t taken = 0;
-    {
-      LockGuard guard{lock};
-      if (done) taken = take_free(&at, &number, batch, std::size(batch));
-      if (taken == 0) {
-        bytes_wanted = std::max(kLeastBytes, marks.bytes_read() / kShare);
-        blocks_wanted = std::max(kLeastBlocks, marks.bytes_read() / kShare / 64);
-        is_sweeping = false;
-        return;
-      }
+// With the lock held. Blocks to be let go of, up to so many of them; the others stay.
+std::size_t take_free(Address* out, std::size_t most) noexcept {
+  std::size_t taken = 0;
+  while (looked_at < swept && taken < most) {
+    if ((*find_sorted(list[looked_at]) & kPointedTo) != 0) {
+      ++looked_at;
+      continue;
     }
-    for (std::size_t i = 0; i < taken; ++i) let_go(reinterpret_cast<void*>(batch[i]));
+    out[taken++] = list[looked_at];
+    list[looked_at] = list[--swept];
+    list[swept] = list[--count];
   }
+  if (looked_at == swept) phase = Phase::holding;
+  return taken;
 }
 
 void lock_for_fork() noexcept { lock.lock_for_fork(); }
 void unlock_in_parent() noexcept { lock.unlock_in_parent(); }
-// Whoever was sweeping is not there any more.
+// The sweeper is not there any more.
 void reset_in_child() noexcept {
-  is_sweeping = false;
+  if (phase == Phase::sweeping) phase = Phase::holding;
+  Sweeper::reset_after_fork();
   StoppedThreads::reset_in_child();
   lock.reset_in_child();
 }
@@ -210,24 +226,42 @@ void reset_in_child() noexcept {
 }  // namespace
 
 bool start() noexcept {
+  if (!PageReader::works()) return false;
   list = static_cast<Address*>(platform().map(kListBytes));
-  if (list == nullptr) return false;
+  sorted = static_cast<Address*>(platform().map(kListBytes));
+  if (list == nullptr || sorted == nullptr) return false;
   platform().name(list, kListBytes, "allod: held");
+  platform().name(sorted, kListBytes, "allod: held");
   pthread_atfork(&lock_for_fork, &unlock_in_parent, &reset_in_child);
   return true;
 }
 
 bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept {
-  std::size_t number = 0;
+  Address batch[kBatch];
+  std::size_t taken = 0;
+  bool begins = false;
+  bool is_late = false;
+  bool waits = false;
   {
     LockGuard guard{lock};
     if (list == nullptr || count == kMost) return false;
     list[count++] = address_of(block);
     bytes_held += bytes;
     ++blocks_held;
-    if (!begin_sweep(&number)) return true;
+    if (phase == Phase::letting_go) taken = take_free(batch, kBatch);
+    is_late = is_much_held(kPatience);
+    // Or more and more would be held, and each sweep take longer.
+    waits = phase == Phase::sweeping && is_much_held(1);
+    begins = begin_sweep();
   }
-  sweep(number, let_go);
+  for (std::size_t i = 0; i < taken; ++i) {
+    let_go(reinterpret_cast<void*>(batch[i]));
+    // The next sweep must not find what is left of it.
+    __atomic_store_n(&batch[i], 0, __ATOMIC_RELAXED);
+  }
+  if (begins) start_sweep(is_late);
+  static constinit std::atomic<std::uint32_t> never{0};
+  if (waits) os::Linux::futex_wait_ms(&never, 0, 1);
   return true;
 }
 
