@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from allod import cli, packages, pytest_gtest, pytest_shares, testing
+from allod import fuzz as fuzzing
 from allod.paths import ROOT, version
 
 ALLOD = ROOT / "allod"
@@ -53,7 +54,9 @@ def test_help_lists_every_command_with_one_line() -> None:
     assert all(len(line.split()) > 2 for line in listed), listed
 
 
-@pytest.mark.parametrize("command", ["build", "run", "top", "test", "bench", "help"])
+@pytest.mark.parametrize(
+    "command", ["build", "run", "top", "test", "fuzz", "bench", "help"]
+)
 def test_every_command_explains_itself(command: str) -> None:
     by_option = allod(command, "--help")
     assert by_option.returncode == 0
@@ -362,6 +365,40 @@ def test_what_is_long_comes_first() -> None:
     assert sorted(names, key=pytest_shares.place_of) == names[::-1]
     for start in (*pytest_shares.FIRST, *pytest_shares.APART, *pytest_shares.TOGETHER):
         assert (ROOT / start).exists()
+
+
+# Fuzzing
+
+
+@pytest.mark.usefixtures("built")
+def test_pieces_of_fuzzing_are_recorded_and_summed_up(
+    liballod_hardened: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert liballod_hardened.exists()
+    monkeypatch.setattr(fuzzing, "RECORD", tmp_path / "record.csv")
+    monkeypatch.setattr(fuzzing, "CALLS", 2000)
+    monkeypatch.setattr(fuzzing, "ensure_built", lambda *_, **__: False)
+    for _ in range(2):
+        assert fuzzing.fuzz(["corruption"], 0.01, 1, record=True) == 0
+    lines = (tmp_path / "record.csv").read_text().splitlines()
+    assert len(lines) == 3
+    calls = sum(int(line.split(",")[4]) for line in lines[1:])
+    assert calls >= 4000
+    assert f"{calls:,}" in fuzzing.totals()
+
+
+def test_a_fuzzer_that_ends_badly_has_found_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "tests" / "fuzz_slab"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho broken\nexit 77\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(fuzzing, "build_dir", lambda _: tmp_path)
+    monkeypatch.setattr(fuzzing, "ensure_built", lambda *_, **__: False)
+    assert fuzzing.fuzz(["fuzz_slab"], 0.01, 1, record=False) == 1
+    (log,) = tmp_path.glob("fuzz_slab-*.log")
+    assert "broken" in log.read_text()
 
 
 # Packages

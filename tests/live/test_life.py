@@ -145,11 +145,11 @@ def test_the_program_outlives_a_broken_libevent(
 ) -> None:
     del liballod_live  # Where that was built, there is libevent.
     folders = [f"-I{ROOT / folder}" for folder in ("live", "src", "include")]
+    sources = [Path(__file__).with_name("events.cpp"), ROOT / "live" / "memory.cpp"]
+    libraries = ["-Wl,--no-as-needed", str(liballod), "-l:libevent_core.a", "-pthread"]
     program = tmp_path / "events"
     subprocess.run(
-        ["c++", "-std=c++20", *folders, "-o", program]
-        + [Path(__file__).with_name("events.cpp"), ROOT / "live" / "memory.cpp"]
-        + ["-Wl,--no-as-needed", liballod, "-l:libevent_core.a", "-pthread"],
+        ["c++", "-std=c++20", *folders, *sources, "-o", program, *libraries],
         check=True,
     )
     done = subprocess.run(

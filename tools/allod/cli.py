@@ -5,6 +5,7 @@ Commands import what they need when they run: starting a program must stay quick
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -111,6 +112,47 @@ def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
     if chosen.makes_products:
         for name in PRODUCTS:
             click.echo(shown(build_dir(preset) / name))
+
+
+@allod.command(cls=Command)
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    type=click.Choice(("fuzz_space", "fuzz_slab", "fuzz_heap", "corruption")),
+    help="Run this one; can be repeated. Default: all.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Take so long, all together.",
+)
+@click.option("--jobs", "-j", type=click.IntRange(1), help="Run so many at once.")
+@click.option("--record", is_flag=True, help="Add a line for each to the record.")
+@click.option("--totals", is_flag=True, help="Sum up the record, and stop.")
+def fuzz(
+    targets: tuple[str, ...],
+    minutes: float,
+    jobs: int | None,
+    record: bool,
+    totals: bool,
+) -> None:
+    """Look for inputs that break a promise, for longer than the tests do.
+
+    Three fuzzers play sequences of calls on the layers; "corruption" makes random calls with
+    defects among them on the hardened library, which must find each that the model says. Ends with
+    status 1 if there is a finding, and says where it is.
+    """
+    from allod import fuzz as fuzzing
+
+    if totals:
+        click.echo(fuzzing.totals())
+        return
+    chosen = list(dict.fromkeys(targets)) or list(fuzzing.TARGETS)
+    if fuzzing.fuzz(chosen, minutes, jobs or os.cpu_count() or 1, record=record):
+        sys.exit(1)
 
 
 @allod.command(

@@ -1,0 +1,179 @@
+"""`./allod fuzz`: the fuzzers, for longer than in the tests, with a record of what they did."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import secrets
+import subprocess
+import tempfile
+import time
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+from allod.build import PRESETS, ensure_built, product
+from allod.console import Failure, say
+from allod.paths import ROOT, build_dir, shown
+
+LAYERS = ("fuzz_space", "fuzz_slab", "fuzz_heap")
+CORRUPTION = "corruption"
+TARGETS = (*LAYERS, CORRUPTION)
+RECORD_NAME = "tests/fuzz/record.csv"
+RECORD = ROOT / RECORD_NAME
+# Calls of one run of random calls with defects among them: each run begins with a fresh process.
+CALLS = 200_000
+# One that hangs is a finding.
+PATIENCE_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one target did at one time. Executions: inputs, or calls with defects among them."""
+
+    date: str
+    commit: str
+    target: str
+    seconds: int
+    executions: int
+    defects: int
+    findings: int
+
+
+def _run(command: list[str], limit: float, **variables: str) -> tuple[str, bool]:
+    """The output, and whether the program ended well."""
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout.decode(errors="replace") if late.stdout else ""
+        return f"{said}\ndid not end within {limit:.0f} s", False
+    return done.stdout, done.returncode == 0
+
+
+def _keep(target: str, command: list[str], output: str) -> None:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix=f"{target}-", suffix=".log", dir=build_dir("fuzz"), delete=False
+    ) as file:
+        file.write(f"$ {' '.join(command)}\n{output}")
+    say(f"{target} found something: {shown(Path(file.name))}")
+
+
+def _fuzz_layer(target: str, seconds: int) -> tuple[int, int, int]:
+    """Executions, defects and findings. What it learns is kept in the build folder."""
+    folder = build_dir("fuzz") / "tests"
+    learned = folder / "corpus" / target
+    learned.mkdir(parents=True, exist_ok=True)
+    command = [
+        str(folder / target),
+        f"-max_total_time={seconds}",
+        f"-artifact_prefix={learned}-",
+        "-timeout=20",
+        "-rss_limit_mb=4096",
+        "-print_final_stats=1",
+        str(learned),
+        str(ROOT / "tests" / "fuzz" / "corpus" / target),
+    ]
+    output, is_well = _run(command, seconds + PATIENCE_SECONDS)
+    counted = re.search(r"stat::number_of_executed_units:\s+(\d+)", output)
+    if not is_well:
+        _keep(target, command, output)
+    return int(counted[1]) if counted else 0, 0, 0 if is_well else 1
+
+
+def _fuzz_corruption(seconds: int) -> tuple[int, int, int]:
+    program = build_dir("release") / "tests" / "death" / CORRUPTION
+    library = product("liballod-hardened.so")
+    end = time.monotonic() + seconds
+    calls = defects = findings = 0
+    while time.monotonic() < end:
+        command = [str(program), str(secrets.randbits(62)), str(CALLS)]
+        output, is_well = _run(command, PATIENCE_SECONDS, LD_PRELOAD=str(library))
+        counted = re.search(r"(\d+) operations, (\d+) defects, all found", output)
+        if not is_well or counted is None:
+            findings += 1
+            _keep(CORRUPTION, command, output)
+        else:
+            calls += int(counted[1])
+            defects += int(counted[2])
+    return calls, defects, findings
+
+
+def _commit() -> str:
+    git = ["git", "-C", str(ROOT)]
+    command = [*git, "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [*git, "diff", "--quiet", "HEAD", "--", "include", "src", "tests"]
+    command.append(f":!{RECORD_NAME}")
+    is_changed = subprocess.run(command, capture_output=True, check=False).returncode
+    return (done.stdout.strip() or "unknown") + ("-changed" if is_changed else "")
+
+
+def _fuzz(target: str, seconds: int) -> Piece:
+    start = time.monotonic()
+    count = (
+        _fuzz_corruption(seconds)
+        if target == CORRUPTION
+        else _fuzz_layer(target, seconds)
+    )
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    took = round(time.monotonic() - start)
+    piece = Piece(date, _commit(), target, took, *count)
+    say(
+        f"{target}: {piece.executions:,} executions, {piece.defects:,} defects, "
+        f"{piece.findings} findings in {piece.seconds} s"
+    )
+    return piece
+
+
+def fuzz(targets: list[str], minutes: float, jobs: int, *, record: bool) -> int:
+    """Divides the time among the targets; returns how many findings there were."""
+    ensure_built(PRESETS["release"], tests=True)
+    ensure_built(PRESETS["fuzz"], tests=True)
+    seconds = max(1, round(minutes * 60 * min(jobs, len(targets)) / len(targets)))
+    say(f"{', '.join(targets)}: {seconds} s each")
+    with ThreadPoolExecutor(jobs) as pool:
+        pieces = list(pool.map(lambda target: _fuzz(target, seconds), targets))
+    if record:
+        is_new = not RECORD.exists()
+        with RECORD.open("a", newline="") as file:
+            columns = [field.name for field in fields(Piece)]
+            rows = csv.DictWriter(file, columns, lineterminator="\n")
+            if is_new:
+                rows.writeheader()
+            rows.writerows(asdict(piece) for piece in pieces)
+        say(f"added to {shown(RECORD)}")
+    return sum(piece.findings for piece in pieces)
+
+
+def totals() -> str:
+    """The record, summed up by target."""
+    if not RECORD.exists():
+        raise Failure(f"{shown(RECORD)} is not there: nothing has been recorded")
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    with RECORD.open(newline="") as file:
+        for row in csv.DictReader(file):
+            numbers = sums[row["target"]]
+            for i, column in enumerate(
+                ("seconds", "executions", "defects", "findings")
+            ):
+                numbers[i] += int(row[column])
+    lines = ["target          hours      executions      defects  findings"]
+    for target, (seconds, executions, defects, findings) in sorted(sums.items()):
+        lines.append(
+            f"{target:<12} {seconds / 3600:8.2f} {executions:15,} {defects:12,} {findings:9,}"
+        )
+    hours = sum(numbers[0] for numbers in sums.values()) / 3600
+    lines.append(f"{'all':<12} {hours:8.2f}")
+    return "\n".join(lines)
