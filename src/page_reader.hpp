@@ -24,7 +24,8 @@ class PageReader {
   [[nodiscard]] static bool works() noexcept {
     Address word = 1;
     Address copied = 0;
-    return copy(address_of(&word), &copied, sizeof copied) == sizeof copied && copied == word;
+    const iovec piece{&word, sizeof word};
+    return copy(&piece, 1, &copied, sizeof copied) == sizeof copied && copied == word;
   }
 
   // `watches`: it is to be told what is written, in a thread whose descriptors no child inherits,
@@ -57,12 +58,7 @@ class PageReader {
   // they were read last.
   template <class Skip, class Look>
   void read(Address begin, Address end, bool watched, Skip&& skip, Look&& look) noexcept {
-    static std::uint64_t states[512];
-    Address run = 0;  // where the pages to be read together begin
-    const auto end_run = [&](Address to) noexcept {
-      if (run != 0) read_run(run, to, watched, look);
-      run = 0;
-    };
+    static std::uint64_t states[kTogether];
     for (Address at = align_up(begin, sizeof(Address)); at < end;) {
       const Address first = align_down(at, page_);
       const std::size_t pages = std::min((end - first + page_ - 1) / page_, std::size(states));
@@ -75,15 +71,12 @@ class PageReader {
         const std::uint64_t state = i < known ? states[i] : kSwapped;
         const bool is_there = (state & (kPresent | kSwapped)) != 0;
         const bool is_old = watched && (state & kProtected) != 0;
-        if (!is_there || is_old || skip(at)) {
-          end_run(at);
-        } else if (run == 0) {
-          run = at;
-        }
-        at = std::min(first + (i + 1) * page_, end);
+        const Address next = std::min(first + (i + 1) * page_, end);
+        if (is_there && !is_old && !skip(at)) add(at, next);
+        at = next;
       }
+      read_added(watched, look);
     }
-    end_run(end);
   }
 
  private:
@@ -109,36 +102,63 @@ class PageReader {
                        reinterpret_cast<long>(argument)) == 0;
   }
 
-  // Protected before it is read: what is written in between is read once more.
+  // Of the pages that are read together, those that are neighbours as one piece.
+  void add(Address begin, Address end) noexcept {
+    if (count_ != 0 &&
+        address_of(pieces_[count_ - 1].iov_base) + pieces_[count_ - 1].iov_len == begin) {
+      pieces_[count_ - 1].iov_len += end - begin;
+    } else {
+      pieces_[count_++] = {reinterpret_cast<void*>(begin), end - begin};
+    }
+  }
+  // Protected before they are read: what is written in between is read once more. What lies between
+  // them is protected already, or is not there.
   template <class Look>
-  void read_run(Address begin, Address end, bool watched, Look& look) noexcept {
-    static Address words[8192];
+  void read_added(bool watched, Look& look) noexcept {
+    static Address words[32 * 1024];
+    if (count_ == 0) return;
     if (watched) {
+      const iovec& last = pieces_[count_ - 1];
+      const Address first = align_down(address_of(pieces_[0].iov_base), page_);
       uffdio_writeprotect pages{};
-      const Address first = align_down(begin, page_);
-      pages.range = {first, align_up(end, page_) - first};
+      pages.range = {first, align_up(address_of(last.iov_base) + last.iov_len, page_) - first};
       pages.mode = UFFDIO_WRITEPROTECT_MODE_WP;
       control(UFFDIO_WRITEPROTECT, &pages);
     }
-    for (Address at = begin; at < end;) {
-      const std::size_t bytes = copy(at, words, std::min(end - at, sizeof words));
+    for (std::size_t from = 0; from < count_;) {
+      const std::size_t bytes = copy(&pieces_[from], count_ - from, words, sizeof words);
       look(words, bytes / sizeof words[0]);
-      // Where the system stops, a page cannot be read.
-      at = bytes != 0 ? at + bytes : align_down(at, page_) + page_;
+      from = pass(from, bytes, bytes == sizeof words);
     }
+    count_ = 0;
   }
-  static std::size_t copy(Address from, void* to, std::size_t bytes) noexcept {
+  // So much of the pieces was read. Where the system stopped, a page cannot be.
+  std::size_t pass(std::size_t from, std::size_t bytes, bool is_full) noexcept {
+    while (from < count_ && bytes >= pieces_[from].iov_len) bytes -= pieces_[from++].iov_len;
+    if (from == count_) return from;
+    iovec& piece = pieces_[from];
+    const Address begin = address_of(piece.iov_base) + bytes;
+    const Address end = address_of(piece.iov_base) + piece.iov_len;
+    const Address next = is_full ? begin : std::min(align_down(begin, page_) + page_, end);
+    piece = {reinterpret_cast<void*>(next), end - next};
+    return next < end ? from : from + 1;
+  }
+  static std::size_t copy(const iovec* pieces, std::size_t count, void* to,
+                          std::size_t bytes) noexcept {
     const iovec target{to, bytes};
-    const iovec source{reinterpret_cast<void*>(from), bytes};
     const long got =
         raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_getpid), reinterpret_cast<long>(&target),
-                    1, reinterpret_cast<long>(&source), 1, 0);
+                    1, reinterpret_cast<long>(pieces), static_cast<long>(count), 0);
     return got < 0 ? 0 : static_cast<std::size_t>(got);
   }
+
+  static constexpr std::size_t kTogether = 512;
+  static inline constinit iovec pieces_[kTogether] = {};
 
   long pagemap_;
   long watch_;
   std::size_t page_;
+  std::size_t count_ = 0;
 };
 
 }  // namespace allod

@@ -26,13 +26,15 @@ constexpr std::size_t kShare = 4;
 // When that much more is held and there is no thread to be had, whoever frees sweeps.
 constexpr std::size_t kPatience = 2;
 
-// The threads are stopped when no more than this was written while it was read, when that becomes
-// less no more, or after so many readings.
+// The threads are stopped when no more than this was written while it was read; when it is not much
+// more, and does not become less; or after so many readings.
 constexpr std::size_t kShortReading = std::size_t{1} << 20;
+constexpr std::size_t kFairReading = std::size_t{16} << 20;
 constexpr int kMostReadings = 8;
 
-// As many blocks are let go of in one call.
+// As many blocks are let go of in one call, and as many looked at.
 constexpr std::size_t kBatch = 64;
+constexpr std::size_t kLooks = 256;
 
 enum class Phase : std::uint8_t {
   holding,
@@ -81,7 +83,8 @@ class Search {
     std::size_t before = ~std::size_t{0};
     for (int i = 0; reader_.can_watch() && i < kMostReadings; ++i) {
       if (!look_at_all(nullptr)) return false;
-      if (read_ <= kShortReading || read_ > before / 4 * 3) break;
+      const bool helps = read_ < before / 4 * 3;
+      if (read_ <= kShortReading || (read_ <= kFairReading && !helps)) break;
       before = read_;
     }
     const StoppedThreads stopped;
@@ -197,10 +200,10 @@ void start_sweep(bool is_late) noexcept {
   phase = Phase::holding;
 }
 
-// With the lock held. Blocks to be let go of, up to so many of them; the others stay.
-std::size_t take_free(Address* out, std::size_t most) noexcept {
+// With the lock held. The next blocks to be let go of; the others stay.
+std::size_t take_free(Address* out) noexcept {
   std::size_t taken = 0;
-  while (looked_at < swept && taken < most) {
+  for (std::size_t look = 0; look < kLooks && looked_at < swept && taken < kBatch; ++look) {
     if ((*find_sorted(list[looked_at]) & kPointedTo) != 0) {
       ++looked_at;
       continue;
@@ -248,7 +251,7 @@ bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept {
     list[count++] = address_of(block);
     bytes_held += bytes;
     ++blocks_held;
-    if (phase == Phase::letting_go) taken = take_free(batch, kBatch);
+    if (phase == Phase::letting_go) taken = take_free(batch);
     is_late = is_much_held(kPatience);
     // Or more and more would be held, and each sweep take longer.
     waits = phase == Phase::sweeping && is_much_held(1);
