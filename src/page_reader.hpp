@@ -111,17 +111,16 @@ class PageReader {
       pieces_[count_++] = {reinterpret_cast<void*>(begin), end - begin};
     }
   }
-  // Protected before they are read: what is written in between is read once more. What lies between
-  // them is protected already, or is not there.
+  // Protected before they are read, and nothing but them: what is written in between is read once
+  // more.
   template <class Look>
   void read_added(bool watched, Look& look) noexcept {
     static Address words[32 * 1024];
-    if (count_ == 0) return;
-    if (watched) {
-      const iovec& last = pieces_[count_ - 1];
-      const Address first = align_down(address_of(pieces_[0].iov_base), page_);
+    for (std::size_t i = 0; watched && i < count_; ++i) {
+      const Address begin = address_of(pieces_[i].iov_base);
       uffdio_writeprotect pages{};
-      pages.range = {first, align_up(address_of(last.iov_base) + last.iov_len, page_) - first};
+      pages.range.start = align_down(begin, page_);
+      pages.range.len = align_up(begin + pieces_[i].iov_len, page_) - pages.range.start;
       pages.mode = UFFDIO_WRITEPROTECT_MODE_WP;
       control(UFFDIO_WRITEPROTECT, &pages);
     }

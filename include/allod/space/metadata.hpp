@@ -69,11 +69,14 @@ class Metadata {
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return mapped_bytes_; }
   [[nodiscard]] std::size_t used_bytes() const noexcept { return used_bytes_; }
 
-  // Where a piece may be, as far as it is known: of very many chunks, some are not. While no other
-  // thread allocates.
+  // Where a piece may be, as far as it is known: of very many chunks, some are not, and neither are
+  // those that other threads are just adding. Thread-safe.
   [[nodiscard]] bool holds(Address address) const noexcept {
-    for (std::size_t i = 0; i < range_count_; ++i) {
-      if (address - ranges_[i].from < ranges_[i].bytes) return true;
+    for (const Range& range : ranges_) {
+      // See note_range for the order.
+      const std::size_t bytes = __atomic_load_n(&range.bytes, __ATOMIC_ACQUIRE);
+      if (bytes == 0) break;
+      if (address - __atomic_load_n(&range.from, __ATOMIC_RELAXED) < bytes) return true;
     }
     return false;
   }
@@ -163,17 +166,20 @@ class Metadata {
     note_range(address_of(memory), bytes);
   }
 
-  // Chunks that follow each other are one range.
+  // Chunks that follow each other are one range. It gets longer last: holds() never sees more than
+  // there is.
   void note_range(Address from, std::size_t bytes) noexcept {
+    const auto set = [](Range& range, Address begin, std::size_t length) noexcept {
+      __atomic_store_n(&range.from, begin, __ATOMIC_RELAXED);
+      __atomic_store_n(&range.bytes, length, __ATOMIC_RELEASE);
+    };
     for (std::size_t i = range_count_; i-- > 0;) {
       Range& range = ranges_[i];
       const bool before = from + bytes == range.from;
       if (!before && range.from + range.bytes != from) continue;
-      if (before) range.from = from;
-      range.bytes += bytes;
-      return;
+      return set(range, before ? from : range.from, range.bytes + bytes);
     }
-    if (range_count_ < kMostRanges) ranges_[range_count_++] = {from, bytes};
+    if (range_count_ < kMostRanges) set(ranges_[range_count_++], from, bytes);
   }
   struct Range {
     Address from;
