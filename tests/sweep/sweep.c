@@ -1,14 +1,44 @@
 // Blocks that the program has freed, and still points to.
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cases.h"
 
 enum { SIZE = 100, SWEEPS = 3, FOR_EVER = 500000 };
+
+// Has a system call fail, if its first argument has one of these bits.
+static void refuse(unsigned number, unsigned bits) {
+  struct sock_filter steps[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const struct sock_fprog filter = {sizeof steps / sizeof *steps, steps};
+  CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0,
+        "a filter");
+}
+// Threads of the program come by clone3.
+__attribute__((constructor)) static void refuse_as_wished(void) {
+  const char* what = getenv("TEST_REFUSED");
+  if (what == NULL) return;
+  if (strcmp(what, "watch") == 0) refuse(SYS_userfaultfd, ~0U);
+  if (strcmp(what, "thread") == 0) refuse(SYS_clone, CLONE_THREAD);
+}
 
 static char* volatile global;
 static _Thread_local char* volatile of_thread;

@@ -10,13 +10,18 @@ from surface.black_box import Case, cases_in, describe, environment, run_program
 CASES = cases_in(Path(__file__).parent)
 
 
+@pytest.mark.parametrize("refused", ["nothing", "watch", "thread"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_sweep(
-    case: Case, liballod_hardened: Path, build_dir: Path, tmp_path: Path
+    case: Case, refused: str, liballod_hardened: Path, build_dir: Path, tmp_path: Path
 ) -> None:
-    """The case holds, and nothing is reported."""
+    """The case holds, and nothing is reported: also where the system does not tell what is
+    written, and where there is no thread to sweep."""
     program = build_dir / "tests" / "sweep" / case.program
-    variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all,sweep"}
+    variables = environment(liballod_hardened) | {
+        "ALLOD_HARDENED": "all,sweep",
+        "TEST_REFUSED": refused,
+    }
     result = run_program([program, case.name], variables, tmp_path)
     assert (result.returncode, result.stderr) == (0, ""), describe(result)
 
