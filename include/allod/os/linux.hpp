@@ -52,6 +52,8 @@ class Linux {
     return map_anonymous(bytes, PROT_READ | PROT_WRITE);
   }
   void unmap(void* address, std::size_t bytes) noexcept {
+    // ThreadSanitizer has to hear of it, or who maps these addresses next seems to race.
+    if constexpr (kThreadSanitizer) return static_cast<void>(::munmap(address, bytes));
     raw_syscall(SYS_munmap, to_long(address), to_long(bytes));
   }
   [[nodiscard]] bool purge(void* address, std::size_t bytes) noexcept {
