@@ -44,6 +44,8 @@ class PageReader {
 
   // Does the system tell what was written since it was read?
   [[nodiscard]] bool can_watch() const noexcept { return watch_ >= 0; }
+  // What is written from here on need not be told.
+  void begin_last() noexcept { is_last_ = true; }
   // Is it told what is written in a mapping? Not if the program itself watches that.
   [[nodiscard]] bool watch(Address begin, Address end) noexcept {
     if (!can_watch()) return false;
@@ -116,7 +118,7 @@ class PageReader {
   template <class Look>
   void read_added(bool watched, Look& look) noexcept {
     static Address words[32 * 1024];
-    for (std::size_t i = 0; watched && i < count_; ++i) {
+    for (std::size_t i = 0; watched && !is_last_ && i < count_; ++i) {
       const Address begin = address_of(pieces_[i].iov_base);
       uffdio_writeprotect pages{};
       pages.range.start = align_down(begin, page_);
@@ -157,6 +159,7 @@ class PageReader {
   long pagemap_;
   long watch_;
   std::size_t page_;
+  bool is_last_ = false;
   std::size_t count_ = 0;
 };
 

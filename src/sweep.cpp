@@ -87,6 +87,7 @@ class Search {
       if (read_ <= kShortReading || (read_ <= kFairReading && !helps)) break;
       before = read_;
     }
+    reader_.begin_last();
     const StoppedThreads stopped;
     return look_at_all(&stopped);
   }

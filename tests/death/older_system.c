@@ -4,8 +4,6 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,12 +20,7 @@ CASE(without_light_guards) {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  struct sock_fprog program = {.len = sizeof instructions / sizeof *instructions,
-                               .filter = instructions};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-    skip_case("seccomp: %s", strerrorname_np(errno));
-  }
+  filter_system_calls(instructions, sizeof instructions / sizeof *instructions);
   execl(getenv("TEST_PROGRAM"), "overruns", getenv("TEST_CASE"), (char*)NULL);
   CHECK(0, "exec");
 }

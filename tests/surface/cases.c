@@ -1,12 +1,16 @@
 #include "cases.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 const char* case_name = "";
@@ -52,6 +56,14 @@ void skip_case(const char* reason, ...) {
   write_line(STDOUT_FILENO, "", reason, arguments);
   va_end(arguments);
   _exit(77);
+}
+
+void filter_system_calls(struct sock_filter* instructions, size_t count) {
+  struct sock_fprog program = {.len = (unsigned short)count, .filter = instructions};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    skip_case("seccomp: %s", strerrorname_np(errno));
+  }
 }
 
 static uint64_t pattern_word(uint64_t seed, size_t index) {

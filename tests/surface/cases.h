@@ -35,6 +35,10 @@ __attribute__((noreturn, cold, format(printf, 4, 5))) void check_failed(const ch
                                                                         const char* format, ...);
 __attribute__((noreturn, cold, format(printf, 1, 2))) void skip_case(const char* reason, ...);
 
+struct sock_filter;
+// Puts a filter on the system calls of this process, for good; skips the case where it cannot.
+void filter_system_calls(struct sock_filter* instructions, size_t count);
+
 // The name of the case that runs.
 extern const char* case_name;
 

@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,10 +26,7 @@ static void refuse(unsigned number, unsigned bits) {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  const struct sock_fprog filter = {sizeof steps / sizeof *steps, steps};
-  CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0,
-        "a filter");
+  filter_system_calls(steps, sizeof steps / sizeof *steps);
 }
 // Threads of the program come by clone3.
 __attribute__((constructor)) static void refuse_as_wished(void) {

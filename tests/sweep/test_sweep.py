@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from surface.black_box import Case, cases_in, describe, environment, run_program
+from surface.black_box import (
+    SKIPPED,
+    Case,
+    cases_in,
+    describe,
+    environment,
+    run_program,
+)
 
 CASES = cases_in(Path(__file__).parent)
 
@@ -23,6 +30,8 @@ def test_sweep(
         "TEST_REFUSED": refused,
     }
     result = run_program([program, case.name], variables, tmp_path)
+    if result.returncode == SKIPPED:
+        pytest.skip(result.stdout.strip())
     assert (result.returncode, result.stderr) == (0, ""), describe(result)
 
 

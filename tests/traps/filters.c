@@ -8,21 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "cases.h"
 #include "stage.h"
-
-static void install(struct sock_filter* instructions, size_t count) {
-  struct sock_fprog program = {.len = (unsigned short)count, .filter = instructions};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-    skip_case("seccomp: %s", strerrorname_np(errno));
-  }
-}
 
 #define FIELD(name) ((unsigned)offsetof(struct seccomp_data, name))
 #define LOAD(offset) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (offset))
@@ -41,7 +32,7 @@ static void refuse(const int* calls, size_t count, int error) {
     instructions[length++] = (struct sock_filter)FAIL_WITH(error);
   }
   instructions[length++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
-  install(instructions, length);
+  filter_system_calls(instructions, length);
 }
 
 static void refuse_one(int call, int error) { refuse(&call, 1, error); }
@@ -74,9 +65,9 @@ static void refuse_long_mappings(unsigned most, unsigned protection) {
       RETURN(SECCOMP_RET_ALLOW),
   };
   if (protection == 0) {
-    install(any, sizeof any / sizeof *any);
+    filter_system_calls(any, sizeof any / sizeof *any);
   } else {
-    install(protected, sizeof protected / sizeof *protected);
+    filter_system_calls(protected, sizeof protected / sizeof *protected);
   }
 }
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
 import secrets
 import subprocess
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ from pathlib import Path
 from allod.build import PRESETS, ensure_built, product
 from allod.console import Failure, say
 from allod.paths import ROOT, build_dir, shown
+from allod.programs import Ended, run_to_end
 
 LAYERS = ("fuzz_space", "fuzz_slab", "fuzz_heap")
 CORRUPTION = "corruption"
@@ -43,30 +44,27 @@ class Piece:
     findings: int
 
 
-def _run(command: list[str], limit: float, **variables: str) -> tuple[str, bool]:
-    """The output, and whether the program ended well."""
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **variables},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=limit,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as late:
-        said = late.stdout.decode(errors="replace") if late.stdout else ""
-        return f"{said}\ndid not end within {limit:.0f} s", False
-    return done.stdout, done.returncode == 0
+def fuzzer_command(
+    executable: Path, corpora: Iterable[Path], *, seconds: int
+) -> list[str]:
+    """Replays the corpora that are there, and looks for new inputs; into the first go those."""
+    folders = [str(folder) for folder in corpora if folder.is_dir()]
+    return [
+        str(executable),
+        f"-max_total_time={seconds}",
+        f"-artifact_prefix={folders[0]}-",
+        "-timeout=20",
+        "-rss_limit_mb=4096",
+        "-print_final_stats=1",
+        *folders,
+    ]
 
 
-def _keep(target: str, command: list[str], output: str) -> None:
+def _keep(target: str, command: list[str], ended: Ended) -> None:
     with tempfile.NamedTemporaryFile(
         "w", prefix=f"{target}-", suffix=".log", dir=build_dir("fuzz"), delete=False
     ) as file:
-        file.write(f"$ {' '.join(command)}\n{output}")
+        file.write(f"$ {' '.join(command)}\n{ended.explained()}")
     say(f"{target} found something: {shown(Path(file.name))}")
 
 
@@ -75,21 +73,13 @@ def _fuzz_layer(target: str, seconds: int) -> tuple[int, int, int]:
     folder = build_dir("fuzz") / "tests"
     learned = folder / "corpus" / target
     learned.mkdir(parents=True, exist_ok=True)
-    command = [
-        str(folder / target),
-        f"-max_total_time={seconds}",
-        f"-artifact_prefix={learned}-",
-        "-timeout=20",
-        "-rss_limit_mb=4096",
-        "-print_final_stats=1",
-        str(learned),
-        str(ROOT / "tests" / "fuzz" / "corpus" / target),
-    ]
-    output, is_well = _run(command, seconds + PATIENCE_SECONDS)
-    counted = re.search(r"stat::number_of_executed_units:\s+(\d+)", output)
-    if not is_well:
-        _keep(target, command, output)
-    return int(counted[1]) if counted else 0, 0, 0 if is_well else 1
+    known = ROOT / "tests" / "fuzz" / "corpus" / target
+    command = fuzzer_command(folder / target, (learned, known), seconds=seconds)
+    ended = run_to_end(command, seconds=seconds + PATIENCE_SECONDS)
+    counted = re.search(r"stat::number_of_executed_units:\s+(\d+)", ended.output)
+    if ended.status != 0:
+        _keep(target, command, ended)
+    return int(counted[1]) if counted else 0, 0, 0 if ended.status == 0 else 1
 
 
 def _fuzz_corruption(seconds: int) -> tuple[int, int, int]:
@@ -99,11 +89,11 @@ def _fuzz_corruption(seconds: int) -> tuple[int, int, int]:
     calls = defects = findings = 0
     while time.monotonic() < end:
         command = [str(program), str(secrets.randbits(62)), str(CALLS)]
-        output, is_well = _run(command, PATIENCE_SECONDS, LD_PRELOAD=str(library))
-        counted = re.search(r"(\d+) operations, (\d+) defects, all found", output)
-        if not is_well or counted is None:
+        ended = run_to_end(command, seconds=PATIENCE_SECONDS, LD_PRELOAD=str(library))
+        counted = re.search(r"(\d+) operations, (\d+) defects, all found", ended.output)
+        if ended.status != 0 or counted is None:
             findings += 1
-            _keep(CORRUPTION, command, output)
+            _keep(CORRUPTION, command, ended)
         else:
             calls += int(counted[1])
             defects += int(counted[2])
@@ -120,7 +110,7 @@ def _commit() -> str:
     return (done.stdout.strip() or "unknown") + ("-changed" if is_changed else "")
 
 
-def _fuzz(target: str, seconds: int) -> Piece:
+def _fuzz(target: str, seconds: int, commit: str) -> Piece:
     start = time.monotonic()
     count = (
         _fuzz_corruption(seconds)
@@ -129,7 +119,7 @@ def _fuzz(target: str, seconds: int) -> Piece:
     )
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     took = round(time.monotonic() - start)
-    piece = Piece(date, _commit(), target, took, *count)
+    piece = Piece(date, commit, target, took, *count)
     say(
         f"{target}: {piece.executions:,} executions, {piece.defects:,} defects, "
         f"{piece.findings} findings in {piece.seconds} s"
@@ -142,9 +132,10 @@ def fuzz(targets: list[str], minutes: float, jobs: int, *, record: bool) -> int:
     ensure_built(PRESETS["release"], tests=True)
     ensure_built(PRESETS["fuzz"], tests=True)
     seconds = max(1, round(minutes * 60 * min(jobs, len(targets)) / len(targets)))
+    commit = _commit()
     say(f"{', '.join(targets)}: {seconds} s each")
     with ThreadPoolExecutor(jobs) as pool:
-        pieces = list(pool.map(lambda target: _fuzz(target, seconds), targets))
+        pieces = list(pool.map(lambda target: _fuzz(target, seconds, commit), targets))
     if record:
         is_new = not RECORD.exists()
         with RECORD.open("a", newline="") as file:

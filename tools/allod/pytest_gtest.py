@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -20,18 +19,13 @@ from pathlib import Path
 
 import pytest
 
+from allod.fuzz import fuzzer_command
 from allod.paths import BUILD
+from allod.programs import ENVIRONMENT, Ended, run_to_end
 
 PRESETS_VARIABLE = "PYTEST_ALLOD_PRESETS"
 SLOW_PRESETS = {"clang", "tsan", "fuzz"}
-PROGRAM_SECONDS = 500
 FUZZ_SECONDS = 20
-# The sanitizers must report every defect as a failure of the test that has it.
-ENVIRONMENT = {
-    "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
-    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
-}
 
 
 @dataclass(frozen=True)
@@ -210,16 +204,9 @@ class Fuzzer(pytest.Item):
         found = self._entry.executable.parent / "corpus" / self._entry.name
         found.mkdir(parents=True, exist_ok=True)
         kept = self._entry.source.parent / "corpus" / self._entry.name
-        command = [
-            str(self._entry.executable),
-            f"-max_total_time={FUZZ_SECONDS}",
-            f"-artifact_prefix={found}-",
-            "-timeout=20",
-            "-rss_limit_mb=4096",
-            "-print_final_stats=1",
-            str(found),
-            *([str(kept)] if kept.is_dir() else []),
-        ]
+        command = fuzzer_command(
+            self._entry.executable, (found, kept), seconds=FUZZ_SECONDS
+        )
         ended = run_to_end(command)
         if ended.status != 0:
             raise ProgramFailure(f"$ {' '.join(command)}\n{ended.explained()}")
@@ -253,51 +240,6 @@ def read_listing(listing: dict[str, object]) -> dict[str, str]:
         for case in suite["testsuite"]
     }
     return {name: file for name, file in places.items() if "DISABLED_" not in name}
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a program left behind."""
-
-    status: int
-    output: str
-    timed_out: bool
-
-    def explained(self) -> str:
-        """The output, and how the program ended."""
-        if self.timed_out:
-            how = f"did not end within {PROGRAM_SECONDS} s"
-        elif self.status < 0:
-            how = f"was ended by {signal.Signals(-self.status).name}"
-        else:
-            how = f"ended with status {self.status}"
-        return f"{self.output}\nThe program {how}."
-
-
-def run_to_end(command: Sequence[str]) -> Ended:
-    """Runs a program and everything it starts to their end."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env={**os.environ, **ENVIRONMENT},
-        start_new_session=True,
-    )
-    timed_out = False
-    try:
-        output, _ = process.communicate(timeout=PROGRAM_SECONDS)
-    except subprocess.TimeoutExpired:
-        timed_out = True
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
-    return Ended(process.returncode, output, timed_out)
 
 
 def run_program(executable: Path, names: Sequence[str]) -> dict[str, Verdict]:

@@ -130,7 +130,7 @@ class Linux {
   using Purger = LinuxHelper<struct Purging>;
   void after_fork_in_child() noexcept { Purger::reset_after_fork(); }
   [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
-    return !kThreadSanitizer && Purger::start(function, argument);
+    return Purger::start(function, argument);
   }
 
   [[nodiscard]] bool start_barriers() noexcept {

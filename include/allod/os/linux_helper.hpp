@@ -25,8 +25,10 @@ namespace allod::os {
 template <class Use>
 class LinuxHelper {
  public:
-  // Starts `function(argument)` unless a helper is running. Thread-safe.
+  // Starts `function(argument)` unless a helper is running, or ThreadSanitizer, which cannot see
+  // it. Thread-safe.
   static bool start(void (*function)(void*), void* argument) noexcept {
+    if constexpr (kThreadSanitizer) return false;
     std::uint32_t free = 0;
     if (!alive_.compare_exchange_strong(free, kStarting, std::memory_order_acquire)) return false;
     unsigned char* const pointer = thread_pointer();
