@@ -1,6 +1,7 @@
 #include "bounds.hpp"
 
 #include "hardened.hpp"
+#include "memory_tags.hpp"
 #include "tracker.hpp"
 
 namespace allod::bounds {
@@ -41,8 +42,8 @@ namespace {
 // Most that is copied is on the stack, or elsewhere in no block. (A block of no bytes has a guard
 // that needs no help.)
 std::size_t room(const void* address, std::size_t bytes) noexcept {
-  const bool is_foreign =
-      Process::heap().space().map().tag_of(address_of(address)) == space::kForeignTag;
+  const Address at = memory_tags::bare(address_of(address));
+  const bool is_foreign = Process::heap().space().map().tag_of(at) == space::kForeignTag;
   if (is_foreign && (Policy::kBlockStates || !Guards::holds(address))) return bytes;
   return room_in_block(address, bytes);
 }
@@ -51,8 +52,9 @@ void report_copy(const void* address, std::size_t bytes, bool is_write,
                  const char* function) noexcept {
   const auto kind = find_block(address).was_freed() ? heap::MisuseKind::copy_after_free
                                                     : heap::MisuseKind::copy_past_the_end;
-  heap::Misuse misuse = Guards::holds(address) ? Guards::describe(kind, address)
-                                               : Process::heap().describe(kind, address);
+  heap::Misuse misuse = Guards::holds(address)
+                            ? Guards::describe(kind, address)
+                            : Process::heap().describe(kind, memory_tags::bare(address));
   if constexpr (Policy::kBlockStates) hardened::add_state(&misuse);
   misuse.claimed_bytes = bytes;
   misuse.function = function;

@@ -16,11 +16,26 @@ namespace {
 // What there was before. Written before the first fault can come here.
 struct sigaction before;
 
-void explain(const void* address) noexcept {
+constinit std::atomic<bool> is_watching{false};
+
+// Of a heap that is hardened in a library that is not.
+[[nodiscard, maybe_unused]] bool explain_guard(const void* address, heap::Misuse* misuse) noexcept {
+  if (!Process::heap().is_guarded(address)) return false;
+  *misuse = Process::heap().describe(misuse->kind, address);
+  return misuse->block != nullptr || Process::heap().describe_behind(address, misuse);
+}
+
+constexpr int kWrongTag = 9;  // SEGV_MTESERR of <asm-generic/siginfo.h>
+
+void explain(const void* address, int code) noexcept {
   heap::Misuse misuse{.kind = heap::MisuseKind::access_past_the_end, .address = address};
   bool is_ours = Guards::explain_fault(address, &misuse);
-  if constexpr (Policy::kBlockStates)
-    is_ours = is_ours || hardened::explain_fault(address, &misuse);
+  if constexpr (Policy::kBlockStates) {
+    is_ours = is_ours || (code == kWrongTag ? hardened::explain_wrong_tag(address, &misuse)
+                                            : hardened::explain_fault(address, &misuse));
+  } else {
+    is_ours = is_ours || explain_guard(address, &misuse);
+  }
   if (is_ours) ReportToUser::report(misuse);
 }
 
@@ -39,18 +54,20 @@ void on_fault(int signal, siginfo_t* info, void* context) noexcept {
   // By the processor, and not by a program.
   if (info->si_code > 0) {
     const int error = errno;
-    explain(info->si_addr);
+    explain(info->si_addr, info->si_code);
     errno = error;
   }
-  if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(signal, info, context);
-  if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) return leave_to_system(*info);
-  before.sa_handler(signal);
+  const struct sigaction next = before;
+  if ((static_cast<unsigned>(next.sa_flags) & SA_RESETHAND) != 0) before = {};
+  if ((next.sa_flags & SA_SIGINFO) != 0) return next.sa_sigaction(signal, info, context);
+  if (next.sa_handler == SIG_DFL || next.sa_handler == SIG_IGN) return leave_to_system(*info);
+  next.sa_handler(signal);
 }
 
 }  // namespace
 
 void watch() noexcept {
-  if (sigaction(SIGSEGV, nullptr, &before) != 0) return;
+  if (is_watching.exchange(true) || sigaction(SIGSEGV, nullptr, &before) != 0) return;
   struct sigaction action{};
   action.sa_sigaction = &on_fault;
   action.sa_mask = before.sa_mask;

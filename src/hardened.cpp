@@ -6,8 +6,10 @@
 #include "canary.hpp"
 #include "empty_blocks.hpp"
 #include "faults.hpp"
+#include "memory_tags.hpp"
 #include "options.hpp"
 #include "sweep.hpp"
+#include "text.hpp"
 
 namespace allod {
 
@@ -105,7 +107,7 @@ struct Block {
 }
 [[nodiscard]] ALLOD_INLINE Block find(const void* address) noexcept {
   const space::PageMap& map = Process::heap().space().map();
-  const Address at = address_of(address);
+  const Address at = memory_tags::bare(address_of(address));
   const space::Tag tag = map.tag_of(at);
   if (__builtin_expect(!space::is_domains(tag), 0)) return find_elsewhere(at, tag);
   return find_in(*slab::as_slab(map.span_at(at)), at, false);
@@ -114,6 +116,37 @@ struct Block {
 // Is there a canary behind the block? It fits when there is room for one.
 [[nodiscard]] ALLOD_INLINE bool has_canary(BlockState state) noexcept {
   return on<Mitigation::canary>() && state.slack() >= Canary::kBytes;
+}
+
+// --- tags of memory -----------------------------------------------------------------------------
+
+// In the program's hands, as far as it has asked for it, a block has a random tag, which the
+// pointer has that it is given. All other memory has tag 0, which no pointer has that the program
+// was given, and which those have that are used here.
+
+// Heaps can be destroyed with blocks in use, and would leave their tags behind.
+[[nodiscard]] ALLOD_INLINE bool has_tag(const Block& block) noexcept {
+  return memory_tags::are_on() && !block.is_heaps && !block.is_large();
+}
+// A pointer for the program. Two neighbours never have the same tag.
+[[nodiscard, gnu::noinline]] void* put_tag(Block block, std::size_t requested) noexcept {
+  if (requested == 0) return reinterpret_cast<void*>(block.address);
+  const bool is_first = block.index == 0;
+  const bool is_last = block.index + 1 == block.slab->capacity();
+  const Address before = is_first ? 0 : memory_tags::tag_at(block.address - block.bytes);
+  const Address behind = is_last ? 0 : memory_tags::tag_at(block.address + block.bytes);
+  const Address pointer = memory_tags::draw(block.address, before, behind);
+  memory_tags::set(pointer, requested);
+  return reinterpret_cast<void*>(pointer);
+}
+[[gnu::noinline]] void take_tag(Block block, std::size_t requested) noexcept {
+  memory_tags::set(block.address, requested);
+}
+// Is it a pointer to what was here before?
+[[nodiscard]] ALLOD_INLINE bool is_stale(const Block& block, BlockState state,
+                                         const void* pointer) noexcept {
+  if (!has_tag(block) || block.requested(state) == 0) return false;
+  return memory_tags::tag_at(block.address) != memory_tags::tag_in(address_of(pointer));
 }
 
 // --- guards behind large blocks -------------------------------------------------------------
@@ -166,7 +199,7 @@ void open(Pages pages) noexcept {
 // --- reports -----------------------------------------------------------------------------
 
 [[nodiscard]] Misuse misuse_of(MisuseKind kind, const void* address) noexcept {
-  return Process::heap().describe(kind, address);
+  return Process::heap().describe(kind, memory_tags::bare(address));
 }
 [[nodiscard, gnu::cold, gnu::noinline]] Misuse misuse_of(MisuseKind kind, Block block,
                                                          BlockState state) noexcept {
@@ -178,7 +211,8 @@ void open(Pages pages) noexcept {
 
 // What begins no block, or one that the program does not have.
 [[gnu::cold]] void report_stray(const void* address) noexcept {
-  const space::Tag tag = Process::heap().space().map().tag_of(address_of(address));
+  const Address at = memory_tags::bare(address_of(address));
+  const space::Tag tag = Process::heap().space().map().tag_of(at);
   auto kind = MisuseKind::invalid_free;
   if (empty_blocks.holds(address)) {
     if (empty_blocks.is_block(address)) kind = MisuseKind::double_free;
@@ -279,6 +313,7 @@ ALLOD_INLINE void check_neighbour(const Block& block) noexcept {
                      block.slab,
                      block.index - 1,
                      block.is_heaps};
+  const memory_tags::Unchecked unchecked;
   const BlockState state = before.cell.load();
   if (state.is_live()) {
     if (!has_canary(state) || canary.is_end_intact(before.address, before.bytes)) return;
@@ -477,6 +512,7 @@ struct GiveUp {
   static void* out_of_memory(std::size_t) noexcept { return nullptr; }
 };
 
+// The pointer to the block that the program gets.
 ALLOD_INLINE void* seal_found(const Block& block, std::size_t size, Origin origin) noexcept {
   const std::size_t most = block.cell.most_slack();
   const std::size_t slack = block.bytes - size < most ? block.bytes - size : most;
@@ -488,8 +524,10 @@ ALLOD_INLINE void* seal_found(const Block& block, std::size_t size, Origin origi
     canary.write(block.address, block.bytes - slack, block.bytes);
   }
   if (__builtin_expect(block.is_large(), 0)) set_guard(block, size);
+  void* const pointer = has_tag(block) ? put_tag(block, block.requested(state))
+                                       : reinterpret_cast<void*>(block.address);
   block.cell.store(state);
-  return reinterpret_cast<void*>(block.address);
+  return pointer;
 }
 [[gnu::noinline]] void* seal_other(Block block, std::size_t size, Origin origin) noexcept {
   return seal_found(block, size, origin);
@@ -555,10 +593,10 @@ void* allocate_zeroed(std::size_t bytes) noexcept {
 
 namespace {
 
-ALLOD_INLINE bool take_back_found(const Block& block, std::size_t claimed_bytes,
-                                  Origin claimed) noexcept {
+ALLOD_INLINE bool take_back_found(const Block& block, const void* pointer,
+                                  std::size_t claimed_bytes, Origin claimed) noexcept {
   const BlockState state = block.cell.load();
-  if (__builtin_expect(!state.is_live(), 0)) {
+  if (__builtin_expect(!state.is_live() || is_stale(block, state, pointer), 0)) {
     report_not_in_use(block, state);
     return false;
   }
@@ -568,6 +606,7 @@ ALLOD_INLINE bool take_back_found(const Block& block, std::size_t claimed_bytes,
     report_not_in_use(block, BlockState::freed(state.slack()));
     return false;
   }
+  if (has_tag(block)) take_tag(block, block.requested(state));
   if (has_canary(state) &&
       __builtin_expect(!canary.is_intact(block.address, block.requested(state), block.bytes), 0)) {
     report_overflow(block, state);
@@ -582,7 +621,7 @@ ALLOD_INLINE bool take_back_found(const Block& block, std::size_t claimed_bytes,
 // What is not small, or no block.
 [[gnu::noinline]] bool take_back_other(Block block, void* address, std::size_t claimed_bytes,
                                        Origin claimed) noexcept {
-  if (block.bytes != 0) return take_back_found(block, claimed_bytes, claimed);
+  if (block.bytes != 0) return take_back_found(block, address, claimed_bytes, claimed);
   if (block.is_unwatched) return true;
   const bool known = empty_blocks.holds(address) && empty_blocks.is_block(address);
   if (!known || !empty_blocks.release(address)) report_stray(address);
@@ -595,7 +634,7 @@ ALLOD_INLINE bool take_back_any(void* address, std::size_t claimed_bytes, Origin
     return take_back_other(block, address, claimed_bytes, claimed);
   }
   block.must_be_small();
-  return take_back_found(block, claimed_bytes, claimed);
+  return take_back_found(block, address, claimed_bytes, claimed);
 }
 
 }  // namespace
@@ -605,10 +644,24 @@ bool take_back(void* address, std::size_t claimed_bytes, Origin claimed) noexcep
 }
 
 void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
-  if (take_back_any(address, claimed_bytes, claimed)) Process::release(address);
+  if (take_back_any(address, claimed_bytes, claimed)) Process::release(memory_tags::bare(address));
 }
 
 // --- in between ----------------------------------------------------------------------------------
+
+namespace {
+
+// Of a block in use.
+void check_canary(const Block& block, BlockState state) noexcept {
+  bool is_intact = true;
+  if (has_canary(state)) {
+    const memory_tags::Unchecked unchecked;
+    is_intact = canary.is_intact(block.address, block.requested(state), block.bytes);
+  }
+  if (!is_intact) report_overflow(block, state);
+}
+
+}  // namespace
 
 bool inspect(const void* address, std::size_t* bytes) noexcept {
   const Block block = find(address);
@@ -621,14 +674,12 @@ bool inspect(const void* address, std::size_t* bytes) noexcept {
     return false;
   }
   const BlockState state = block.cell.load();
-  if (!state.is_live()) {
+  if (!state.is_live() || is_stale(block, state, address)) {
     report_not_in_use(block, state);
     return false;
   }
   *bytes = block.requested(state);
-  if (has_canary(state) && !canary.is_intact(block.address, *bytes, block.bytes)) {
-    report_overflow(block, state);
-  }
+  check_canary(block, state);
   return true;
 }
 
@@ -645,11 +696,8 @@ std::size_t usable_size(const void* address) noexcept {
   if (block.bytes == 0) return 0;
   const BlockState state = block.cell.load();
   if (!state.is_live()) return 0;
-  const std::size_t requested = block.requested(state);
-  if (has_canary(state) && !canary.is_intact(block.address, requested, block.bytes)) {
-    report_overflow(block, state);
-  }
-  return requested;
+  check_canary(block, state);
+  return block.requested(state);
 }
 
 namespace {
@@ -674,9 +722,11 @@ namespace {
 
 }  // namespace
 
-heap::Bounds bounds_of(const void* address) noexcept {
+namespace {
+
+ALLOD_INLINE heap::Bounds bounds_at(Address at) noexcept {
+  const auto* const address = reinterpret_cast<const void*>(at);
   const space::PageMap& map = Process::heap().space().map();
-  const Address at = address_of(address);
   const space::Tag tag = map.tag_of(at);
   if (tag == space::kForeignTag) {
     return empty_blocks.holds(address) ? bounds_of_nothing(address) : heap::Bounds{};
@@ -690,11 +740,23 @@ heap::Bounds bounds_of(const void* address) noexcept {
       {slab::BlockStates::of(slab, index), start, slab.block_bytes(), &slab, index, false});
 }
 
+}  // namespace
+
+heap::Bounds bounds_of(const void* address) noexcept {
+  heap::Bounds bounds = bounds_at(memory_tags::bare(address_of(address)));
+  if (memory_tags::are_on() && bounds.start != nullptr) {
+    const Address start = address_of(bounds.start) | memory_tags::tag_in(address_of(address));
+    bounds.start = reinterpret_cast<const void*>(start);
+  }
+  return bounds;
+}
+
 namespace {
 
 // Within its class. `from` is not live.
 void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
+  if (has_tag(block)) take_tag(block, before);
   if (block.is_large()) clear_guard(block, before);
   if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
   if (size < before && on<Mitigation::zero>()) {
@@ -746,26 +808,28 @@ void add_state(Misuse* misuse) noexcept {
   const Block block = find(misuse->block);
   if (block.bytes == 0) return;
   misuse->state = block.cell.load();
-  misuse->requested = block.requested(misuse->state);
+  // It may never have been handed out.
+  if (misuse->state.is_live() || misuse->state.was_freed()) {
+    misuse->requested = block.requested(misuse->state);
+  }
 }
 
-namespace {
-
-// In the guard behind a slab, as if in its last block.
-[[nodiscard]] bool lies_behind_slab(const void* address, Misuse* misuse) noexcept {
-  const space::PageMap& map = Process::heap().space().map();
-  const Address at = address_of(address);
-  if (map.tag_of(at) == space::kForeignTag) return false;
-  const space::Span* const span = map.span_at(at);
-  if (span == nullptr || span->home == nullptr || !space::is_guarded_at(*span, at)) return false;
-  const auto& slab = static_cast<const slab::Slab&>(*span);
-  misuse->block = slab.block_at(slab.capacity() - 1);
-  misuse->block_bytes = slab.block_bytes();
-  misuse->owner = space::owner_of(map.tag_of(span->base));
+bool explain_wrong_tag(const void* address, Misuse* misuse) noexcept {
+  *misuse = misuse_of(MisuseKind::wrong_tag, address);
+  if (misuse->block == nullptr && !Process::heap().describe_behind(address, misuse)) {
+    const space::Tag tag = Process::heap().space().map().tag_of(address_of(misuse->address));
+    misuse->kind = MisuseKind::access_after_free;
+    return tag == space::kFreeTag;
+  }
+  add_state(misuse);
+  const std::size_t offset = address_of(misuse->address) - address_of(misuse->block);
+  if (misuse->state.was_freed()) {
+    misuse->kind = MisuseKind::access_after_free;
+  } else if (offset >= misuse->requested) {
+    misuse->kind = MisuseKind::access_past_the_end;
+  }
   return true;
 }
-
-}  // namespace
 
 bool explain_fault(const void* address, Misuse* misuse) noexcept {
   if (empty_blocks.holds(address)) {
@@ -773,15 +837,12 @@ bool explain_fault(const void* address, Misuse* misuse) noexcept {
     return true;
   }
   *misuse = misuse_of(MisuseKind::access_past_the_end, address);
-  const bool is_behind_slab = lies_behind_slab(address, misuse);
+  const bool is_behind_slab =
+      Process::heap().is_guarded(address) && Process::heap().describe_behind(address, misuse);
   if (misuse->block == nullptr) return false;
   const Block block = find(misuse->block);
   if (block.bytes == 0 || !on<Mitigation::guards>()) return false;
-  misuse->state = block.cell.load();
-  // The last block of a slab may never have been handed out.
-  if (misuse->state.is_live() || misuse->state.was_freed()) {
-    misuse->requested = block.requested(misuse->state);
-  }
+  add_state(misuse);
   if (is_behind_slab) return true;
   if (misuse->state.is_live()) {
     const Address end = spare_pages_of(block, misuse->requested).from;
@@ -793,13 +854,30 @@ bool explain_fault(const void* address, Misuse* misuse) noexcept {
 
 // --- the process ---------------------------------------------------------------------------------
 
+namespace {
+
+// Of a measure that somebody has named. The program runs without it.
+[[gnu::cold]] void tell_no_effect(std::string_view name, std::string_view reason) noexcept {
+  Message{} << "warning: ALLOD_HARDENED=" << name << " has no effect: " << reason;
+}
+
+}  // namespace
+
 void start() noexcept {
   if (on<Mitigation::empty>()) empty_blocks.start(platform());
   has_key = pthread_key_create(&key, &close_quarantine) == 0;
   if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
   pthread_atfork(nullptr, nullptr, &random::reseed);
-  if (on<Mitigation::sweep>() && !sweep::start()) chosen = chosen.without(Mitigation::sweep);
-  if (on<Mitigation::guards>() || on<Mitigation::empty>()) faults::watch();
+  if (on<Mitigation::sweep>() && !sweep::start()) {
+    chosen = chosen.without(Mitigation::sweep);
+    tell_no_effect("sweep", "the system does not let a process read its own memory");
+  }
+  if (settings().mitigations.has(Mitigation::tags) && !on<Mitigation::tags>()) {
+    tell_no_effect("tags", "this processor, or this system, has no tags of memory");
+  }
+  if (on<Mitigation::guards>() || on<Mitigation::empty>() || on<Mitigation::tags>()) {
+    faults::watch();
+  }
 }
 
 void check_at_exit() noexcept {
@@ -816,6 +894,9 @@ void check_at_exit() noexcept {
 heap::HeapOptions HardenedPolicy::options() noexcept {
   const heap::HeapOptions options = LibraryPolicy::options();
   hardened::chosen = kMitigations & settings().mitigations;
+  if (hardened::on<Mitigation::tags>() && !memory_tags::start()) {
+    hardened::chosen = hardened::chosen.without(Mitigation::tags);
+  }
   hardened::canary.start();
   HardenedLinux::addresses = hardened::on<Mitigation::addresses>();
   HardenedLinux::positions = hardened::on<Mitigation::positions>();

@@ -50,6 +50,8 @@ void add_state(heap::Misuse* misuse) noexcept;
 // Of an access that has failed: what was wrong with it. False when no guard was there.
 // Also for who asks before the access: nothing is done.
 [[nodiscard]] bool explain_fault(const void* address, heap::Misuse* misuse) noexcept;
+// The same of one that the processor has refused because of the pointer's tag.
+[[nodiscard]] bool explain_wrong_tag(const void* address, heap::Misuse* misuse) noexcept;
 
 // --- the process ----------------------------------------------------------------------
 

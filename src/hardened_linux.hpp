@@ -3,6 +3,7 @@
 
 #include "allod/base/random.hpp"
 #include "allod/os/linux.hpp"
+#include "memory_tags.hpp"
 
 namespace allod {
 
@@ -11,7 +12,7 @@ class HardenedLinux : public os::Linux {
   void start() noexcept {
     os::Linux::start();
     scattered_ = addresses && address_space_limit() == 0;
-    light_guards_ = guards && can_guard_lightly();
+    light_guards_ = guards && has_light_guards();
   }
 
   [[nodiscard]] void* reserve(std::size_t bytes, std::size_t alignment) noexcept {
@@ -31,6 +32,8 @@ class HardenedLinux : public os::Linux {
     // This is the page map. Where it is only a window, everything must lie in that.
     constexpr std::size_t kAllSlices = std::size_t{1} << (kAddressBits - kSliceShift);
     map_is_whole_ = scattered_ && zeros != nullptr && bytes / 8 >= kAllSlices;
+    zeros_ = address_of(zeros);
+    zeros_bytes_ = bytes;
     return zeros;
   }
   // The same.
@@ -39,19 +42,25 @@ class HardenedLinux : public os::Linux {
     return memory != nullptr ? memory : os::Linux::map(bytes);
   }
 
+  // Blocks may have tags, records have none.
+  [[nodiscard]] bool commit(void* address, std::size_t bytes) noexcept {
+    const bool is_record = address_of(address) - zeros_ < zeros_bytes_;
+    return is_record ? os::Linux::commit(address, bytes) : protect(address, bytes, usable());
+  }
+
   // From now on every access to the pages is a fault, and what they held is gone. False when the
   // system cannot do that without a mapping for each: Linux can since 6.13.
   bool close(void* address, std::size_t bytes) noexcept {
-    return light_guards_ && advise(address, bytes, kGuardInstall);
+    return light_guards_ && os::Linux::guard(address, bytes);
   }
   // The pages read as zero from now on, whether they were closed or not.
   void open(void* address, std::size_t bytes) noexcept {
-    if (light_guards_) advise(address, bytes, kGuardRemove);
+    if (light_guards_) static_cast<void>(os::Linux::unguard(address, bytes));
   }
 
   // As os::Guarding says. On older systems a guard is a mapping: these are rationed, and behind one
   // slab of a few only, for the program has mappings of its own.
-  [[nodiscard]] std::size_t guard_bytes() noexcept {
+  [[nodiscard]] std::size_t guard_bytes(bool) noexcept {
     if (!guards) return 0;
     if (light_guards_) return page_size();
     return heavy_guards_.load(std::memory_order_relaxed) < kMostHeavyGuards &&
@@ -61,7 +70,7 @@ class HardenedLinux : public os::Linux {
   }
   [[nodiscard]] bool guard(void* address, std::size_t bytes) noexcept {
     if (!guards) return false;
-    if (light_guards_) return advise(address, bytes, kGuardInstall);
+    if (light_guards_) return os::Linux::guard(address, bytes);
     if (heavy_guards_.fetch_add(1, std::memory_order_relaxed) < kMostHeavyGuards &&
         purge(address, bytes) && protect(address, bytes, PROT_NONE)) {
       return true;
@@ -70,8 +79,8 @@ class HardenedLinux : public os::Linux {
     return false;
   }
   [[nodiscard]] bool unguard(void* address, std::size_t bytes) noexcept {
-    if (light_guards_) return advise(address, bytes, kGuardRemove);
-    if (!protect(address, bytes, PROT_READ | PROT_WRITE)) return false;
+    if (light_guards_) return os::Linux::unguard(address, bytes);
+    if (!protect(address, bytes, usable())) return false;
     heavy_guards_.fetch_sub(1, std::memory_order_relaxed);
     return true;
   }
@@ -92,24 +101,14 @@ class HardenedLinux : public os::Linux {
   static constexpr std::uint32_t kMostHeavyGuards = 8192;
   static constexpr std::uint32_t kHeavyShare = 4;
 
-  // Values of <linux/mman.h> since 6.13, which older headers do not have.
-  static constexpr long kGuardInstall = 102;
-  static constexpr long kGuardRemove = 103;
-
-  bool advise(void* address, std::size_t bytes, long advice) noexcept {
-    return raw_syscall(SYS_madvise, static_cast<long>(address_of(address)),
-                       static_cast<long>(bytes), advice) == 0;
+  // Memory for blocks.
+  [[nodiscard]] static long usable() noexcept {
+    return PROT_READ | PROT_WRITE | (memory_tags::are_on() ? memory_tags::kProtection : 0);
   }
+
   static bool protect(void* address, std::size_t bytes, long protection) noexcept {
     return raw_syscall(SYS_mprotect, static_cast<long>(address_of(address)),
                        static_cast<long>(bytes), protection) == 0;
-  }
-  [[nodiscard]] bool can_guard_lightly() noexcept {
-    void* const page = os::Linux::map(page_size());
-    if (page == nullptr) return false;
-    const bool can = advise(page, page_size(), kGuardInstall);
-    unmap(page, page_size());
-    return can;
   }
   // Anywhere in the middle half of the addresses that every process has.
   [[nodiscard]] static Address random_address(std::size_t grain) noexcept {
@@ -134,6 +133,8 @@ class HardenedLinux : public os::Linux {
     return nullptr;
   }
 
+  Address zeros_ = 0;
+  std::size_t zeros_bytes_ = 0;
   bool scattered_ = false;
   bool map_is_whole_ = false;
   bool light_guards_ = false;

@@ -3,6 +3,8 @@
 
 #include "allod.h"
 #include "entry.hpp"
+#include "faults.hpp"
+#include "memory_tags.hpp"
 #include "stats.hpp"
 
 namespace allod::heaps {
@@ -23,6 +25,10 @@ allod_heap_t* handle_of(HeapDomain& heap) noexcept {
 }
 
 Process::Heap& engine() noexcept { return Process::heap(); }
+
+ALLOD_INLINE bool contains(HeapDomain& heap, const void* block) noexcept {
+  return engine().contains(heap, memory_tags::bare(block));
+}
 
 // Has somebody made room?
 [[gnu::cold]] bool ask_at_limit(HeapDomain& heap, std::size_t size) noexcept {
@@ -52,8 +58,9 @@ ALLOD_NOINLINE void* allocate_slowly(HeapDomain& heap, std::size_t size) noexcep
 
 ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) noexcept {
   // What is not this heap's is left as it is, and reported there.
-  const bool is_own = !Policy::kBlockStates || engine().contains(heap, block);
+  const bool is_own = !Policy::kBlockStates || contains(heap, block);
   if (is_own && !entry::take_back(block, claimed)) return;
+  block = memory_tags::bare(block);
   if (__builtin_expect(engine().release_at_once(heap, block), 1)) return;
   engine().release_in(Process::own_domain(), heap, block);
 }
@@ -68,7 +75,7 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
     if (!track_resize(block)) return SetErrno::out_of_memory(size);
   }
   // Everything but the move into another heap is what plain realloc does.
-  if (engine().contains(heap, block)) return entry::reallocate(block, size);
+  if (contains(heap, block)) return entry::reallocate(block, size);
   const std::size_t old_size = entry::usable_size(block);
   if (old_size == 0) return entry::reallocate(block, size);
   void* const moved = allocate(heap, size);
@@ -122,6 +129,7 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
 
 void* allocate_beside(const void* block, std::size_t size, bool* owned) noexcept {
   *owned = false;
+  block = memory_tags::bare(block);
   for (;;) {
     const space::Tag tag = engine().space().map().tag_of(address_of(block));
     // Samples of the profile are blocks like all others.
@@ -228,6 +236,9 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
     return nullptr;
   }
   if (chosen.byte_limit != 0) Process::heap().limit_heap(*heap, chosen.byte_limit);
+  const bool has_guards = hardened && Process::heap().space().guard_bytes(
+                                          allod::space::Filling::sparse, heap->source, true) != 0;
+  if (has_guards) allod::faults::watch();
   heap->on_limit = reinterpret_cast<void (*)()>(chosen.on_limit);
   heap->on_limit_context = chosen.on_limit_context;
   heap->reports_leaks = chosen.report_leaks != 0;
@@ -298,7 +309,7 @@ void allod_heap_free_sized(allod_heap_t* heap, void* block, size_t size) noexcep
 }
 
 int allod_heap_contains(allod_heap_t* heap, const void* block) noexcept {
-  return Process::heap().contains(heaps::domain_of(heap), block) ? 1 : 0;
+  return heaps::contains(heaps::domain_of(heap), block) ? 1 : 0;
 }
 int allod_heap_walk(allod_heap_t* heap, allod_heap_visit_t visit, void* context) noexcept {
   int result = 0;

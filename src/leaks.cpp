@@ -12,6 +12,7 @@
 #include "allod.h"
 #include "hardened.hpp"
 #include "mappings.hpp"
+#include "memory_tags.hpp"
 #include "options.hpp"
 #include "output_file.hpp"
 #include "profile.hpp"
@@ -77,8 +78,9 @@ class Graph {
 
   void mark_range(Address from, Address to, Leak becomes, std::size_t but) noexcept {
     from = align_up(from, sizeof(Address));
+    const memory_tags::Unchecked unchecked;
     for (; from + sizeof(Address) <= to; from += sizeof(Address)) {
-      const Address word = *reinterpret_cast<const volatile Address*>(from);
+      const Address word = memory_tags::bare(*reinterpret_cast<const volatile Address*>(from));
       if (word - lowest_ >= highest_ - lowest_) continue;
       const std::size_t found = find(word);
       if (found == kNone || found == but) continue;
@@ -115,6 +117,7 @@ bool is_bookkeeping(Address at, const Graph& graph) noexcept {
 
 // Would a look there be a fault?
 bool is_guarded(Address at) noexcept {
+  if (Process::heap().is_guarded(reinterpret_cast<const void*>(at))) return true;
   if constexpr (Policy::kBlockStates) {
     heap::Misuse misuse{.kind = heap::MisuseKind::access_past_the_end, .address = nullptr};
     return hardened::explain_fault(reinterpret_cast<const void*>(at), &misuse);

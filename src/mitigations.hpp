@@ -19,6 +19,7 @@ enum class Mitigation : std::uint8_t {
   addresses,   // memory at random addresses, records between guards
   positions,   // slabs at random places among the free ones
   sweep,       // a freed block is not used again while something points to it
+  tags,        // pointers and memory have tags that must agree
 };
 
 struct MitigationName {
@@ -39,6 +40,7 @@ inline constexpr MitigationName kMitigationNames[] = {
     {Mitigation::addresses, "addresses"},
     {Mitigation::positions, "positions"},
     {Mitigation::sweep, "sweep", false},
+    {Mitigation::tags, "tags", false},
 };
 
 class Mitigations {

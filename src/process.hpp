@@ -97,7 +97,7 @@ struct DebugPolicy : LibraryPolicy {
 };
 
 #ifndef ALLOD_MITIGATIONS
-#define ALLOD_MITIGATIONS "all,sweep"
+#define ALLOD_MITIGATIONS "all,sweep,tags"
 #endif
 
 struct HardenedPolicy : LibraryPolicy {

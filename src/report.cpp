@@ -44,6 +44,8 @@ std::string_view name_of(heap::MisuseKind kind) noexcept {
       return "access before the start at ";
     case heap::MisuseKind::access_to_nothing:
       return "access to a block of no bytes at ";
+    case heap::MisuseKind::wrong_tag:
+      return "access by a pointer to another block to ";
   }
   return "misuse of ";
 }
@@ -57,7 +59,7 @@ std::string_view word_for(heap::MisuseKind kind) noexcept {
                                          "copy_past_the_end",   "copy_after_free",
                                          "underflow",           "access_after_free",
                                          "access_past_the_end", "access_before_the_start",
-                                         "access_to_nothing"};
+                                         "access_to_nothing",   "wrong_tag"};
   return kWords[static_cast<unsigned>(kind)];
 }
 
@@ -78,6 +80,20 @@ void write_owner(Text& out, std::uint32_t id) noexcept {
     out << "heap " << id;
   } else {
     out << "heap \"" << name << "\"";
+  }
+}
+
+// Whom the block belongs to. Names are asked for under locks, which whoever is interrupted by a
+// fault may have: there the record is asked, which stays where it is.
+void write_owner_of(Text& out, const heap::Misuse& misuse) noexcept {
+  const auto* const heap =
+      heap::is_fault(misuse.kind) ? Process::heap().heap_of(misuse.block) : nullptr;
+  if (heap != nullptr && heap->name[0] != '\0') {
+    out << "heap \"" << heap->name << "\"";
+  } else if (heap::is_fault(misuse.kind)) {
+    heap != nullptr ? out << "heap " << misuse.owner : out << "domain " << misuse.owner / 2;
+  } else {
+    write_owner(out, misuse.owner);
   }
 }
 
@@ -104,7 +120,7 @@ void write_block(Text& out, const heap::Misuse& misuse) noexcept {
     out << ", whose thread has ended";
   } else if (misuse.owner != 0) {
     out << ", owned by ";
-    write_owner(out, misuse.owner);
+    write_owner_of(out, misuse);
   }
 }
 

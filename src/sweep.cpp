@@ -7,6 +7,7 @@
 
 #include "hardened.hpp"
 #include "mappings.hpp"
+#include "memory_tags.hpp"
 #include "page_reader.hpp"
 #include "stop_threads.hpp"
 
@@ -130,7 +131,8 @@ class Search {
     read_ += number * sizeof *words;
     const Address lowest = sorted[0] & ~kPointedTo;
     for (std::size_t i = 0; i < number; ++i) {
-      if (words[i] >= lowest && words[i] < Address{1} << kAddressBits) look_at(words[i]);
+      const Address word = memory_tags::bare(words[i]);
+      if (word >= lowest && word < Address{1} << kAddressBits) look_at(word);
     }
   }
   // Most words are numbers, or point to blocks in use.

@@ -23,15 +23,15 @@ SYSTEM = Path("/usr/aarch64-linux-gnu")
 def emulated(
     page_size: int,
     *program: str | Path,
-    variables: Mapping[str, str] | None = None,
+    library: Path | None = None,
     options: Sequence[str] = (),
 ) -> list[str | Path]:
-    """The command that runs a program with these variables and pages of this size."""
+    """The command that runs a program with pages of this size, on a library if one is given."""
     command: list[str | Path] = ["qemu-aarch64-static", "-L", SYSTEM, *options]
     # Newer versions know one page size for each machine, and have no such option.
     command += ["-p", str(page_size)] if page_size != 4096 else []
-    for name, value in (variables or {}).items():
-        command += ["-E", f"{name}={value}"]
+    # The emulator itself is not to be preloaded; it hands all other variables on.
+    command += ["-E", f"LD_PRELOAD={library}"] if library is not None else []
     return [*command, *program]
 
 
@@ -44,12 +44,12 @@ def run_emulated(
     options: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end, on a library if one is given."""
-    inside = dict(variables or {})
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ALLOD_")}
+    environment |= dict(variables or {})
     if library is not None:
-        inside |= {"LD_PRELOAD": str(library), "TEST_LIBRARY": str(library)}
-    outside = {k: v for k, v in os.environ.items() if not k.startswith("ALLOD_")}
-    command = emulated(page_size, *program, variables=inside, options=options)
-    return run_program(command, outside, directory)
+        environment["TEST_LIBRARY"] = str(library)
+    command = emulated(page_size, *program, library=library, options=options)
+    return run_program(command, environment, directory)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <iconv.h>
 #include <stdio.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -41,6 +42,7 @@ static int address_space_is_limited(void) {
 
 int main(void) {
   printf("page_size %ld\n", sysconf(_SC_PAGESIZE));
+  printf("memory_tags %d\n", (int)(getauxval(AT_HWCAP2) >> 18 & 1));
   printf("character_sets %d\n", iconv_open("UTF-16LE", "UTF-8") != (iconv_t)-1);
   printf("dontneed_gives_zeros %d\n", dontneed_gives_zeros());
   printf("statm_counts_pages %d\n", statm_counts_pages());

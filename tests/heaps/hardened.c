@@ -110,6 +110,24 @@ CASE(blocks_are_resized_and_aligned) {
   allod_heap_destroy(heap);
 }
 
+CASE(what_a_deleted_heap_leaves_can_be_used_to_its_end) {
+  static const size_t sizes[] = {100, 5000, 200 * KIB, 10 * MIB};
+  enum { SIZES = sizeof sizes / sizeof *sizes };
+  allod_heap_t* heap = new_heap();
+  unsigned char* blocks[SIZES];
+  for (size_t i = 0; i < SIZES; ++i) blocks[i] = allod_heap_malloc(heap, sizes[i]);
+  CHECK(allod_heap_delete(heap) == 0, "it is not deleted");
+  for (size_t i = 0; i < SIZES; ++i) {
+    size_t bytes = allod_malloc_usable_size(blocks[i]);
+    CHECK(bytes >= sizes[i], "%zu of %zu bytes", bytes, sizes[i]);
+    memset(blocks[i], 1, bytes);
+    blocks[i] = allod_realloc(blocks[i], 2 * bytes);
+    memset(blocks[i], 2, 2 * bytes);
+    allod_free(blocks[i]);
+  }
+  allod_check();
+}
+
 CASE(blocks_come_in_no_order_and_not_at_once_again) {
   enum { BLOCKS = 64 };
   if (is_all_hardened()) skip_case("the heap is as hardened as all blocks are");

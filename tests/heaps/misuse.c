@@ -83,6 +83,15 @@ static void misuse_hardened(const char* how) {
       }
     }
   }
+  // All the way out of the slab.
+  if (strcmp(how, "behind-slab") == 0) {
+    unsigned char* block = told(heap, 100);
+    for (;; block += 16) store(block, 1);
+  }
+  if (strcmp(how, "behind-huge") == 0) {
+    unsigned char* block = told(heap, 10000000);
+    for (;; block += 4096) store(block, 1);
+  }
   if (strncmp(how, "written", 7) == 0) {
     unsigned char* block = told(heap, 100);
     allod_free(block);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 import signal
 from pathlib import Path
@@ -144,6 +145,41 @@ def test_a_hardened_heap_reports_misuse_in_a_library_that_is_not(
         rf'allod:   {place} {block:#x} of {kind}, owned by heap "guarded"\n',
         result.stderr,
     ), describe(result)
+
+
+@pytest.mark.parametrize(
+    ("how", "place"),
+    [
+        ("behind-slab", r"\d+ bytes into block 0x[0-9a-f]+ of size class 112"),
+        ("behind-huge", r"10002432 bytes into block {block:#x} of 10027008 bytes"),
+    ],
+)
+def test_behind_the_blocks_of_a_hardened_heap_is_a_guard(
+    how: str, place: str, liballod: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """Who runs into it is stopped, and told so."""
+    if not has_light_guards():
+        pytest.skip("this system has no guards without a mapping: Linux 6.13 has")
+    program = build_dir / "tests" / "heaps" / "misuse"
+    result = run_program([program, f"hardened-{how}"], environment(liballod), tmp_path)
+    assert result.returncode == -signal.SIGSEGV, describe(result)
+    place = place.format(block=int(result.stdout, 16))
+    assert re.match(
+        r"allod: error: access past the end at 0x[0-9a-f]+\n"
+        rf'allod:   {place}, owned by heap "guarded"\n'
+        r"allod:   this access by thread \d+:\n",
+        result.stderr,
+    ), describe(result)
+
+
+def has_light_guards() -> bool:
+    """Does the system take MADV_GUARD_INSTALL?"""
+    with mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE) as memory:
+        try:
+            memory.madvise(102)
+        except OSError:
+            return False
+        return True
 
 
 @pytest.mark.parametrize("how", ["leaks", "exit", "many-leaks"])

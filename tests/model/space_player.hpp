@@ -160,7 +160,7 @@ class SpacePlayer {
     const Slices size = some_size();
     const auto filling = choices_.below(2) == 0 ? space::Filling::sparse : space::Filling::dense;
     space::Span* const span = space_.allocate_described(size, filling, kDescriptor);
-    const std::size_t guard = space_.guard_bytes(filling, nullptr);
+    const std::size_t guard = space_.guard_bytes(filling, nullptr, false);
     if (span != nullptr && guard != 0 && choices_.one_in(2)) {
       space_.guard(*span, end_of(*span) - guard * (1 + choices_.below(kSliceBytes / guard)));
     }

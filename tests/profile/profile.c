@@ -305,6 +305,19 @@ CASE(leaks_are_found_between_two_calls) {
   CHECK(after >= 49 && after <= 50, "%ld leak", after);
 }
 
+CASE(a_search_for_leaks_stops_before_guards) {
+  start(1);
+  CHECK(allod_option_set("LEAKS_FILE", "/dev/null") == 0, "option");
+  allod_heap_options_t options = {.struct_size = sizeof options, .hardened = 1};
+  allod_heap_t* heap = allod_heap_new_ex(&options);
+  CHECK(heap != NULL, "no heap");
+  for (size_t size = 16; size < 20 * MIB; size *= 3) {
+    CHECK(allod_heap_malloc(heap, size) != NULL, "size %zu", size);
+  }
+  CHECK(allod_leaks_check() == 0, "something leaks");
+  allod_heap_destroy(heap);
+}
+
 static void* keep_one(void* block) {
   void* volatile own = block;
   allocate_in_handler(0);

@@ -1026,14 +1026,14 @@ TEST_F(SpaceWithGuards, a_span_whose_guard_stays_is_lost_without_its_memory) {
 TEST_F(SpaceWithGuards, memory_in_huge_pages_and_of_the_program_has_none) {
   start();
   const auto sparse = space::Filling::sparse;
-  EXPECT_EQ(space.guard_bytes(sparse, nullptr), kPage);
-  EXPECT_EQ(space.guard_bytes(space::Filling::dense, nullptr), kPage);
+  EXPECT_EQ(space.guard_bytes(sparse, nullptr, false), kPage);
+  EXPECT_EQ(space.guard_bytes(space::Filling::dense, nullptr, false), kPage);
   use_enough();
-  EXPECT_EQ(space.guard_bytes(sparse, nullptr), kPage);
-  EXPECT_EQ(space.guard_bytes(space::Filling::dense, nullptr), 0U);
+  EXPECT_EQ(space.guard_bytes(sparse, nullptr, false), kPage);
+  EXPECT_EQ(space.guard_bytes(space::Filling::dense, nullptr, false), 0U);
   const auto guard_of = [&](const space::PageWishes& wishes) {
     const space::PageSource source{wishes};
-    return space.guard_bytes(sparse, &source);
+    return space.guard_bytes(sparse, &source, false);
   };
   EXPECT_EQ(guard_of({.purging = space::Purging::at_once}), kPage);
   EXPECT_EQ(guard_of({.pages = space::Pages::large}), 0U);

@@ -121,11 +121,11 @@ Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
 
 template <class Policy>
 Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::uint32_t id,
-                               space::PageSource* source) noexcept {
+                               space::PageSource* source, bool is_hardened) noexcept {
   // The slabs that the class has are full. When they are many, so will be this one.
   constexpr std::uint32_t kMany = 2;
   const auto filling = bin.slab_count >= kMany ? space::Filling::dense : space::Filling::sparse;
-  const std::size_t guard = space_.guard_bytes(filling, source);
+  const std::size_t guard = space_.guard_bytes(filling, source, is_hardened);
   sizes::SlabShape shape = Sizes::shape_of(c);
   if (guard != 0) shape = slab::with_guard(shape, guard);
   std::size_t bytes = Slab::descriptor_bytes(shape);

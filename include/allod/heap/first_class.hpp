@@ -190,6 +190,8 @@ void Heap<Policy>::abandon_slabs(HeapDomain& heap, const void** doubled) noexcep
     }
   });
   while (space::Span* const span = heap.huge.pop_front()) {
+    // All of it is an ordinary block from now on.
+    static_cast<void>(space_.unguard(*span));
     space_.map().set_tags(span->base, {1}, space::kHugeTag);
   }
 }

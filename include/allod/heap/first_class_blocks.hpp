@@ -193,7 +193,8 @@ Slab* Heap<Policy>::stock_bin(HeapDomain& heap, ClassIndex c) noexcept {
     group = new (memory) Group{};
   }
   if (Slab* const slab = first_with_room(heap, c)) return slab;
-  Slab* const slab = fresh_slab(*heap.find_bin(c), c, &heap, heap.id(), heap.source);
+  Slab* const slab =
+      fresh_slab(*heap.find_bin(c), c, &heap, heap.id(), heap.source, heap.hardening != nullptr);
   if (slab == nullptr) return nullptr;
   clear_fresh(heap, *slab);
   ++heap.figures.slabs;
@@ -457,7 +458,7 @@ bool Heap<Policy>::free_huge_in_turn(HeapDomain& heap, space::Span* span, bool r
   if (is_owned_by(heap, reinterpret_cast<void*>(span->base))) {
     if (__builtin_expect(heap.hardening != nullptr, 0)) {
       if (!reported && !is_huge_intact(heap, *span)) return false;
-      clear(*span, span->base, span->size.bytes());
+      clear(*span, span->base, open_end_of(*span) - span->base);
     }
     const std::size_t bytes = span->size.bytes();
     heap.huge.remove(span);

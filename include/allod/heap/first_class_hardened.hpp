@@ -40,8 +40,10 @@ ALLOD_NOINLINE void* Heap<Policy>::take_hardened(HeapDomain& heap, HeapRequest& 
   const ClassIndex c = class_for(request);
   void* block;
   if (c == kClasses) {
+    const std::size_t guard = space_.guard_bytes(space::Filling::sparse, heap.source, true);
+    request.size += guard;
     block = take_huge(heap, request);
-    if (block != nullptr) seal_huge(heap, block, size);
+    if (block != nullptr) seal_huge(heap, block, size, guard);
   } else {
     Slab* slab = at_hand(heap, c);
     if (slab == nullptr) slab = look_for_slab(heap, c, request);
@@ -63,12 +65,17 @@ void* Heap<Policy>::take_at_random(HeapDomain& heap, Slab& slab, std::size_t siz
   return block;
 }
 
-// A span of its own: what was asked for is in its record, and the canary right behind it.
+// A span of its own: what was asked for is in its record, the canary right behind it, and then,
+// from the next page on, a guard of at least so many bytes, or none.
 template <class Policy>
-void Heap<Policy>::seal_huge(HeapDomain& heap, void* block, std::size_t size) noexcept {
+void Heap<Policy>::seal_huge(HeapDomain& heap, void* block, std::size_t size,
+                             std::size_t guard) noexcept {
   space::Span& span = *space_.map().span_of(address_of(block));
   span.block_state = size;
   heap.hardening->canary.write(span.base, size, sealed_bytes(size));
+  if (guard != 0 && span.region->filling == space::Filling::sparse) {
+    space_.guard(span, align_up(span.base + sealed_bytes(size), guard));
+  }
 }
 
 // What a slab had in its life before is nobody's any more.

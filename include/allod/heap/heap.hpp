@@ -168,6 +168,11 @@ class Heap {
   // Is `address` the start of a block that is in use, as far as can be told
   // without stopping anybody?
   [[nodiscard]] Misuse describe(MisuseKind kind, const void* address) const noexcept;
+  // Of an address behind the last block of a slab: as if that went on. False, and nothing is done,
+  // elsewhere.
+  [[nodiscard]] bool describe_behind(const void* address, Misuse* misuse) const noexcept;
+  // Is the address in a guard behind a slab or a block?
+  [[nodiscard]] bool is_guarded(const void* address) const noexcept;
   // The block in use, as far as slabs know, around any address; what a thread has at hand counts
   // as used. Takes no lock, and never faults.
   [[nodiscard]] Bounds bounds_of(const void* address) const noexcept;
@@ -308,8 +313,8 @@ class Heap {
   [[nodiscard]] ALLOD_HOT Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
-                                           std::uint32_t id,
-                                           space::PageSource* source = nullptr) noexcept;
+                                           std::uint32_t id, space::PageSource* source = nullptr,
+                                           bool is_hardened = false) noexcept;
   ALLOD_HOT void populate(const space::Span& span, bool will_be_full) noexcept;
   ALLOD_HOT void widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
                                 std::uint32_t most) noexcept;
@@ -442,7 +447,7 @@ class Heap {
   void close_hardening(HeapDomain& heap) noexcept;
   [[nodiscard]] void* take_hardened(HeapDomain& heap, HeapRequest& request) noexcept;
   [[nodiscard]] void* take_at_random(HeapDomain& heap, Slab& slab, std::size_t size) noexcept;
-  void seal_huge(HeapDomain& heap, void* block, std::size_t size) noexcept;
+  void seal_huge(HeapDomain& heap, void* block, std::size_t size, std::size_t guard) noexcept;
   [[nodiscard]] static bool is_huge_intact(const HeapDomain& heap,
                                            const space::Span& span) noexcept;
   void report_huge(const space::Span& span) const noexcept;

@@ -46,6 +46,27 @@ Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexce
   return misuse;
 }
 
+template <class Policy>
+bool Heap<Policy>::describe_behind(const void* address, Misuse* misuse) const noexcept {
+  const space::PageMap& map = space_.map();
+  const Address at = address_of(address);
+  if (!space::is_slab(map.tag_of(at))) return false;
+  const space::Span* const span = map.span_at(at);
+  const auto& slab = static_cast<const Slab&>(*span);
+  misuse->block = slab.block_at(slab.capacity() - 1);
+  misuse->block_bytes = slab.block_bytes();
+  misuse->owner = space::owner_of(map.tag_of(span->base));
+  return true;
+}
+
+template <class Policy>
+bool Heap<Policy>::is_guarded(const void* address) const noexcept {
+  // Tags come later than guards. Where the span is an old one, it has no guard there.
+  const space::Span* const span = space_.map().span_of(address_of(address));
+  return span != nullptr && span->base <= address_of(address) &&
+         space::is_guarded_at(*span, address_of(address));
+}
+
 // Of a block in a slab of one class.
 [[nodiscard]] ALLOD_INLINE Bounds bounds_in(const Slab& slab, Address at) noexcept {
   const std::uint32_t index = slab.index_around(at);

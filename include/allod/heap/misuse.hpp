@@ -24,6 +24,7 @@ enum class MisuseKind : std::uint8_t {
   access_past_the_end,      // a fault
   access_before_the_start,  // a fault
   access_to_nothing,        // a fault: a block of no bytes
+  wrong_tag,                // a fault: to a block, by a pointer that was not given for it
 };
 
 // Has the processor refused an access, so that the program cannot go on?

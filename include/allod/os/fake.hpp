@@ -274,7 +274,7 @@ class Fake {
     set_pages(address, from, Pages::none);
     return true;
   }
-  [[nodiscard]] std::size_t guard_bytes() const noexcept { return guards_ ? page_size() : 0; }
+  [[nodiscard]] std::size_t guard_bytes(bool) const noexcept { return guards_ ? page_size() : 0; }
   [[nodiscard]] bool guard(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "guard");
     always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::usable; }),

@@ -96,14 +96,15 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
 };
 
 // What a system may be able to do besides:
-//   guard_bytes()                the least that guard() takes; 0: there are to be no guards now
+//   guard_bytes(wished)          the least that guard() takes; 0: there are to be no guards now.
+//                                `wished`: by a heap that is hardened itself
 //   guard(address, bytes)        every access to the usable pages is a fault until unguard(), and
 //                                what they held is gone; false when that cannot be
 //   unguard(address, bytes)      of what guard() took: usable again, and reads as zero; false,
 //                                and it is as it was, when that cannot be
 template <class P>
 concept Guarding = Platform<P> && requires(P platform, void* address, std::size_t bytes) {
-  { platform.guard_bytes() } -> std::same_as<std::size_t>;
+  { platform.guard_bytes(true) } -> std::same_as<std::size_t>;
   { platform.guard(address, bytes) } -> std::same_as<bool>;
   { platform.unguard(address, bytes) } -> std::same_as<bool>;
 };

@@ -157,8 +157,10 @@ class Space {
   // it was, when the system refuses. See space_guard.hpp.
   void guard(Span& span, Address from) noexcept;
   [[nodiscard]] bool unguard(Span& span) noexcept;
-  // How large a guard behind a slab has to be; 0: there is to be none.
-  [[nodiscard]] std::size_t guard_bytes(Filling filling, const PageSource* source) noexcept;
+  // How large a guard behind a slab has to be; 0: there is to be none. `wished`: by a heap that is
+  // hardened itself.
+  [[nodiscard]] std::size_t guard_bytes(Filling filling, const PageSource* source,
+                                        bool wished) noexcept;
 
   // --- memory of one heap alone; see space_source.hpp ---------------------------
 

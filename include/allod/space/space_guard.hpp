@@ -12,13 +12,16 @@ namespace allod::space {
 // Huge pages are worth more: a guard would break the one in which it lies. Memory of the program,
 // or in huge pages that were set aside, or locked, is not ours to guard.
 template <os::Platform P, CheckLevel kChecks>
-std::size_t Space<P, kChecks>::guard_bytes(Filling filling, const PageSource* source) noexcept {
+std::size_t Space<P, kChecks>::guard_bytes(Filling filling, const PageSource* source,
+                                           bool wished) noexcept {
   if constexpr (!os::Guarding<P>) return 0;
   if (source != nullptr && (!source->can_purge() || source->wishes.pages != Pages::usual)) return 0;
   if constexpr (os::Guarding<P>) {
+    const std::size_t bytes = platform_.guard_bytes(wished);
+    if (bytes == 0) return 0;
     LockGuard guard{lock_};
     const bool is_huge = filling == Filling::dense && counters_.used >= huge_from_;
-    return is_huge ? 0 : platform_.guard_bytes();
+    return is_huge ? 0 : bytes;
   }
 }
 
@@ -26,9 +29,10 @@ template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::guard(Span& span, Address from) noexcept {
   if constexpr (os::Guarding<P>) {
     if (from >= end_of(span)) return;
-    if (platform_.guard(reinterpret_cast<void*>(from), end_of(span) - from)) {
-      span.guarded_from = from;
-    }
+    // Known before it is there: a search for leaks may stop this thread in between.
+    span.guarded_from = from;
+    std::atomic_signal_fence(std::memory_order_release);
+    if (!platform_.guard(reinterpret_cast<void*>(from), end_of(span) - from)) span.guarded_from = 0;
   }
 }
 

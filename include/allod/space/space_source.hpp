@@ -133,8 +133,10 @@ template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::drop_region(PageSource& source, Region& region) noexcept {
   for (Address at = region.base; at < region.base + region.used.bytes();) {
     Span* const span = map_.span_of(at);
-    always_check(is_free(*span), "a heap's memory goes while a part of it is used");
     at = end_of(*span);
+    // It was abandoned. Its guard goes with the memory.
+    if (span->guarded_from != 0) continue;
+    always_check(is_free(*span), "a heap's memory goes while a part of it is used");
     remove_free(span);
     metadata_.free(span, sizeof(Span));
   }
