@@ -366,7 +366,10 @@ constexpr std::size_t kErasedWhole = 512;
 }
 
 [[gnu::noinline]] void discard(Block block, BlockState state) noexcept {
-  clear_guard(block, block.requested(state));
+  // What is closed as a whole need not be opened before. The guard of a span is in its record.
+  const bool is_closed = is_closed_while_free(block);
+  const bool keeps_guard = is_closed && block.slab != nullptr;
+  if (!keeps_guard) clear_guard(block, block.requested(state));
   if (!on<Mitigation::zero>()) return;
   if (block.is_heaps) {
     // Its memory may be the program's, and not the system's to take back.
@@ -378,7 +381,8 @@ constexpr std::size_t kErasedWhole = 512;
   memset(reinterpret_cast<void*>(block.address), 0, pages.from - block.address);
   memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
   void* const memory = reinterpret_cast<void*>(pages.from);
-  if (is_closed_while_free(block) && platform().close(memory, pages.bytes)) return;
+  if (is_closed && platform().close(memory, pages.bytes)) return;
+  if (keeps_guard) clear_guard(block, block.requested(state));
   if (!platform().purge(memory, pages.bytes)) memset(memory, 0, pages.bytes);
 }
 

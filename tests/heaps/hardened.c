@@ -2,8 +2,11 @@
 #include <allod.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cases.h"
 
@@ -107,6 +110,31 @@ CASE(blocks_are_resized_and_aligned) {
     CHECK(allod_malloc_usable_size(aligned) == 100, "alignment %zu", alignment);
     allod_heap_free(heap, aligned);
   }
+  allod_heap_destroy(heap);
+}
+
+static volatile sig_atomic_t faults;
+static void count_fault(int signal) {
+  (void)signal;
+  if (++faults > 1) _exit(3);
+}
+
+// The first hardened heap watches faults, for its guards.
+CASE(a_handler_that_is_to_be_called_once_is) {
+  struct sigaction once;
+  memset(&once, 0, sizeof once);
+  once.sa_handler = count_fault;
+  once.sa_flags = (int)SA_RESETHAND;
+  CHECK(sigaction(SIGSEGV, &once, NULL) == 0, "no handler");
+  allod_heap_t* heap = new_heap();
+  const pid_t child = fork();
+  if (child == 0) {
+    *(volatile char*)hidden(NULL) = 1;
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child, "no child");
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV, "status %d", status);
   allod_heap_destroy(heap);
 }
 
