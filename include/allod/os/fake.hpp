@@ -396,8 +396,11 @@ class Fake {
   }
   void set_huge(void* address, std::size_t bytes, bool huge) {
     check_range(address, bytes, "huge pages");
-    always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::usable; }),
-                 "huge pages: pages that are not usable");
+    // Around a hole there may be guards of others, from before huge pages were used.
+    const auto may_be = [huge](Pages pages) {
+      return pages == Pages::usable || (!huge && pages == Pages::guarded);
+    };
+    always_check(is_all(address, bytes, may_be), "huge pages: pages that are not usable");
     for (Address at = address_of(address); at < address_of(address) + bytes; at += kSliceBytes) {
       if (huge) {
         state().huge.insert(at);
