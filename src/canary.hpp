@@ -16,20 +16,22 @@ class Canary {
     factor_ = random::secret() | 1;
   }
 
-  // Right behind the block's `requested` bytes, and at the very end of its `bytes`.
+  // Right behind the block's `requested` bytes, and at the very end of its `bytes`. Blocks begin
+  // and end at multiples of 8.
   ALLOD_INLINE void write(Address block, std::size_t requested, std::size_t bytes) const noexcept {
     const std::uint64_t word = word_of(block);
-    put(block + requested, word);
-    if (has_end(bytes)) put(block + bytes - kBytes, word);
+    store(block + requested, turned(word, block + requested));
+    if (has_end(bytes)) store(block + bytes - kBytes, word);
   }
   [[nodiscard]] ALLOD_INLINE bool is_intact(Address block, std::size_t requested,
                                             std::size_t bytes) const noexcept {
     const std::uint64_t word = word_of(block);
-    if (__builtin_expect(!lies_at(block + requested, word), 0)) return false;
-    return !has_end(bytes) || lies_at(block + bytes - kBytes, word);
+    const std::uint64_t behind = turned(word, block + requested);
+    if (__builtin_expect(load(block + requested) != behind, 0)) return false;
+    return !has_end(bytes) || load(block + bytes - kBytes) == word;
   }
   [[nodiscard]] ALLOD_INLINE bool is_end_intact(Address block, std::size_t bytes) const noexcept {
-    return !has_end(bytes) || lies_at(block + bytes - kBytes, word_of(block));
+    return !has_end(bytes) || load(block + bytes - kBytes) == word_of(block);
   }
   ALLOD_INLINE static void clear(Address block, std::size_t requested, std::size_t bytes) noexcept {
     store(block + requested, 0);
@@ -37,9 +39,8 @@ class Canary {
   }
 
   // The end of a larger block is perhaps never touched otherwise.
-  [[nodiscard]] static constexpr bool has_end(std::size_t bytes) noexcept {
-    return bytes < (std::size_t{32} << 10);
-  }
+  static constexpr std::size_t kEnds = std::size_t{32} << 10;
+  [[nodiscard]] static constexpr bool has_end(std::size_t bytes) noexcept { return bytes < kEnds; }
 
  private:
   [[nodiscard]] ALLOD_INLINE std::uint64_t word_of(Address block) const noexcept {
@@ -55,13 +56,10 @@ class Canary {
   static ALLOD_INLINE void store(Address at, std::uint64_t word) noexcept {
     __builtin_memcpy(reinterpret_cast<void*>(at), &word, sizeof word);
   }
-  static ALLOD_INLINE void put(Address at, std::uint64_t word) noexcept {
-    store(at, turned(word, at));
-  }
-  [[nodiscard]] static ALLOD_INLINE bool lies_at(Address at, std::uint64_t word) noexcept {
-    std::uint64_t found;
-    __builtin_memcpy(&found, reinterpret_cast<const void*>(at), sizeof found);
-    return found == turned(word, at);
+  [[nodiscard]] static ALLOD_INLINE std::uint64_t load(Address at) noexcept {
+    std::uint64_t word;
+    __builtin_memcpy(&word, reinterpret_cast<const void*>(at), sizeof word);
+    return word;
   }
 
   std::uint64_t key_ = 0;

@@ -63,19 +63,42 @@ struct Block {
   [[nodiscard]] std::size_t requested(BlockState state) const noexcept {
     return bytes - state.slack();
   }
-  [[nodiscard]] bool is_large() const noexcept { return bytes >= kDiscarded || slab == nullptr; }
-  // Most are: what is done to a block is compiled for these apart. Those of 8 bytes do not exist.
-  [[nodiscard]] ALLOD_INLINE bool is_small() const noexcept {
-    return bytes - kLeast <= slab::BlockStates::kLargestNarrow - kLeast && slab != nullptr;
-  }
-  // From here on the compiler knows that the block is small, and how wide its state is.
-  ALLOD_INLINE void must_be_small() const noexcept {
-    if (!is_small() || cell.most_slack() != BlockStateCell::kMostNarrowSlack) {
-      __builtin_unreachable();
-    }
-  }
+  [[nodiscard]] bool is_in_slab() const noexcept { return slab != nullptr; }
+  [[nodiscard]] bool is_large() const noexcept { return bytes >= kDiscarded || !is_in_slab(); }
+  [[nodiscard]] bool is_small() const noexcept { return bytes <= kSmall && is_in_slab(); }
 
-  static constexpr std::size_t kLeast = 16;
+  static constexpr std::size_t kSmall = slab::BlockStates::kLargestNarrow;
+};
+
+// Most blocks are small or medium, and of a thread's domain. What is done to these is compiled for
+// each of the two apart.
+struct SmallBlock : Block {
+  ALLOD_INLINE SmallBlock(const slab::Slab& of, std::uint32_t number, Address at) noexcept
+      : Block{slab::BlockStates::narrow_of(of, number), at, of.block_bytes(), &of, number, false} {
+    // Those of 8 bytes do not exist.
+    if (bytes - 16 > kSmall - 16) __builtin_unreachable();
+  }
+  [[nodiscard]] static constexpr bool is_in_slab() noexcept { return true; }
+  [[nodiscard]] static constexpr bool is_large() noexcept { return false; }
+  [[nodiscard]] static constexpr bool is_small() noexcept { return true; }
+};
+struct MediumBlock : Block {
+  ALLOD_INLINE MediumBlock(const slab::Slab& of, Address at) noexcept
+      : MediumBlock{of, of.index_of_block(at), at} {
+    if (bytes - kSmall > kMost - kSmall) __builtin_unreachable();
+  }
+  [[nodiscard]] static bool is_one_of(const slab::Slab& of) noexcept {
+    return of.block_bytes() <= kMost;
+  }
+  [[nodiscard]] static constexpr bool is_in_slab() noexcept { return true; }
+  [[nodiscard]] static constexpr bool is_large() noexcept { return false; }
+  [[nodiscard]] static constexpr bool is_small() noexcept { return false; }
+
+  static constexpr std::size_t kMost = Canary::kEnds - 1;
+
+ private:
+  ALLOD_INLINE MediumBlock(const slab::Slab& of, std::uint32_t number, Address at) noexcept
+      : Block{slab::BlockStates::wide_of(of, number), at, of.block_bytes(), &of, number, false} {}
 };
 
 // Not a block, in use or free, begins at the address.
@@ -88,11 +111,15 @@ struct Block {
   return block;
 }
 
+[[nodiscard]] ALLOD_INLINE Block block_in(const slab::Slab& slab, std::uint32_t index, Address at,
+                                          bool is_heaps) noexcept {
+  return {slab::BlockStates::of(slab, index), at, slab.block_bytes(), &slab, index, is_heaps};
+}
 [[nodiscard]] ALLOD_INLINE Block find_in(const slab::Slab& slab, Address at,
                                          bool is_heaps) noexcept {
   const std::uint32_t index = slab.index_of(at);
   if (__builtin_expect(index == slab::Slab::kNoBlock, 0)) return no_block();
-  return {slab::BlockStates::of(slab, index), at, slab.block_bytes(), &slab, index, is_heaps};
+  return block_in(slab, index, at, is_heaps);
 }
 [[nodiscard, gnu::noinline]] Block find_elsewhere(Address at, space::Tag tag) noexcept {
   const space::PageMap& map = Process::heap().space().map();
@@ -112,6 +139,15 @@ struct Block {
   if (__builtin_expect(!space::is_domains(tag), 0)) return find_elsewhere(at, tag);
   return find_in(*slab::as_slab(map.span_at(at)), at, false);
 }
+// One that the heap has just handed out.
+[[nodiscard]] ALLOD_INLINE Block find_new(void* address) noexcept {
+  const space::PageMap& map = Process::heap().space().map();
+  const Address at = address_of(address);
+  const space::Tag tag = map.tag_of(at);
+  if (__builtin_expect(!space::is_domains(tag), 0)) return find_elsewhere(at, tag);
+  const slab::Slab& slab = *slab::as_slab(map.span_at(at));
+  return block_in(slab, slab.index_of_block(at), at, false);
+}
 
 // Is there a canary behind the block? It fits when there is room for one.
 [[nodiscard]] ALLOD_INLINE bool has_canary(BlockState state) noexcept {
@@ -125,7 +161,8 @@ struct Block {
 // was given, and which those have that are used here.
 
 // Heaps can be destroyed with blocks in use, and would leave their tags behind.
-[[nodiscard]] ALLOD_INLINE bool has_tag(const Block& block) noexcept {
+template <class Any>
+[[nodiscard]] ALLOD_INLINE bool has_tag(const Any& block) noexcept {
   return memory_tags::are_on() && !block.is_heaps && !block.is_large();
 }
 // A pointer for the program. Two neighbours never have the same tag.
@@ -143,7 +180,8 @@ struct Block {
   memory_tags::set(block.address, requested);
 }
 // Is it a pointer to what was here before?
-[[nodiscard]] ALLOD_INLINE bool is_stale(const Block& block, BlockState state,
+template <class Any>
+[[nodiscard]] ALLOD_INLINE bool is_stale(const Any& block, BlockState state,
                                          const void* pointer) noexcept {
   if (!has_tag(block) || block.requested(state) == 0) return false;
   return memory_tags::tag_at(block.address) != memory_tags::tag_in(address_of(pointer));
@@ -173,6 +211,10 @@ void open(Pages pages) noexcept {
 [[nodiscard]] bool may_have_guard(const Block& block) noexcept {
   return block.is_large() && !block.is_heaps && on<Mitigation::guards>();
 }
+// Was it closed at its free, or could it not be?
+[[nodiscard]] bool is_closed_while_free(const Block& block) noexcept {
+  return block.is_large() && !block.is_heaps && on<Mitigation::guards>() && on<Mitigation::zero>();
+}
 // The pages of a large block that were not asked for.
 [[nodiscard]] Pages spare_pages_of(const Block& block, std::size_t requested) noexcept {
   return whole_pages(block.address + requested + Canary::kBytes, block.address + block.bytes);
@@ -182,10 +224,14 @@ void open(Pages pages) noexcept {
 }
 // A block that is a span of its own has its guard at the end of that; in a slab, which may have a
 // guard besides, only where that needs no mapping.
-[[gnu::noinline]] void set_guard(Block block, std::size_t requested) noexcept {
+[[gnu::noinline]] void set_guard(Block block, BlockState before, std::size_t requested) noexcept {
   if (!may_have_guard(block)) return;
   const Pages pages = spare_pages_of(block, requested);
-  if (block.slab != nullptr) return close(pages);
+  if (block.slab != nullptr) {
+    if (!before.was_freed() || !is_closed_while_free(block)) return close(pages);
+    const Address end = block.address + block.bytes;
+    return open(whole_pages(block.address, pages.from < end ? pages.from : end));
+  }
   Process::heap().space().guard(span_of(block), pages.from);
 }
 // False, and it stays, when the system refuses.
@@ -304,15 +350,13 @@ ALLOD_INLINE void zero_small(Address from, std::size_t bytes) noexcept {
   state.is_live() ? report_overflow(before, state) : report_written(before, state);
 }
 
-ALLOD_INLINE void check_neighbour(const Block& block) noexcept {
-  if (!on<Mitigation::neighbours>() || block.slab == nullptr || block.index == 0) return;
+template <class Any>
+ALLOD_INLINE void check_neighbour(const Any& block) noexcept {
+  if (!on<Mitigation::neighbours>() || !block.is_in_slab() || block.index == 0) return;
   if (!Canary::has_end(block.bytes)) return;
-  const Block before{slab::BlockStates::of(*block.slab, block.index - 1),
-                     block.address - block.bytes,
-                     block.bytes,
-                     block.slab,
-                     block.index - 1,
-                     block.is_heaps};
+  const Block before{block.cell.before(), block.address - block.bytes,
+                     block.bytes,         block.slab,
+                     block.index - 1,     block.is_heaps};
   const memory_tags::Unchecked unchecked;
   const BlockState state = before.cell.load();
   if (state.is_live()) {
@@ -357,19 +401,16 @@ constexpr std::size_t kErasedWhole = 512;
   return used < block.bytes ? used : block.bytes;
 }
 
-// The pages of a large block. While it waits it cannot even be read.
+// The pages of a large block. From the free on they cannot even be read: in a slab, until the block
+// is handed out again; in any case until the span goes.
 [[nodiscard]] Pages closed_part(const Block& block) noexcept {
   return whole_pages(block.address, block.address + block.bytes);
 }
-[[nodiscard]] bool is_closed_while_free(const Block& block) noexcept {
-  return block.is_large() && !block.is_heaps && on<Mitigation::guards>() && on<Mitigation::zero>();
-}
 
 [[gnu::noinline]] void discard(Block block, BlockState state) noexcept {
-  // What is closed as a whole need not be opened before. The guard of a span is in its record.
+  // What is closed as a whole need not be opened before.
   const bool is_closed = is_closed_while_free(block);
-  const bool keeps_guard = is_closed && block.slab != nullptr;
-  if (!keeps_guard) clear_guard(block, block.requested(state));
+  if (!is_closed) clear_guard(block, block.requested(state));
   if (!on<Mitigation::zero>()) return;
   if (block.is_heaps) {
     // Its memory may be the program's, and not the system's to take back.
@@ -381,13 +422,17 @@ constexpr std::size_t kErasedWhole = 512;
   memset(reinterpret_cast<void*>(block.address), 0, pages.from - block.address);
   memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
   void* const memory = reinterpret_cast<void*>(pages.from);
-  if (is_closed && platform().close(memory, pages.bytes)) return;
-  if (keeps_guard) clear_guard(block, block.requested(state));
+  if (is_closed) {
+    Process::heap().space().note_closed(span_of(block));
+    if (platform().close(memory, pages.bytes)) return;
+    clear_guard(block, block.requested(state));
+  }
   if (!platform().purge(memory, pages.bytes)) memset(memory, 0, pages.bytes);
 }
 
 // Nothing of what the program has written stays.
-ALLOD_INLINE void erase(const Block& block, BlockState state) noexcept {
+template <class Any>
+ALLOD_INLINE void erase(const Any& block, BlockState state) noexcept {
   if (__builtin_expect(block.is_large(), 0)) return discard(block, state);
   if (!on<Mitigation::zero>()) return;
   if (block.is_small()) return zero_small(block.address, block.bytes);
@@ -411,7 +456,8 @@ ALLOD_INLINE void erase(const Block& block, BlockState state) noexcept {
 // number of its bytes, if all of them are zero and it is looked at no further.
 class Ticket {
  public:
-  explicit Ticket(const Block& block) noexcept
+  template <class Any>
+  explicit ALLOD_INLINE Ticket(const Any& block) noexcept
       : word_{block.address | (is_simple(block) ? block.bytes << kAddressBits : 0)} {}
   explicit Ticket(void* ticket) noexcept : word_{address_of(ticket)} {}
 
@@ -424,15 +470,17 @@ class Ticket {
 
  private:
   static_assert(kErasedWhole >> (64 - kAddressBits) == 0);
-  [[nodiscard]] static bool is_simple(const Block& block) noexcept {
-    return block.bytes <= kErasedWhole && block.slab != nullptr;
+  template <class Any>
+  [[nodiscard]] static ALLOD_INLINE bool is_simple(const Any& block) noexcept {
+    return block.bytes <= kErasedWhole && block.is_in_slab();
   }
 
   Address word_;
 };
 
 // What a block weighs in quarantine; a large one has no memory there.
-[[nodiscard]] std::size_t weight_of(const Block& block) noexcept {
+template <class Any>
+[[nodiscard]] ALLOD_INLINE std::size_t weight_of(const Any& block) noexcept {
   return block.is_large() ? block.bytes / 64 : block.bytes;
 }
 
@@ -446,18 +494,18 @@ class Ticket {
   }
   return block;
 }
+// After a sweep has held it.
 [[gnu::noinline]] void let_go(void* address) noexcept {
-  const Block block = find_waiting(address);
-  if (__builtin_expect(is_closed_while_free(block), 0)) open(closed_part(block));
+  static_cast<void>(find_waiting(address));
   Process::release(address);
 }
 [[gnu::noinline]] void leave_after_look(void* address) noexcept {
   const Block block = find_waiting(address);
   if (on<Mitigation::sweep>() && sweep::hold(address, weight_of(block), &let_go)) return;
-  let_go(address);
+  Process::release(address);
 }
 // A block's time in quarantine is over.
-void leave(void* word) noexcept {
+constexpr auto leave = [](void* word) noexcept {
   const Ticket ticket{word};
   const std::size_t bytes = ticket.bytes();
   if (__builtin_expect(bytes == 0, 0)) return leave_after_look(ticket.address());
@@ -467,7 +515,7 @@ void leave(void* word) noexcept {
   }
   if (on<Mitigation::sweep>() && sweep::hold(ticket.address(), bytes, &let_go)) return;
   Process::release(ticket.address());
-}
+};
 
 [[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
   void* const memory = Process::heap().space().allocate_metadata(sizeof(Quarantine));
@@ -478,18 +526,19 @@ void leave(void* word) noexcept {
   return own_quarantine;
 }
 
-[[nodiscard]] ALLOD_INLINE bool detain(const Block& block) noexcept {
+template <class Any>
+[[nodiscard]] ALLOD_INLINE bool detain(const Any& block) noexcept {
   if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  return quarantine->take(Ticket{block}.word(), weight_of(block), random::own, &leave);
+  return quarantine->take(Ticket{block}.word(), weight_of(block), random::own, leave);
 }
 
 // When a thread ends.
 void close_quarantine(void* quarantine) noexcept {
   own_quarantine = &gone;
   auto* const own = static_cast<Quarantine*>(quarantine);
-  own->clear(random::own, &leave);
+  own->clear(random::own, leave);
   Process::heap().space().metadata().free(own, sizeof *own);
 }
 
@@ -517,33 +566,44 @@ struct GiveUp {
 };
 
 // The pointer to the block that the program gets.
-ALLOD_INLINE void* seal_found(const Block& block, std::size_t size, Origin origin) noexcept {
+template <class Any>
+ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin) noexcept {
   const std::size_t most = block.cell.most_slack();
   const std::size_t slack = block.bytes - size < most ? block.bytes - size : most;
   const BlockState state = BlockState::live(origin, slack);
-  always_check(block.bytes >= size && !block.cell.load().is_live(),
-               "a block is handed out that is in use");
+  const BlockState before = block.cell.load();
+  always_check(block.bytes >= size && !before.is_live(), "a block is handed out that is in use");
+  if (__builtin_expect(block.is_large(), 0)) set_guard(block, before, size);
   if (has_canary(state)) {
     block.cell.store(BlockState::busy());
     canary.write(block.address, block.bytes - slack, block.bytes);
   }
-  if (__builtin_expect(block.is_large(), 0)) set_guard(block, size);
   void* const pointer = has_tag(block) ? put_tag(block, block.requested(state))
                                        : reinterpret_cast<void*>(block.address);
   block.cell.store(state);
   return pointer;
 }
-[[gnu::noinline]] void* seal_other(Block block, std::size_t size, Origin origin) noexcept {
-  return seal_found(block, size, origin);
+[[gnu::noinline]] void* seal_medium(const slab::Slab& slab, Address at, std::size_t size,
+                                    Origin origin) noexcept {
+  return seal_found(MediumBlock{slab, at}, size, origin);
+}
+[[gnu::noinline]] void* seal_other(void* address, std::size_t size, Origin origin) noexcept {
+  const Block block = find_new(address);
+  return block.is_unwatched ? address : seal_found(block, size, origin);
 }
 ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) noexcept {
   if (__builtin_expect(address == nullptr, 0)) return nullptr;
-  const Block block = find(address);
-  if (__builtin_expect(block.is_small(), 1)) {
-    block.must_be_small();
-    return seal_found(block, size, origin);
+  const Address at = address_of(address);
+  const space::PageMap& map = Process::heap().space().map();
+  if (__builtin_expect(!space::is_domains(map.tag_of(at)), 0)) {
+    return seal_other(address, size, origin);
   }
-  return block.is_unwatched ? address : seal_other(block, size, origin);
+  const slab::Slab& slab = *slab::as_slab(map.span_at(at));
+  if (__builtin_expect(slab.block_bytes() > Block::kSmall, 0)) {
+    return MediumBlock::is_one_of(slab) ? seal_medium(slab, at, size, origin)
+                                        : seal_other(address, size, origin);
+  }
+  return seal_found(SmallBlock{slab, slab.index_of_block(at), at}, size, origin);
 }
 
 }  // namespace
@@ -557,7 +617,7 @@ template <class Take>
   void* block = take();
   if (__builtin_expect(block == nullptr, 0)) {
     Quarantine* const quarantine = own_quarantine;
-    if (quarantine == nullptr || !quarantine->clear(random::own, &leave)) return nullptr;
+    if (quarantine == nullptr || !quarantine->clear(random::own, leave)) return nullptr;
     block = take();
   }
   return seal_block(block, size, origin);
@@ -597,8 +657,9 @@ void* allocate_zeroed(std::size_t bytes) noexcept {
 
 namespace {
 
-ALLOD_INLINE bool take_back_found(const Block& block, const void* pointer,
-                                  std::size_t claimed_bytes, Origin claimed) noexcept {
+template <class Any>
+ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::size_t claimed_bytes,
+                                  Origin claimed) noexcept {
   const BlockState state = block.cell.load();
   if (__builtin_expect(!state.is_live() || is_stale(block, state, pointer), 0)) {
     report_not_in_use(block, state);
@@ -619,12 +680,17 @@ ALLOD_INLINE bool take_back_found(const Block& block, const void* pointer,
   erase(block, state);
   block.cell.store(BlockState::freed(state.slack()));
   if (detain(block)) return false;
-  if (__builtin_expect(is_closed_while_free(block), 0)) open(closed_part(block));
   return true;
 }
-// What is not small, or no block.
-[[gnu::noinline]] bool take_back_other(Block block, void* address, std::size_t claimed_bytes,
+[[gnu::noinline]] bool take_back_medium(const slab::Slab& slab, void* pointer,
+                                        std::size_t claimed_bytes, Origin claimed) noexcept {
+  const Address at = memory_tags::bare(address_of(pointer));
+  return take_back_found(MediumBlock{slab, at}, pointer, claimed_bytes, claimed);
+}
+// What is neither small nor medium, or no block, or a heap's.
+[[gnu::noinline]] bool take_back_other(void* address, std::size_t claimed_bytes,
                                        Origin claimed) noexcept {
+  const Block block = find(address);
   if (block.bytes != 0) return take_back_found(block, address, claimed_bytes, claimed);
   if (block.is_unwatched) return true;
   const bool known = empty_blocks.holds(address) && empty_blocks.is_block(address);
@@ -633,12 +699,21 @@ ALLOD_INLINE bool take_back_found(const Block& block, const void* pointer,
 }
 ALLOD_INLINE bool take_back_any(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
   if (address == nullptr) return false;
-  const Block block = find(address);
-  if (__builtin_expect(!block.is_small(), 0)) {
-    return take_back_other(block, address, claimed_bytes, claimed);
+  const space::PageMap& map = Process::heap().space().map();
+  const Address at = memory_tags::bare(address_of(address));
+  if (__builtin_expect(!space::is_domains(map.tag_of(at)), 0)) {
+    return take_back_other(address, claimed_bytes, claimed);
   }
-  block.must_be_small();
-  return take_back_found(block, address, claimed_bytes, claimed);
+  const slab::Slab& slab = *slab::as_slab(map.span_at(at));
+  const std::uint32_t index = slab.index_of(at);
+  if (__builtin_expect(index == slab::Slab::kNoBlock, 0)) {
+    return take_back_other(address, claimed_bytes, claimed);
+  }
+  if (__builtin_expect(slab.block_bytes() > Block::kSmall, 0)) {
+    return MediumBlock::is_one_of(slab) ? take_back_medium(slab, address, claimed_bytes, claimed)
+                                        : take_back_other(address, claimed_bytes, claimed);
+  }
+  return take_back_found(SmallBlock{slab, index, at}, address, claimed_bytes, claimed);
 }
 
 }  // namespace

@@ -989,6 +989,21 @@ TEST_F(SpaceWithGuards, what_is_free_has_no_guard_and_the_next_owner_finds_zeros
   fill(next, 2);
 }
 
+TEST_F(SpaceWithGuards, what_was_closed_within_a_span_is_open_when_that_is_free) {
+  start();
+  Span* const span = allocate_guarded(2);
+  const Address base = span->base;
+  space.note_closed(*span);
+  ASSERT_TRUE(system.guard(memory(span) + kPage, 2 * kPage));
+  space.free(span);
+  EXPECT_EQ(pages_at(base + kPage), Fake::Pages::usable);
+  EXPECT_EQ(pages_at(base + 2 * kSliceBytes - 1), Fake::Pages::usable);
+  const Span* const next = allocate(2);
+  ASSERT_EQ(next->base, base);
+  EXPECT_FALSE(is_partly_closed(*next));
+  fill(next, 2);
+}
+
 TEST_F(SpaceWithGuards, free_neighbours_of_guarded_spans_merge) {
   start();
   Span* const first = allocate_guarded(1);

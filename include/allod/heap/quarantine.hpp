@@ -23,22 +23,19 @@ class Quarantine {
                                        Leave&& leave) noexcept {
     if (__builtin_expect(busy_, 0)) return false;
     begin();
-    Set& set = sets_[filling_];
-    set.blocks[set.count++] = block;
-    set.bytes += bytes;
-    if (__builtin_expect(set.count == kBlocks || set.bytes >= kBytes, 0)) {
-      filling_ ^= 1;
-      empty(sets_[filling_], order, leave);
-    }
+    blocks_[next_++] = block;
+    bytes_ += bytes;
+    if (__builtin_expect(next_ % kBlocks == 0 || bytes_ >= kBytes, 0)) turn(order, leave);
     end();
     return true;
   }
   // Everything leaves. False when there was nothing.
   template <class Leave>
   bool clear(random::Sequence& order, Leave&& leave) noexcept {
-    if (busy_ || sets_[0].count + sets_[1].count == 0) return false;
+    if (busy_ || (filled() == 0 && waiting_ == 0)) return false;
     begin();
-    for (Set& set : sets_) empty(set, order, leave);
+    turn(order, leave);
+    turn(order, leave);
     end();
     return true;
   }
@@ -51,25 +48,23 @@ class Quarantine {
   void for_each(Visit&& visit) noexcept {
     if (busy_) return;
     begin();
-    for (const Set& set : sets_) {
-      for (std::uint32_t i = 0; i < set.count; ++i) visit(set.blocks[i]);
-    }
+    for (std::uint32_t i = first_; i < next_; ++i) visit(blocks_[i]);
+    for (std::uint32_t i = 0; i < waiting_; ++i) visit(blocks_[(first_ ^ kBlocks) + i]);
     end();
   }
 
  private:
-  struct Set {
-    void* blocks[kBlocks] = {};
-    std::uint32_t count = 0;
-    std::size_t bytes = 0;
-  };
-
+  [[nodiscard]] std::uint32_t filled() const noexcept { return next_ - first_; }
+  // The blocks that wait leave, and those of the other set wait.
   template <class Leave>
-  ALLOD_NOINLINE static void empty(Set& set, random::Sequence& order, Leave& leave) noexcept {
-    order.shuffle(set.blocks, set.count);
-    for (std::uint32_t i = 0; i < set.count; ++i) leave(set.blocks[i]);
-    set.count = 0;
-    set.bytes = 0;
+  ALLOD_NOINLINE void turn(random::Sequence& order, Leave& leave) noexcept {
+    const std::uint32_t leaving = waiting_;
+    waiting_ = filled();
+    next_ = first_ ^= kBlocks;
+    bytes_ = 0;
+    void** const blocks = blocks_ + first_;
+    order.shuffle(blocks, leaving);
+    for (std::uint32_t i = 0; i < leaving; ++i) leave(blocks[i]);
   }
   ALLOD_INLINE void begin() noexcept {
     busy_ = true;
@@ -80,9 +75,12 @@ class Quarantine {
     busy_ = false;
   }
 
-  Set sets_[2];
-  unsigned filling_ = 0;
+  void* blocks_[2 * kBlocks] = {};
+  std::uint32_t first_ = 0;    // of the set that takes
+  std::uint32_t next_ = 0;     // in it
+  std::uint32_t waiting_ = 0;  // in the other
   bool busy_;
+  std::size_t bytes_ = 0;  // in the set that takes
 };
 
 }  // namespace allod::heap

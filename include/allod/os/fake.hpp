@@ -286,8 +286,10 @@ class Fake {
   }
   [[nodiscard]] bool unguard(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "unguard");
-    always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::guarded; }),
-                 "unguard: pages that are not guarded");
+    const auto may_be = [](Pages pages) {
+      return pages == Pages::guarded || pages == Pages::usable;
+    };
+    always_check(is_all(address, bytes, may_be), "unguard: pages that cannot be guarded");
     if (fails(Call::unguard, 0)) return false;
     set_pages(address, bytes, Pages::usable);
     return true;

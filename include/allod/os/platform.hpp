@@ -100,8 +100,9 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
 //                                `wished`: by a heap that is hardened itself
 //   guard(address, bytes)        every access to the usable pages is a fault until unguard(), and
 //                                what they held is gone; false when that cannot be
-//   unguard(address, bytes)      of what guard() took: usable again, and reads as zero; false,
-//                                and it is as it was, when that cannot be
+//   unguard(address, bytes)      what guard() took of these pages is usable again, and reads as
+//                                zero; the others stay as they are. False, and so does all of it,
+//                                when that cannot be
 template <class P>
 concept Guarding = Platform<P> && requires(P platform, void* address, std::size_t bytes) {
   { platform.guard_bytes(true) } -> std::same_as<std::size_t>;

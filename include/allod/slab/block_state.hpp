@@ -72,6 +72,10 @@ class BlockStateCell {
 
   BlockStateCell(void* cell, Width width) noexcept : cell_{cell}, width_{width} {}
 
+  // That of the block before, in a slab.
+  [[nodiscard]] ALLOD_INLINE BlockStateCell before() const noexcept {
+    return {static_cast<unsigned char*>(cell_) - (width_ == Width::narrow ? 1 : 4), width_};
+  }
   [[nodiscard]] std::uint64_t most_slack() const noexcept {
     return width_ == Width::narrow ? kMostNarrowSlack
            : width_ == Width::wide ? kMostWideSlack
@@ -118,9 +122,15 @@ class BlockStates {
   }
   [[nodiscard]] static ALLOD_INLINE BlockStateCell of(const Slab& slab,
                                                       std::uint32_t index) noexcept {
-    if (__builtin_expect(slab.block_bytes() <= kLargestNarrow, 1)) {
-      return {slab.behind_bits() + index, BlockStateCell::Width::narrow};
-    }
+    return slab.block_bytes() <= kLargestNarrow ? narrow_of(slab, index) : wide_of(slab, index);
+  }
+  // The same where the size of the blocks is known.
+  [[nodiscard]] static ALLOD_INLINE BlockStateCell narrow_of(const Slab& slab,
+                                                             std::uint32_t index) noexcept {
+    return {slab.behind_bits() + index, BlockStateCell::Width::narrow};
+  }
+  [[nodiscard]] static ALLOD_INLINE BlockStateCell wide_of(const Slab& slab,
+                                                           std::uint32_t index) noexcept {
     return {slab.behind_bits() + std::size_t{index} * 4, BlockStateCell::Width::wide};
   }
   [[nodiscard]] static BlockStateCell of(space::Span& span) noexcept {

@@ -32,6 +32,7 @@ class Slab : public space::Span {
     block_bytes_ = shape.block_bytes;
     capacity_ = shape.capacity;
     size_class_ = static_cast<std::uint16_t>(size_class);
+    behind_bits_ = static_cast<std::uint32_t>(end_of_bits(shape.capacity));
     free_count_ = shape.capacity;
     first_word_ = 0;
     touched_ = 0;
@@ -64,6 +65,10 @@ class Slab : public space::Span {
     const auto index = static_cast<std::uint32_t>((offset * reciprocal_) >> 40);
     const bool exact = std::uint64_t{index} * block_bytes_ == offset && index < capacity_;
     return __builtin_expect(exact, 1) ? index : kNoBlock;
+  }
+  // The same for what is known to be the start of a block.
+  [[nodiscard]] ALLOD_INLINE std::uint32_t index_of_block(Address block) const noexcept {
+    return static_cast<std::uint32_t>(((block - first_block_) * reciprocal_) >> 40);
   }
   // The number of the block that holds `address`; may be `capacity()` or more in
   // the tail that holds no block.
@@ -286,7 +291,7 @@ class Slab : public space::Span {
 
   // What a larger descriptor holds behind the bits; see slab/block_state.hpp.
   [[nodiscard]] unsigned char* behind_bits() const noexcept {
-    return reinterpret_cast<unsigned char*>(const_cast<Slab*>(this)) + end_of_bits(capacity_);
+    return reinterpret_cast<unsigned char*>(const_cast<Slab*>(this)) + behind_bits_;
   }
 
   // --- pages without blocks in use; while the owner is at rest -------------------
@@ -400,6 +405,7 @@ class Slab : public space::Span {
   std::uint16_t capacity_;
   std::uint16_t size_class_;
   std::atomic<Owner*> owner_;
+  std::uint32_t behind_bits_;  // where they end, in bytes from here on
   // Written by other threads.
   alignas(kCacheLine) Slab* next_in_inbox_;
   std::atomic<std::uint32_t> announced_;

@@ -156,6 +156,9 @@ class Space {
   // lengthens nor cuts the span until unguard(), which free() calls as well: false, and it is as
   // it was, when the system refuses. See space_guard.hpp.
   void guard(Span& span, Address from) noexcept;
+  // Whoever has the span is about to close parts of it, by the platform's own means, and may leave
+  // them closed: unguard() opens all of it. Thread-safe.
+  static void note_closed(Span& span) noexcept;
   [[nodiscard]] bool unguard(Span& span) noexcept;
   // How large a guard behind a slab has to be; 0: there is to be none. `wished`: by a heap that is
   // hardened itself.

@@ -37,12 +37,20 @@ void Space<P, kChecks>::guard(Span& span, Address from) noexcept {
 }
 
 template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::note_closed(Span& span) noexcept {
+  if (!__atomic_load_n(&span.has_closed, __ATOMIC_RELAXED)) {
+    __atomic_store_n(&span.has_closed, true, __ATOMIC_RELAXED);
+  }
+}
+
+template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::unguard(Span& span) noexcept {
   if constexpr (os::Guarding<P>) {
-    if (span.guarded_from == 0) return true;
-    void* const from = reinterpret_cast<void*>(span.guarded_from);
-    if (!platform_.unguard(from, end_of(span) - span.guarded_from)) return false;
+    if (!is_partly_closed(span)) return true;
+    const Address from = span.has_closed ? span.base : span.guarded_from;
+    if (!platform_.unguard(reinterpret_cast<void*>(from), end_of(span) - from)) return false;
     span.guarded_from = 0;
+    span.has_closed = false;
   }
   return true;
 }
@@ -50,7 +58,7 @@ bool Space<P, kChecks>::unguard(Span& span) noexcept {
 // A span whose guard stays cannot serve anybody: its addresses are lost, and its memory is not.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::abandon(Span& span) noexcept {
-  const std::size_t open = span.guarded_from - span.base;
+  const std::size_t open = open_end_of(span) - span.base;
   if (open != 0) static_cast<void>(platform_.purge(reinterpret_cast<void*>(span.base), open));
   LockGuard guard{lock_};
   map_.set_tags(span.base, span.size, kFreeTag);

@@ -135,7 +135,7 @@ void Space<P, kChecks>::drop_region(PageSource& source, Region& region) noexcept
     Span* const span = map_.span_of(at);
     at = end_of(*span);
     // It was abandoned. Its guard goes with the memory.
-    if (span->guarded_from != 0) continue;
+    if (is_partly_closed(*span)) continue;
     always_check(is_free(*span), "a heap's memory goes while a part of it is used");
     remove_free(span);
     metadata_.free(span, sizeof(Span));

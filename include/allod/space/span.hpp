@@ -54,6 +54,8 @@ struct Span {
   // Nothing has to be allocated, then, in order to free it.
   Span* home = nullptr;
   std::uint32_t freed_ms = 0;
+  // Used: parts of it may be closed by who has it, besides the guard; see note_closed().
+  bool has_closed = false;
   // Of a block that is a span of its own and belongs to a first-class heap: that heap. Holds
   // anything else otherwise.
   void* heap = nullptr;
@@ -73,6 +75,10 @@ using SpanAgeList = List<Span, &Span::age_links>;
 // As far as it can be touched.
 [[nodiscard]] inline Address open_end_of(const Span& span) noexcept {
   return span.guarded_from != 0 ? span.guarded_from : end_of(span);
+}
+// Some of it cannot be touched, which has to end before it serves somebody else.
+[[nodiscard]] inline bool is_partly_closed(const Span& span) noexcept {
+  return span.guarded_from != 0 || __atomic_load_n(&span.has_closed, __ATOMIC_RELAXED);
 }
 [[nodiscard]] inline bool is_guarded_at(const Span& span, Address at) noexcept {
   return span.guarded_from != 0 && at >= span.guarded_from && at < end_of(span);
