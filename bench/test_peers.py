@@ -149,6 +149,23 @@ def test_the_libraries_of_recipes_can_be_preloaded() -> None:
         assert re.fullmatch(r"[0-9a-f]{64}", recipe.keys["sha256"])
 
 
+def test_the_hardened_library_is_a_peer_with_any_of_its_measures() -> None:
+    assert {"canary", "zero", "tags", "all", "none"} <= {*peers.measures()}
+    for chosen in ("none", "zero,guards", "all,-canary", "-written"):
+        assert peers.is_known(f"allod-hardened+{chosen}")
+    for wrong in ("allod-hardened+", "allod-hardened+zeros", "allod+zero"):
+        assert not peers.is_known(wrong)
+
+
+def test_measures_are_chosen_by_the_environment() -> None:
+    try:
+        found = peers.find("allod-hardened+zero,guards")
+    except peers.PeerError as error:
+        pytest.skip(str(error))
+    assert found.variables == (("ALLOD_HARDENED", "zero,guards"),)
+    assert found.library == peers.find("allod-hardened").library
+
+
 def test_the_readme_names_what_the_recipes_pin() -> None:
     rows = dict(
         re.findall(

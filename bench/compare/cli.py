@@ -157,7 +157,8 @@ def _load(path: Path) -> Results:
     "given_peers",
     multiple=True,
     metavar="NAME[=LIBRARY]",
-    help="Only this known peer, or one more as NAME=/PATH/LIBRARY.so; may be repeated.",
+    help="Only this known peer, or one more as NAME=/PATH/LIBRARY.so; may be repeated. "
+    "allod-hardened+MEASURE,MEASURE: the hardened library with these measures alone.",
 )
 @click.option(
     "--quick", is_flag=True, help="Under five minutes: less work, fewer peers."

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +15,12 @@ from bench.peers import builder, recipes
 SUBJECT = "allod"
 # The libraries of this repository, by the names of their files.
 OURS = (SUBJECT, "allod-debug", "allod-hardened")
+# The hardened library with some of its measures: allod-hardened+zero,guards.
+WITH_MEASURES = "allod-hardened+"
 # For the security suite alone: the hardened library with checked copies beside it.
 WITH_COPIES = "allod-hardened-copies"
 ROOT = Path(__file__).resolve().parents[2]
+_MEASURES = ROOT / "src" / "mitigations.hpp"
 
 
 class PeerError(Exception):
@@ -125,6 +129,25 @@ def _allod_with_copies() -> Peer:
     )
 
 
+def measures() -> tuple[str, ...]:
+    """What ALLOD_HARDENED knows: the names of all measures, all and none."""
+    names = re.findall(r'\{Mitigation::\w+, "(\w+)"', _MEASURES.read_text())
+    return (*names, "all", "none")
+
+
+def is_known(name: str) -> bool:
+    """Can find() be asked for it?"""
+    if not name.startswith(WITH_MEASURES):
+        return name in KNOWN
+    chosen = name.removeprefix(WITH_MEASURES).split(",")
+    return {each.removeprefix("-") for each in chosen} <= {*measures()}
+
+
+def _allod_with_measures(name: str) -> Peer:
+    variable = ("ALLOD_HARDENED", name.removeprefix(WITH_MEASURES))
+    return replace(_allod("allod-hardened"), name=name, variables=(variable,))
+
+
 def _glibc() -> Peer:
     try:
         return Peer("glibc", None, os.confstr("CS_GNU_LIBC_VERSION") or "unknown")
@@ -158,6 +181,8 @@ def find(name: str) -> Peer:
         return _allod(name)
     if name == WITH_COPIES:
         return _allod_with_copies()
+    if name.startswith(WITH_MEASURES):
+        return _allod_with_measures(name)
     if name == "glibc":
         return _glibc()
     return _packaged(name) if name in _PACKAGED else _built(name)

@@ -31,10 +31,11 @@ def choose_peers(given: Sequence[str], default: Sequence[str]) -> PeerChoice:
             raise click.BadParameter(f"'{text}' should be NAME=/PATH/LIBRARY.so")
         if equals and (name in names or name in extra):
             raise click.BadParameter(f"the name '{name}' is taken")
-        if not equals and name not in names:
+        if not equals and name not in names and not peers.is_known(name):
             raise click.BadParameter(
                 f"unknown peer '{name}'; known: {', '.join(names)}, "
-                "or NAME=/PATH/LIBRARY.so"
+                f"{peers.WITH_MEASURES}MEASURE,MEASURE with "
+                f"{', '.join(peers.measures())}, or NAME=/PATH/LIBRARY.so"
             )
         if equals:
             extra[name] = Path(path)
