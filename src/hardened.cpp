@@ -83,8 +83,8 @@ struct SmallBlock : Block {
   [[nodiscard]] static constexpr bool is_small() noexcept { return true; }
 };
 struct MediumBlock : Block {
-  ALLOD_INLINE MediumBlock(const slab::Slab& of, Address at) noexcept
-      : MediumBlock{of, of.index_of_block(at), at} {
+  ALLOD_INLINE MediumBlock(const slab::Slab& of, std::uint32_t number, Address at) noexcept
+      : Block{slab::BlockStates::wide_of(of, number), at, of.block_bytes(), &of, number, false} {
     if (bytes - kSmall > kMost - kSmall) __builtin_unreachable();
   }
   [[nodiscard]] static bool is_one_of(const slab::Slab& of) noexcept {
@@ -95,10 +95,6 @@ struct MediumBlock : Block {
   [[nodiscard]] static constexpr bool is_small() noexcept { return false; }
 
   static constexpr std::size_t kMost = Canary::kEnds - 1;
-
- private:
-  ALLOD_INLINE MediumBlock(const slab::Slab& of, std::uint32_t number, Address at) noexcept
-      : Block{slab::BlockStates::wide_of(of, number), at, of.block_bytes(), &of, number, false} {}
 };
 
 // Not a block, in use or free, begins at the address.
@@ -138,15 +134,6 @@ struct MediumBlock : Block {
   const space::Tag tag = map.tag_of(at);
   if (__builtin_expect(!space::is_domains(tag), 0)) return find_elsewhere(at, tag);
   return find_in(*slab::as_slab(map.span_at(at)), at, false);
-}
-// One that the heap has just handed out.
-[[nodiscard]] ALLOD_INLINE Block find_new(void* address) noexcept {
-  const space::PageMap& map = Process::heap().space().map();
-  const Address at = address_of(address);
-  const space::Tag tag = map.tag_of(at);
-  if (__builtin_expect(!space::is_domains(tag), 0)) return find_elsewhere(at, tag);
-  const slab::Slab& slab = *slab::as_slab(map.span_at(at));
-  return block_in(slab, slab.index_of_block(at), at, false);
 }
 
 // Is there a canary behind the block? It fits when there is room for one.
@@ -192,6 +179,10 @@ template <class Any>
 struct Pages {
   Address from;
   std::size_t bytes;
+
+  [[nodiscard]] bool hold(const void* address) const noexcept {
+    return address_of(address) - from < bytes;
+  }
 };
 [[nodiscard]] Pages whole_pages(Address from, Address to) noexcept {
   const std::size_t page = platform().page_size();
@@ -203,15 +194,15 @@ struct Pages {
 void close(Pages pages) noexcept {
   if (pages.bytes != 0) platform().close(reinterpret_cast<void*>(pages.from), pages.bytes);
 }
-void open(Pages pages) noexcept {
-  if (pages.bytes != 0) platform().open(reinterpret_cast<void*>(pages.from), pages.bytes);
+[[nodiscard]] bool open(Pages pages) noexcept {
+  return pages.bytes == 0 || platform().open(reinterpret_cast<void*>(pages.from), pages.bytes);
 }
 
 // First-class heaps give all their blocks back at once, and would not know of guards.
 [[nodiscard]] bool may_have_guard(const Block& block) noexcept {
   return block.is_large() && !block.is_heaps && on<Mitigation::guards>();
 }
-// Was it closed at its free, or could it not be?
+// Is it to be closed at its free? The system may refuse: what became of it is in its state.
 [[nodiscard]] bool is_closed_while_free(const Block& block) noexcept {
   return block.is_large() && !block.is_heaps && on<Mitigation::guards>() && on<Mitigation::zero>();
 }
@@ -223,23 +214,28 @@ void open(Pages pages) noexcept {
   return *Process::heap().space().map().span_of(block.address);
 }
 // A block that is a span of its own has its guard at the end of that; in a slab, which may have a
-// guard besides, only where that needs no mapping.
-[[gnu::noinline]] void set_guard(Block block, BlockState before, std::size_t requested) noexcept {
-  if (!may_have_guard(block)) return;
+// guard besides, only where that needs no mapping. Of a block that is closed, all but the guard is
+// opened: false, and it stays closed, when the system refuses.
+[[nodiscard, gnu::noinline]] bool set_guard(Block block, BlockState before,
+                                            std::size_t requested) noexcept {
   const Pages pages = spare_pages_of(block, requested);
-  if (block.slab != nullptr) {
-    if (!before.was_freed() || !is_closed_while_free(block)) return close(pages);
+  if (block.slab != nullptr && before.is_closed()) {
     const Address end = block.address + block.bytes;
     return open(whole_pages(block.address, pages.from < end ? pages.from : end));
   }
-  Process::heap().space().guard(span_of(block), pages.from);
+  if (!may_have_guard(block)) return true;
+  if (block.slab != nullptr) {
+    close(pages);
+  } else {
+    Process::heap().space().guard(span_of(block), pages.from);
+  }
+  return true;
 }
 // False, and it stays, when the system refuses.
 [[gnu::noinline]] bool clear_guard(Block block, std::size_t requested) noexcept {
   if (!may_have_guard(block)) return true;
   if (block.slab == nullptr) return Process::heap().space().unguard(span_of(block));
-  open(spare_pages_of(block, requested));
-  return true;
+  return open(spare_pages_of(block, requested));
 }
 
 // --- reports -----------------------------------------------------------------------------
@@ -342,7 +338,7 @@ ALLOD_INLINE void zero_small(Address from, std::size_t bytes) noexcept {
     state = before.cell.load();
     const bool intact =
         state.is_live() ? !has_canary(state) || canary.is_end_intact(before.address, before.bytes)
-        : state.was_freed() ? ends_with_zero(before)
+        : state.was_freed() ? !on<Mitigation::zero>() || ends_with_zero(before)
                             : true;
     if (intact || before.cell.load() != state) return;
     cpu_relax();
@@ -407,15 +403,16 @@ constexpr std::size_t kErasedWhole = 512;
   return whole_pages(block.address, block.address + block.bytes);
 }
 
-[[gnu::noinline]] void discard(Block block, BlockState state) noexcept {
+// Is it closed now?
+[[gnu::noinline]] bool discard(Block block, BlockState state) noexcept {
   // What is closed as a whole need not be opened before.
   const bool is_closed = is_closed_while_free(block);
   if (!is_closed) clear_guard(block, block.requested(state));
-  if (!on<Mitigation::zero>()) return;
+  if (!on<Mitigation::zero>()) return false;
   if (block.is_heaps) {
     // Its memory may be the program's, and not the system's to take back.
     memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
-    return;
+    return false;
   }
   const Pages pages = closed_part(block);
   const Address end = pages.from + pages.bytes;
@@ -423,22 +420,29 @@ constexpr std::size_t kErasedWhole = 512;
   memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
   void* const memory = reinterpret_cast<void*>(pages.from);
   if (is_closed) {
-    Process::heap().space().note_closed(span_of(block));
-    if (platform().close(memory, pages.bytes)) return;
+    if (platform().close(memory, pages.bytes)) {
+      Process::heap().space().note_closed(span_of(block));
+      return true;
+    }
     clear_guard(block, block.requested(state));
   }
   if (!platform().purge(memory, pages.bytes)) memset(memory, 0, pages.bytes);
+  return false;
 }
 
-// Nothing of what the program has written stays.
+// Nothing of what the program has written stays. True if the block is closed now.
 template <class Any>
-ALLOD_INLINE void erase(const Any& block, BlockState state) noexcept {
+ALLOD_INLINE bool erase(const Any& block, BlockState state) noexcept {
   if (__builtin_expect(block.is_large(), 0)) return discard(block, state);
-  if (!on<Mitigation::zero>()) return;
-  if (block.is_small()) return zero_small(block.address, block.bytes);
+  if (!on<Mitigation::zero>()) return false;
+  if (block.is_small()) {
+    zero_small(block.address, block.bytes);
+    return false;
+  }
   memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
   if (block.bytes > kErasedWhole)
     Canary::clear(block.address, block.bytes - Canary::kBytes, block.bytes);
+  return false;
 }
 
 [[nodiscard]] ALLOD_INLINE bool is_whole_zero(Address from, std::size_t bytes) noexcept {
@@ -488,7 +492,7 @@ template <class Any>
   const Block block = find(address);
   // It cannot be anything else, unless records have been overwritten.
   always_check(block.bytes != 0, "a block in quarantine is gone");
-  if (!is_closed_while_free(block) && __builtin_expect(was_written(block), 0)) {
+  if (__builtin_expect(was_written(block), 0)) {
     report_written(block, block.cell.load());
     erase(block, block.cell.load());
   }
@@ -565,15 +569,17 @@ struct GiveUp {
   static void* out_of_memory(std::size_t) noexcept { return nullptr; }
 };
 
-// The pointer to the block that the program gets.
+// The pointer to the block that the program gets. Null, and the block is lost, when it was closed
+// and the system does not open it.
 template <class Any>
 ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin) noexcept {
   const std::size_t most = block.cell.most_slack();
   const std::size_t slack = block.bytes - size < most ? block.bytes - size : most;
   const BlockState state = BlockState::live(origin, slack);
+  always_check(block.bytes != 0 && block.bytes >= size, "what is handed out is no block");
   const BlockState before = block.cell.load();
-  always_check(block.bytes >= size && !before.is_live(), "a block is handed out that is in use");
-  if (__builtin_expect(block.is_large(), 0)) set_guard(block, before, size);
+  always_check(!before.is_live(), "a block is handed out that is in use");
+  if (__builtin_expect(block.is_large(), 0) && !set_guard(block, before, size)) return nullptr;
   if (has_canary(state)) {
     block.cell.store(BlockState::busy());
     canary.write(block.address, block.bytes - slack, block.bytes);
@@ -583,12 +589,12 @@ ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin)
   block.cell.store(state);
   return pointer;
 }
-[[gnu::noinline]] void* seal_medium(const slab::Slab& slab, Address at, std::size_t size,
-                                    Origin origin) noexcept {
-  return seal_found(MediumBlock{slab, at}, size, origin);
+[[gnu::noinline]] void* seal_medium(const slab::Slab& slab, std::uint32_t index, Address at,
+                                    std::size_t size, Origin origin) noexcept {
+  return seal_found(MediumBlock{slab, index, at}, size, origin);
 }
 [[gnu::noinline]] void* seal_other(void* address, std::size_t size, Origin origin) noexcept {
-  const Block block = find_new(address);
+  const Block block = find(address);
   return block.is_unwatched ? address : seal_found(block, size, origin);
 }
 ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) noexcept {
@@ -599,11 +605,13 @@ ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) no
     return seal_other(address, size, origin);
   }
   const slab::Slab& slab = *slab::as_slab(map.span_at(at));
+  const std::uint32_t index = slab.index_of(at);
+  if (__builtin_expect(index == slab::Slab::kNoBlock, 0)) return seal_other(address, size, origin);
   if (__builtin_expect(slab.block_bytes() > Block::kSmall, 0)) {
-    return MediumBlock::is_one_of(slab) ? seal_medium(slab, at, size, origin)
+    return MediumBlock::is_one_of(slab) ? seal_medium(slab, index, at, size, origin)
                                         : seal_other(address, size, origin);
   }
-  return seal_found(SmallBlock{slab, slab.index_of_block(at), at}, size, origin);
+  return seal_found(SmallBlock{slab, index, at}, size, origin);
 }
 
 }  // namespace
@@ -614,13 +622,15 @@ namespace {
 template <class Take>
 [[nodiscard]] ALLOD_INLINE void* allocate_by(std::size_t size, Origin origin,
                                              Take&& take) noexcept {
-  void* block = take();
-  if (__builtin_expect(block == nullptr, 0)) {
+  for (;;) {
+    if (void* const block = take(); __builtin_expect(block != nullptr, 1)) {
+      void* const sealed = seal_block(block, size, origin);
+      if (__builtin_expect(sealed != nullptr, 1)) return sealed;
+      continue;  // with another one
+    }
     Quarantine* const quarantine = own_quarantine;
     if (quarantine == nullptr || !quarantine->clear(random::own, leave)) return nullptr;
-    block = take();
   }
-  return seal_block(block, size, origin);
 }
 
 }  // namespace
@@ -677,15 +687,16 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
     report_overflow(block, state);
   }
   check_neighbour(block);
-  erase(block, state);
-  block.cell.store(BlockState::freed(state.slack()));
+  const bool is_closed = erase(block, state);
+  block.cell.store(is_closed ? BlockState::closed(state.slack())
+                             : BlockState::freed(state.slack()));
   if (detain(block)) return false;
   return true;
 }
-[[gnu::noinline]] bool take_back_medium(const slab::Slab& slab, void* pointer,
+[[gnu::noinline]] bool take_back_medium(const slab::Slab& slab, std::uint32_t index, void* pointer,
                                         std::size_t claimed_bytes, Origin claimed) noexcept {
   const Address at = memory_tags::bare(address_of(pointer));
-  return take_back_found(MediumBlock{slab, at}, pointer, claimed_bytes, claimed);
+  return take_back_found(MediumBlock{slab, index, at}, pointer, claimed_bytes, claimed);
 }
 // What is neither small nor medium, or no block, or a heap's.
 [[gnu::noinline]] bool take_back_other(void* address, std::size_t claimed_bytes,
@@ -710,8 +721,9 @@ ALLOD_INLINE bool take_back_any(void* address, std::size_t claimed_bytes, Origin
     return take_back_other(address, claimed_bytes, claimed);
   }
   if (__builtin_expect(slab.block_bytes() > Block::kSmall, 0)) {
-    return MediumBlock::is_one_of(slab) ? take_back_medium(slab, address, claimed_bytes, claimed)
-                                        : take_back_other(address, claimed_bytes, claimed);
+    return MediumBlock::is_one_of(slab)
+               ? take_back_medium(slab, index, address, claimed_bytes, claimed)
+               : take_back_other(address, claimed_bytes, claimed);
   }
   return take_back_found(SmallBlock{slab, index, at}, address, claimed_bytes, claimed);
 }
@@ -836,7 +848,10 @@ namespace {
 void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
   if (has_tag(block)) take_tag(block, before);
-  if (block.is_large()) clear_guard(block, before);
+  if (block.is_large() && !clear_guard(block, before)) {
+    block.cell.store(from);
+    return nullptr;
+  }
   if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
   if (size < before && on<Mitigation::zero>()) {
     memset(reinterpret_cast<void*>(block.address + size), 0, before - size);
@@ -924,11 +939,13 @@ bool explain_fault(const void* address, Misuse* misuse) noexcept {
   add_state(misuse);
   if (is_behind_slab) return true;
   if (misuse->state.is_live()) {
-    const Address end = spare_pages_of(block, misuse->requested).from;
-    return may_have_guard(block) && address_of(address) >= end;
+    return may_have_guard(block) && spare_pages_of(block, misuse->requested).hold(address);
   }
   misuse->kind = MisuseKind::access_after_free;
-  return is_closed_while_free(block);
+  // One that is busy may be closed already.
+  const BlockState state = misuse->state;
+  const bool is_closed = state.was_freed() ? state.is_closed() : is_closed_while_free(block);
+  return is_closed && closed_part(block).hold(address);
 }
 
 // --- the process ---------------------------------------------------------------------------------

@@ -53,9 +53,9 @@ class HardenedLinux : public os::Linux {
   bool close(void* address, std::size_t bytes) noexcept {
     return light_guards_ && os::Linux::guard(address, bytes);
   }
-  // The pages read as zero from now on, whether they were closed or not.
-  void open(void* address, std::size_t bytes) noexcept {
-    if (light_guards_) static_cast<void>(os::Linux::unguard(address, bytes));
+  // Those of the pages that were closed read as zero from now on. False when the system refuses.
+  [[nodiscard]] bool open(void* address, std::size_t bytes) noexcept {
+    return !light_guards_ || os::Linux::unguard(address, bytes);
   }
 
   // As os::Guarding says. On older systems a guard is a mapping: these are rationed, and behind one

@@ -14,7 +14,7 @@
 
 namespace allod {
 
-// /proc/self/pagemap tells which pages are there: the rest holds nothing, and may be a guard. Pages
+// /proc/self/pagemap tells which pages are there: the rest holds nothing, or is a guard. Pages
 // are copied by the system, so that it does not matter if they go away. Those that were read are
 // protected by a userfaultfd, and the system takes that off again when the program writes to them
 // (Linux 6.7). One at a time, as it works with static memory.
@@ -71,7 +71,7 @@ class PageReader {
       for (std::size_t i = 0; i < pages; ++i) {
         // Unknown ones may be there.
         const std::uint64_t state = i < known ? states[i] : kSwapped;
-        const bool is_there = (state & (kPresent | kSwapped)) != 0;
+        const bool is_there = (state & (kPresent | kSwapped)) != 0 && (state & kGuard) == 0;
         const bool is_old = watched && (state & kProtected) != 0;
         const Address next = std::min(first + (i + 1) * page_, end);
         if (is_there && !is_old && !skip(at)) add(at, next);
@@ -84,6 +84,8 @@ class PageReader {
  private:
   static constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62;
+  // Since Linux 6.15. Before, a guard looks like a page that is elsewhere, and cannot be read.
+  static constexpr std::uint64_t kGuard = std::uint64_t{1} << 58;
   static constexpr std::uint64_t kProtected = std::uint64_t{1} << 57;
 
   static long open_watch() noexcept {

@@ -3,24 +3,47 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "functions.h"
 
-// Linux before 6.13 knows no guards without a mapping for each (MADV_GUARD_INSTALL).
-CASE(without_light_guards) {
-  enum { kGuardInstall = 102 };
+enum { kGuardInstall = 102, kGuardRemove = 103 };
+
+static void refuse_advice(uint32_t advice) {
   struct sock_filter instructions[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kGuardInstall, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, advice, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   filter_system_calls(instructions, sizeof instructions / sizeof *instructions);
+}
+
+// A program that allows itself fewer system calls from some point on: what is closed then cannot be
+// opened, and must not be handed out.
+CASE(blocks_that_cannot_be_opened) {
+  enum { kBlocks = 40, kBytes = 200000 };
+  char* blocks[kBlocks];
+  for (int i = 0; i < kBlocks; ++i) blocks[i] = allocating_function(kBytes);
+  for (int i = 0; i < kBlocks; i += 2) freeing_function(blocks[i]);
+  refuse_advice(kGuardRemove);
+  for (int i = 0; i < kBlocks; i += 2) {
+    blocks[i] = allocating_function(kBytes);
+    CHECK(blocks[i] != NULL, "no block");
+    for (int at = 0; at < kBytes; at += 1024) blocks[i][at] = 1;
+  }
+  for (int i = 0; i < kBlocks; ++i) freeing_function(blocks[i]);
+  survive();
+}
+
+// Linux before 6.13 knows no guards without a mapping for each (MADV_GUARD_INSTALL).
+CASE(without_light_guards) {
+  refuse_advice(kGuardInstall);
   execl(getenv("TEST_PROGRAM"), "overruns", getenv("TEST_CASE"), (char*)NULL);
   CHECK(0, "exec");
 }

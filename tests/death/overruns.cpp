@@ -1,9 +1,13 @@
 // Writes where the program must not write, and deletes of the wrong kind: what the hardened library
 // sees when the block comes back.
 #include <malloc.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <new>
+#include <thread>
 
 #include "functions.h"
 
@@ -178,6 +182,96 @@ CASE(slabs_come_and_go) {
   }
   survive();
 }
+
+namespace {
+
+void use_all_of(void* block, std::size_t bytes) {
+  auto* const byte = static_cast<unsigned char*>(block);
+  for (std::size_t at = 0; at < bytes; at += 512) byte[at] = 1;
+  byte[bytes - 1] = 1;
+}
+void use_large_blocks(std::uint32_t seed) {
+  constexpr int kBlocks = 24;
+  struct {
+    void* block;
+    std::size_t bytes;
+  } held[kBlocks] = {};
+  for (int step = 0; step < 1500; ++step) {
+    seed = seed * 1'664'525 + 1'013'904'223;
+    auto& [block, bytes] = held[(seed >> 8) % kBlocks];
+    const std::size_t size = (std::size_t{100'000} << (seed >> 14) % 6) + (seed >> 17) % 30'000;
+    switch ((seed >> 24) % 4) {
+      case 0:
+        block = hidden(std::realloc(block, size));
+        break;
+      case 1:
+        freeing_function(block);
+        block = std::aligned_alloc(std::size_t{4096} << (seed >> 28), size / 65536 * 65536);
+        block = hidden(block != nullptr ? block : allocating_function(size));
+        break;
+      case 2:
+        freeing_function(block);
+        block = hidden(std::calloc(1, size));
+        for (std::size_t at = 0; at < size; at += 512) {
+          CHECK(static_cast<unsigned char*>(block)[at] == 0, "calloc gives zeros");
+        }
+        break;
+      default:
+        freeing_function(block);
+        block = allocating_function(size);
+    }
+    CHECK(block != nullptr, "memory");
+    bytes = malloc_usable_size(block);
+    use_all_of(block, bytes);
+    if (step % 200 == 0) malloc_trim(0);
+  }
+  for (auto& each : held) freeing_function(each.block);
+}
+
+}  // namespace
+
+// However a large block comes, all of it can be used, and nothing keeps it closed.
+CASE(large_blocks_come_and_go) {
+  use_large_blocks(1);
+  std::thread{use_large_blocks, 2}.join();
+  const pid_t child = fork();
+  if (child == 0) {
+    use_large_blocks(3);
+    _exit(0);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "the child ended well");
+  use_large_blocks(4);
+  survive();
+}
+// Where the system refuses to close pages, some of the others may have been closed before.
+CASE(large_blocks_that_are_locked_in_part) {
+  for (const std::size_t bytes : {std::size_t{300'000}, std::size_t{10} << 20}) {
+    for (int i = 0; i < 20; ++i) {
+      auto* const block = static_cast<char*>(allocating_function(bytes));
+      use_all_of(block, bytes);
+      const bool is_locked = i < 4 && mlock(block + 65'536, 4096) == 0;
+      tell("locked", is_locked ? 1 : 0);
+      freeing_function(block);
+    }
+  }
+  survive();
+}
+// One of many, long after its time in quarantine.
+CASE(write_long_after_the_free_of_a_large_block) {
+  constexpr int kBlocks = 64;
+  static void* blocks[kBlocks];
+  for (void*& block : blocks) block = allocating_function(size());
+  freeing_function(tell_block(blocks[kBlocks / 2]));
+  free_many();
+  flip(blocks[kBlocks / 2], static_cast<std::ptrdiff_t>(offset()));
+}
+// Large ones are not what the number of guards is limited for.
+CASE(write_on_behind_slabs_after_large_blocks) {
+  for (int i = 0; i < 300; ++i) freeing_function(allocating_function(300'000));
+  write_on_behind_slabs();
+}
+
 // A search for leaks reads what guards lie between.
 CASE(leaks_are_looked_for) {
   constexpr int kBlocks = 3000;

@@ -276,6 +276,10 @@ def test_write_after_free_is_seen_at_the_end(
         ("write_to_a_large_block_after_free", {"SIZE": 600_000, "OFFSET": 5000}),
         ("write_to_a_large_block_after_free", {"SIZE": 10 * MIB, "OFFSET": 5 * MIB}),
         ("write_far_behind_a_large_block", {"SIZE": 10 * MIB, "OFFSET": 5000}),
+        (
+            "write_long_after_the_free_of_a_large_block",
+            {"SIZE": 150_000, "OFFSET": 70_000},
+        ),
     ],
 )
 def test_access_without_memory_is_a_fault(
@@ -348,12 +352,18 @@ def run_without_light_guards(
     return run(launcher, "without_light_guards", library, tmp_path, given, options)
 
 
+@pytest.mark.parametrize(
+    ("case", "measures"),
+    [
+        ("write_on_behind_slabs", "guards"),
+        ("write_on_behind_slabs_after_large_blocks", "guards,zero,quarantine"),
+    ],
+)
 def test_older_systems_have_a_guard_behind_some_slabs(
-    programs: Path, liballod_hardened: Path, tmp_path: Path
+    case: str, measures: str, programs: Path, liballod_hardened: Path, tmp_path: Path
 ) -> None:
     """Guards that are mappings: behind one of four, so that an overflow ends at one of them."""
-    options = {"HARDENED": "guards", "HUGE_PAGES": "never"}
-    case = "write_on_behind_slabs"
+    options = {"HARDENED": measures, "HUGE_PAGES": "never"}
     outcome = run_without_light_guards(
         case, 4000, options, liballod_hardened, programs, tmp_path
     )
@@ -361,9 +371,27 @@ def test_older_systems_have_a_guard_behind_some_slabs(
     assert guard_report(outcome, 4096), outcome.description
 
 
-@pytest.mark.parametrize("options", [{}, {"PURGE_DELAY": "0"}, {"HARDENED": "-zero"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"PURGE_DELAY": "0"},
+        {"HARDENED": "-zero"},
+        {"HARDENED": "-quarantine"},
+        {"HARDENED": "guards,zero"},
+    ],
+)
 @pytest.mark.parametrize("older", [False, True])
-def test_guards_come_and_go_with_slabs(
+@pytest.mark.parametrize(
+    "case",
+    [
+        "slabs_come_and_go",
+        "large_blocks_come_and_go",
+        "large_blocks_that_are_locked_in_part",
+    ],
+)
+def test_guards_come_and_go_with_blocks(
+    case: str,
     older: bool,
     options: dict[str, str],
     programs: Path,
@@ -371,7 +399,6 @@ def test_guards_come_and_go_with_slabs(
     tmp_path: Path,
 ) -> None:
     """With guards of either kind, all blocks can be used, whatever their memory was before."""
-    case = "slabs_come_and_go"
     if older:
         outcome = run_without_light_guards(
             case, 0, options, liballod_hardened, programs, tmp_path
@@ -380,6 +407,15 @@ def test_guards_come_and_go_with_slabs(
         program = programs / "overruns"
         outcome = run(program, case, liballod_hardened, tmp_path, {}, options)
     outcome.expect("", death=False)
+
+
+def test_what_cannot_be_opened_is_not_handed_out(
+    programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """A program may forbid itself the call that opens blocks."""
+    program = programs / "older_system"
+    case = "blocks_that_cannot_be_opened"
+    run(program, case, liballod_hardened, tmp_path, {}, ALL).expect("", death=False)
 
 
 @pytest.mark.parametrize("size", [100, 3000])

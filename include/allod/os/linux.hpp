@@ -67,7 +67,10 @@ class Linux {
     return wished && has_light_guards() ? page_size() : 0;
   }
   [[nodiscard]] static bool guard(void* address, std::size_t bytes) noexcept {
-    return raw_syscall(SYS_madvise, to_long(address), to_long(bytes), kGuardInstall) == 0;
+    if (raw_syscall(SYS_madvise, to_long(address), to_long(bytes), kGuardInstall) == 0) return true;
+    // It works mapping by mapping: some may have been closed before one refused.
+    static_cast<void>(unguard(address, bytes));
+    return false;
   }
   [[nodiscard]] static bool unguard(void* address, std::size_t bytes) noexcept {
     return raw_syscall(SYS_madvise, to_long(address), to_long(bytes), kGuardRemove) == 0;

@@ -34,11 +34,20 @@ class BlockState {
   [[nodiscard]] static constexpr BlockState freed(std::uint64_t slack) noexcept {
     return BlockState{kFreed | slack << 3};
   }
+  // The same, and its pages cannot be touched until it is handed out again.
+  [[nodiscard]] static constexpr BlockState closed(std::uint64_t slack) noexcept {
+    return BlockState{kFreed | kClosed | slack << 3};
+  }
   // Changing its size.
   [[nodiscard]] static constexpr BlockState busy() noexcept { return BlockState{kBusy}; }
 
   [[nodiscard]] constexpr bool is_live() const noexcept { return (value_ & kLive) != 0; }
-  [[nodiscard]] constexpr bool was_freed() const noexcept { return (value_ & 7) == kFreed; }
+  [[nodiscard]] constexpr bool was_freed() const noexcept {
+    return (value_ & (kLive | kFreed)) == kFreed;
+  }
+  [[nodiscard]] constexpr bool is_closed() const noexcept {
+    return was_freed() && (value_ & kClosed) != 0;
+  }
   [[nodiscard]] constexpr Origin origin() const noexcept {
     return static_cast<Origin>(value_ >> 1 & 3);
   }
@@ -50,6 +59,7 @@ class BlockState {
   static constexpr std::uint64_t kLive = 1;
   static constexpr std::uint64_t kFreed = 2;
   static constexpr std::uint64_t kBusy = 4;
+  static constexpr std::uint64_t kClosed = 4;  // of what was freed
   std::uint64_t value_ = 0;
 };
 

@@ -66,10 +66,6 @@ class Slab : public space::Span {
     const bool exact = std::uint64_t{index} * block_bytes_ == offset && index < capacity_;
     return __builtin_expect(exact, 1) ? index : kNoBlock;
   }
-  // The same for what is known to be the start of a block.
-  [[nodiscard]] ALLOD_INLINE std::uint32_t index_of_block(Address block) const noexcept {
-    return static_cast<std::uint32_t>(((block - first_block_) * reciprocal_) >> 40);
-  }
   // The number of the block that holds `address`; may be `capacity()` or more in
   // the tail that holds no block.
   [[nodiscard]] std::uint32_t index_around(Address address) const noexcept {

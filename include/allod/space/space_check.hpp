@@ -14,6 +14,7 @@ void Space<P, kChecks>::check_invariants() noexcept {
   std::size_t delayed = 0;
   const auto check_free = [&](const Span& span, SpanState state) {
     always_check(span.state == state, "a free span is in the wrong bin");
+    always_check(!is_partly_closed(span), "a part of a free span cannot be touched");
     always_check(map_.span_of(span.base) == &span, "the map misses a free span's start");
     always_check(map_.span_of(end_of(span) - 1) == &span, "the map misses a free span's end");
     for (Address at = span.base; at < end_of(span); at += kSliceBytes) {

@@ -1,0 +1,136 @@
+// Blocks that wait, and the order in which they leave.
+#include "allod/heap/quarantine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "world.hpp"
+
+namespace allod {
+namespace {
+
+using heap::Quarantine;
+
+class QuarantineTest : public testing::Test {
+ protected:
+  struct Freed {
+    std::size_t number;  // of frees until then
+    std::size_t bytes;   // of them
+  };
+
+  void take(std::uintptr_t block, std::size_t bytes) {
+    ++frees;
+    all_bytes += bytes;
+    waiting.emplace(block, Freed{frees, all_bytes});
+    EXPECT_TRUE(quarantine.take(reinterpret_cast<void*>(block), bytes, order, leave));
+  }
+  [[nodiscard]] std::set<std::uintptr_t> held() {
+    std::set<std::uintptr_t> found;
+    quarantine.for_each([&](void* block) noexcept {
+      EXPECT_TRUE(found.insert(reinterpret_cast<std::uintptr_t>(block)).second);
+    });
+    return found;
+  }
+  [[nodiscard]] std::set<std::uintptr_t> expected() const {
+    std::set<std::uintptr_t> blocks;
+    for (const auto& [block, freed] : waiting) blocks.insert(block);
+    return blocks;
+  }
+
+  Quarantine quarantine;
+  random::Sequence order;
+  std::map<std::uintptr_t, Freed> waiting;
+  std::vector<std::uintptr_t> left;
+  std::size_t frees = 0;
+  std::size_t all_bytes = 0;
+  bool is_early = false;
+  // Told of each block that leaves.
+  std::function<void(void*)> leave = [this](void* word) {
+    const auto block = reinterpret_cast<std::uintptr_t>(word);
+    const auto found = waiting.find(block);
+    ASSERT_NE(found, waiting.end()) << "left twice, or never came";
+    const Freed freed = found->second;
+    is_early |=
+        frees - freed.number < Quarantine::kBlocks && all_bytes - freed.bytes < Quarantine::kBytes;
+    waiting.erase(found);
+    left.push_back(block);
+  };
+};
+
+TEST_F(QuarantineTest, holds_each_block_for_as_many_frees_or_bytes_and_lets_it_go_once) {
+  test::Random random{1};
+  for (std::uintptr_t block = 1; block <= 20'000; ++block) {
+    const bool is_large = random.one_in(random.one_in(2) ? 4 : 1000);
+    take(block, is_large ? 1 + random.below(Quarantine::kBytes) : 16);
+    if (block % 97 == 0) {
+      EXPECT_EQ(held(), expected());
+    }
+    if (random.one_in(3000)) {
+      const bool had_some = !waiting.empty();
+      const bool was_early = is_early;
+      EXPECT_EQ(quarantine.clear(order, leave), had_some);
+      is_early = was_early;
+      EXPECT_TRUE(waiting.empty());
+      EXPECT_FALSE(quarantine.clear(order, leave));
+    }
+  }
+  EXPECT_FALSE(is_early);
+  EXPECT_EQ(left.size() + waiting.size(), 20'000U);
+  EXPECT_LE(waiting.size(), 2U * Quarantine::kBlocks);
+}
+
+TEST_F(QuarantineTest, lets_blocks_go_in_another_order) {
+  for (std::uintptr_t block = 1; block <= 2 * std::uintptr_t{Quarantine::kBlocks}; ++block) {
+    take(block, 16);
+  }
+  ASSERT_EQ(left.size(), std::size_t{Quarantine::kBlocks});
+  EXPECT_FALSE(std::is_sorted(left.begin(), left.end()));
+}
+
+TEST_F(QuarantineTest, takes_nothing_while_a_block_leaves) {
+  bool was_refused = false;
+  const auto take_another = [&](void*) {
+    int other = 0;
+    was_refused = !quarantine.take(&other, 16, order, [](void*) {}) && held().empty();
+  };
+  take(1, Quarantine::kBytes);
+  EXPECT_TRUE(quarantine.take(&was_refused, Quarantine::kBytes, order, take_another));
+  EXPECT_TRUE(was_refused);
+}
+
+TEST_F(QuarantineTest, that_is_closed_takes_nothing) {
+  Quarantine closed{true};
+  EXPECT_FALSE(closed.take(this, 16, order, leave));
+  EXPECT_FALSE(closed.clear(order, leave));
+}
+
+TEST(Shuffle, can_bring_any_order) {
+  random::Sequence order;
+  std::size_t orders = 1;
+  for (std::uint32_t count = 2; count <= 5; ++count) {
+    orders *= count;
+    std::map<std::vector<std::uintptr_t>, int> seen;
+    for (std::size_t i = 0; i < 200 * orders; ++i) {
+      std::array<void*, 5> items{};
+      for (std::uintptr_t k = 0; k < count; ++k) items[k] = reinterpret_cast<void*>(k + 1);
+      order.shuffle(items.data(), count);
+      std::vector<std::uintptr_t> got;
+      for (std::uint32_t k = 0; k < count; ++k) {
+        got.push_back(reinterpret_cast<std::uintptr_t>(items[k]));
+      }
+      ++seen[got];
+    }
+    EXPECT_EQ(seen.size(), orders);
+    // 200 each on the average, with a deviation of 14.
+    for (const auto& [got, times] : seen) EXPECT_NEAR(times, 200, 120);
+  }
+}
+
+}  // namespace
+}  // namespace allod
