@@ -118,25 +118,66 @@ def test_the_subject_is_never_its_own_measure() -> None:
     assert ratios.of["allod"].median == pytest.approx(0.625)
 
 
+def checks_of(*cases: CaseResult) -> dict[str, targets.Check]:
+    return {check.name: check for check in targets.check(some_results(*cases))}
+
+
 @pytest.mark.parametrize(("allod", "passed"), [(10.0, True), (10.2, False)])
 def test_a_target_is_passed_or_missed(allod: float, passed: bool) -> None:
-    case = a_case("tree", {"allod": [allod], "a": [10.0]}, {"allod": 1000, "a": 900})
-    assert [
-        (check.name, check.passed) for check in targets.check(some_results(case))
-    ] == [
-        ("tree: time", passed),
-        ("tree: peak resident size", False),
-    ]
+    checks = checks_of(
+        a_case("tree", {"allod": [allod], "a": [10.0]}, {"allod": 1000, "a": 900}),
+        a_case("bulk", {"allod": [10.0], "a": [10.0]}, {"allod": 900, "a": 900}),
+    )
+    assert {name: check.passed for name, check in checks.items()} == {
+        "workloads: time": passed,
+        "workloads: memory": False,
+        "every workload: time": True,
+        "every workload: memory": True,
+    }
+
+
+def test_workloads_that_miss_are_named_unless_a_run_was_disturbed() -> None:
+    checks = checks_of(
+        a_case("tree", {"allod": [20.0, 30.0], "a": [10.0, 10.0]}),
+        a_case("bulk", {"allod": [12.0, 10.0], "a": [10.0, 10.0]}),
+    )
+    assert checks["every workload: time"].value == 2.0
+    assert checks["every workload: time"].detail == "1 of 2 above: tree 2.00"
+
+
+def test_our_other_libraries_are_no_measure() -> None:
+    ours = {"allod": [10.0], "allod-hardened": [1.0], "allod-hardened+zero": [1.0]}
+    checks = checks_of(a_case("tree", {**ours, "a": [10.0]}))
+    assert checks["every workload: time"].value == 1.0
+    assert checks_of(a_case("tree", {**ours})) == {}
+
+
+def test_real_programs_are_measured_by_the_best_of_all() -> None:
+    checks = checks_of(
+        a_case("redis", {"allod": [9.0], "a": [10.0], "b": [5.0]}),
+        a_case("sqlite", {"allod": [9.0], "a": [10.0], "b": [40.0]}),
+    )
+    assert checks["real programs: time"].value == pytest.approx(0.9)
+    assert checks["real programs: time"].detail == "best: a"
 
 
 def test_the_sweep_is_checked_for_cliffs_and_system_calls() -> None:
-    points = {"1": 5.0, "1024": 6.0, "2048": 8.0, "4096": 17.0}
-    run = a_run("allod", 1.0, points=points)
-    found = some_results(CaseResult(CASES_BY_NAME["sweep"], {"allod": [run]}))
+    ours = {"1": 5.0, "1024": 6.0, "2048": 8.0, "4096": 17.0}
+    theirs = {"1": 5.0, "1024": 5.0, "4096": 20.0}
+    runs = {
+        "allod": [a_run("allod", 1.0, points=ours)],
+        "a": [a_run("a", 1.0, points=theirs)],
+    }
+    found = some_results(CaseResult(CASES_BY_NAME["sweep"], runs))
     found.system_calls = [syscalls.SystemCalls("allod", {1024: 0.0, 4096: 2.0})]
-    checks = {check.name.partition(":")[2]: check for check in targets.check(found)}
-    assert [check.value for check in checks.values()] == [17.0 / 8.0, 2.0]
-    assert not any(check.passed for check in checks.values())
+    checks = {check.name: check for check in targets.check(found)}
+    assert checks["sweep: the dearest size against the cheapest"].value == 17.0 / 5.0
+    assert checks["sweep: any size against its best peer"].value == 1.2
+    assert (
+        checks["sweep: any size against its best peer"].detail
+        == "1 of 3 sizes above, most at 1024 B"
+    )
+    assert checks["sweep: system calls for each pair"].value == 2.0
 
 
 def test_real_programs_have_an_overview_of_their_own(rich: Results) -> None:

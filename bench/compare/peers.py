@@ -135,6 +135,11 @@ def measures() -> tuple[str, ...]:
     return (*names, "all", "none")
 
 
+def is_ours(name: str) -> bool:
+    """A library of this repository, which is no measure for another."""
+    return name in OURS_SECURED or name.startswith(WITH_MEASURES)
+
+
 def is_known(name: str) -> bool:
     """Can find() be asked for it?"""
     if not name.startswith(WITH_MEASURES):

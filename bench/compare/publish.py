@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bench.compare import markdown, plot, tables, wording
+from bench.compare import markdown, plot, tables, targets, wording
 from bench.compare.cases import CASES, GROUPS
 from bench.compare.results import Results, overviews
 from bench.compare.tables import Cell, Table
@@ -85,6 +85,9 @@ def _render(results: Results, pictures: list[tuple[str, Path]]) -> str:
         "",
         *means,
         *(f"![{title}](images/{path.name})\n" for title, path in pictures),
+        "### Targets",
+        "",
+        *markdown.table(tables.targets(targets.check(results))),
         *([reading, ""] if reading else []),
         "## Every workload",
         "",

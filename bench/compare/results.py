@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from bench.compare import stats
 from bench.compare.machine import Machine
-from bench.compare.peers import SUBJECT, Peer
+from bench.compare.peers import Peer, is_ours
 from bench.compare.rounds import CaseResult
 from bench.compare.stats import Mean, Summary
 from bench.compare.syscalls import SystemCalls
@@ -45,7 +45,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Ratios:
-    """Each allocator against the best of the peers; Allod is never the measure."""
+    """Each allocator against the best of the peers; Allod's libraries are never the measure."""
 
     best: str
     of: dict[str, Summary]
@@ -55,7 +55,7 @@ RatiosOf = Callable[[CaseResult], Ratios | None]
 
 
 def _ratios(result: CaseResult, values: Callable[[str], list[float]]) -> Ratios | None:
-    candidates = [name for name in result.runs if name != SUBJECT] or list(result.runs)
+    candidates = [name for name in result.runs if not is_ours(name)] or [*result.runs]
     if not candidates:
         return None
     best = min(candidates, key=lambda name: stats.summarise(values(name)).median)
