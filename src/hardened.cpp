@@ -509,7 +509,7 @@ template <class Any>
   Process::release(address);
 }
 // A block's time in quarantine is over.
-constexpr auto leave = [](void* word) noexcept {
+constexpr auto kLeave = [](void* word) noexcept {
   const Ticket ticket{word};
   const std::size_t bytes = ticket.bytes();
   if (__builtin_expect(bytes == 0, 0)) return leave_after_look(ticket.address());
@@ -535,14 +535,14 @@ template <class Any>
   if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  return quarantine->take(Ticket{block}.word(), weight_of(block), random::own, leave);
+  return quarantine->take(Ticket{block}.word(), weight_of(block), random::own, kLeave);
 }
 
 // When a thread ends.
 void close_quarantine(void* quarantine) noexcept {
   own_quarantine = &gone;
   auto* const own = static_cast<Quarantine*>(quarantine);
-  own->clear(random::own, leave);
+  own->clear(random::own, kLeave);
   Process::heap().space().metadata().free(own, sizeof *own);
 }
 
@@ -629,7 +629,7 @@ template <class Take>
       continue;  // with another one
     }
     Quarantine* const quarantine = own_quarantine;
-    if (quarantine == nullptr || !quarantine->clear(random::own, leave)) return nullptr;
+    if (quarantine == nullptr || !quarantine->clear(random::own, kLeave)) return nullptr;
   }
 }
 

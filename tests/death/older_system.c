@@ -31,6 +31,8 @@ CASE(blocks_that_cannot_be_opened) {
   char* blocks[kBlocks];
   for (int i = 0; i < kBlocks; ++i) blocks[i] = allocating_function(kBytes);
   for (int i = 0; i < kBlocks; i += 2) freeing_function(blocks[i]);
+  // So that they have left the quarantine.
+  for (int i = 0; i < 200; ++i) freeing_function(allocating_function(100));
   refuse_advice(kGuardRemove);
   for (int i = 0; i < kBlocks; i += 2) {
     blocks[i] = allocating_function(kBytes);
