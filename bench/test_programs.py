@@ -253,6 +253,21 @@ def test_the_program_ends_with_its_script(tmp_path: Path, how: signal.Signals) -
     assert script.returncode == {2: 130, 15: 143}.get(how, -how)
 
 
+def test_a_signal_during_a_wait_counts_whichever_thread_gets_it(tmp_path: Path) -> None:
+    body = (
+        "import signal, threading, time\n"
+        "def interrupt():\n"
+        "    time.sleep(0.5)\n"
+        "    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)\n"
+        "with bench.start('sleep', '1000') as program:\n"
+        "    threading.Thread(target=interrupt).start()\n"
+        "    program.wait(1000)"
+    )
+    with made_up(tmp_path, body, "sleep") as script:
+        script.communicate(timeout=300)
+    assert script.returncode == 128 + signal.SIGTERM
+
+
 # One process.
 
 

@@ -21,6 +21,8 @@ RUN_SECONDS = 240.0
 """How long a program may run before it counts as hung; less than the runner waits."""
 READY_SECONDS = 30.0
 """How long a server may take to answer, or to end when told."""
+HEED_SECONDS = 0.5
+"""How long a signal may go unheeded that came just before a wait, or to another thread."""
 LOOK_SECONDS = 0.02
 """The time between two looks at the resident size."""
 MOST_POINTS = 100
@@ -247,7 +249,11 @@ class Program:
         try:
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
-            ended = poll.poll(seconds * 1000)
+            until = time.monotonic() + seconds
+            left = seconds
+            # Python calls a handler between two waits: none may be long.
+            while not (ended := poll.poll(min(left, HEED_SECONDS) * 1000)) and left > 0:
+                left = max(0.0, until - time.monotonic())
         finally:
             os.close(descriptor)
         elapsed = time.monotonic() - self.started_at
