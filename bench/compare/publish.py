@@ -36,9 +36,9 @@ def why_not(results: Results) -> str | None:
     """What keeps results out of the documents."""
     if results.kind != "full":
         return f"a {results.kind} run is not published, only a full one"
-    if results.interrupted and (missing := _unmeasured(results)):
-        return f"an interrupted run is not published: it lacks {', '.join(missing)}"
-    return None if results.measured else "nothing was measured"
+    if missing := _unmeasured(results):
+        return f"a run without {', '.join(missing)} is not published"
+    return None
 
 
 def _unmeasured(results: Results) -> list[str]:

@@ -1,8 +1,8 @@
 """The project's targets, and how far the results are from them."""
 
 import statistics
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from bench.compare.peers import SUBJECT, is_ours
 from bench.compare.results import (
@@ -14,6 +14,7 @@ from bench.compare.results import (
     time_ratios,
 )
 from bench.compare.rounds import CaseResult
+from bench.compare.stats import Summary
 from bench.compare.wording import number
 
 # Of the best peer of each workload.
@@ -22,20 +23,25 @@ WORST_TIME_LIMIT = 1.05
 WORST_MEMORY_LIMIT = 1.15
 # Of the best peer over all real programs.
 REAL_TIME_LIMIT = 0.98
-SWEEPS = ("sweep", "sweep-threads", "sweep-touch", "sweep-large", "sweep-large-threads")
 # Blocks that are not touched, so that no size need cost more than another.
-UNTOUCHED = ("sweep", "sweep-threads")
+UNTOUCHED = ("sweep", "sweep-threads", "sweep-crowd")
+SWEEPS = (*UNTOUCHED, "sweep-touch", "sweep-large", "sweep-large-threads")
 CLIFF_LIMIT = 1.5
 SIZE_LIMIT = 1.10
 # Fewer than one system call in ten pairs is not one for each operation.
 SYSTEM_CALL_LIMIT = 0.1
 IDLE = "idle"
-RESIDENT = "resident over live after 1 s"
+IDLE_SECONDS = 1.0
 RESIDENT_LIMIT = 1.1
 RESIDENT_SPARE_KIB = 2048
+GROWING = (IDLE, "phases", "survivors", "tree", "calloc", "locality")
 FAULTS_LIMIT = 0.5
+LATENCY = "latency"
 TAIL_LIMITS = {"99.99": 2_000, "99.999": 20_000}
 THREADS = "many-threads-1000"
+IDLE_THREADS = ("many-threads", THREADS)
+IDLE_THREAD = "memory per idle thread"
+IDLE_THREAD_LIMIT_KIB = 16
 # As many are named where several miss.
 _NAMED = 8
 
@@ -62,38 +68,59 @@ def _named(found: Iterable[tuple[float, str]]) -> str:
     return f"{text} and {rest} more" if rest > 0 else text
 
 
+def _failures(results: Results) -> Check:
+    """What has failed is missing from all other targets."""
+    failed = [each.case.name for each in results.cases if SUBJECT in each.failures]
+    name = "every workload: failures"
+    return Check(name, float(len(failed)), 0.0, ", ".join(failed))
+
+
 def _means(results: Results) -> Iterator[Check]:
     for overview in overviews(results):
         name = overview.title.lower()
-        others = {k: v.value for k, v in overview.time.items() if not is_ours(k)}
-        if not others:
-            continue
-        if name == REAL_PROGRAMS:
-            if SUBJECT in overview.time:
-                best = min(others, key=others.__getitem__)
-                ratio = overview.time[SUBJECT].value / others[best]
-                detail = f"best: {best}"
-                yield Check(f"{name}: time", ratio, REAL_TIME_LIMIT, detail)
-            continue
         for what, means in (("time", overview.time), ("memory", overview.memory)):
-            if SUBJECT in means:
+            if SUBJECT in means and (name, what) != (REAL_PROGRAMS, "time"):
                 mean = means[SUBJECT]
                 detail = f"geometric mean of {mean.count}, ± {mean.half_width:.1%}"
                 yield Check(f"{name}: {what}", mean.value, MEAN_LIMIT, detail)
 
 
+def _real_programs(results: Results) -> Iterator[Check]:
+    """Against the peer that is best over all programs, each over those that it ran."""
+    against: dict[str, list[float]] = {}
+    for result in results.measured:
+        ratios = time_ratios(result)
+        if result.case.group != REAL_PROGRAMS or not ratios or SUBJECT not in ratios.of:
+            continue
+        for peer, ratio in ratios.of.items():
+            if not is_ours(peer):
+                ours = ratios.of[SUBJECT].median
+                against.setdefault(peer, []).append(ours / ratio.median)
+    means = {peer: statistics.geometric_mean(each) for peer, each in against.items()}
+    if means:
+        best = max(means, key=means.__getitem__)
+        detail = f"geometric mean of {len(against[best])}, best: {best}"
+        yield Check(f"{REAL_PROGRAMS}: time", means[best], REAL_TIME_LIMIT, detail)
+
+
+def _surely(ratio: Summary) -> float:
+    """What no more than a disturbed run has caused is no miss."""
+    return ratio.low if ratio.low is not None else ratio.smallest
+
+
 def _worst(
-    results: Results, what: str, ratios_of: RatiosOf, limit: float
+    results: Results,
+    what: str,
+    ratios_of: RatiosOf,
+    judged: Callable[[Summary], float],
+    limit: float,
 ) -> Iterator[Check]:
-    """Each workload by itself; what no more than a disturbed run has caused is no miss."""
+    """Each workload by itself."""
     found: list[tuple[float, str]] = []
     for result in results.measured:
         ratios = ratios_of(result)
-        if ratios is None or SUBJECT not in ratios.of or is_ours(ratios.best):
-            continue
-        ratio = ratios.of[SUBJECT]
-        least = ratio.low if ratio.low is not None else ratio.smallest
-        found.append((least, result.case.name))
+        if ratios is not None and SUBJECT in ratios.of:
+            found.append((judged(ratios.of[SUBJECT]), result.case.name))
     if found:
         above = [each for each in found if each[0] > limit]
         detail = f"{len(above)} of {len(found)} above" + (
@@ -133,38 +160,45 @@ def _sweep(result: CaseResult) -> Iterator[Check]:
         )
 
 
+def _resident(result: CaseResult, peer: str) -> float | None:
+    """All that is resident a second after the peak, over what is live, in KiB both."""
+    series = {each.name: each.points for each in result.series(peer)}
+    late = [kib for at, kib in series.get("resident", ()) if at >= IDLE_SECONDS]
+    live = [kib for _, kib in series.get("live", ())]
+    return late[0] / live[0] if late and live and live[0] > 0 else None
+
+
 def _idle(result: CaseResult) -> Iterator[Check]:
-    resident = result.figures(SUBJECT).get(RESIDENT)
-    if resident:
-        live = [s.points[-1][1] for s in result.series(SUBJECT) if s.name == "live"]
-        spare = RESIDENT_SPARE_KIB / live[0] if live and live[0] > 0 else 0.0
-        others = {
-            peer: statistics.median(result.figures(peer)[RESIDENT])
-            for peer in result.runs
-            if not is_ours(peer) and RESIDENT in result.figures(peer)
-        }
-        yield Check(
-            f"{IDLE}: {RESIDENT}",
-            statistics.median(resident),
-            RESIDENT_LIMIT + spare,
-            f"best peer: {min(others.values()):.2f}" if others else "",
-        )
+    ours = _resident(result, SUBJECT)
+    if ours is None:
+        return
+    live = next(s.points[0][1] for s in result.series(SUBJECT) if s.name == "live")
+    found = [_resident(result, peer) for peer in result.runs if not is_ours(peer)]
+    others = [each for each in found if each is not None]
+    yield Check(
+        f"{IDLE}: resident over live memory after a second",
+        ours,
+        RESIDENT_LIMIT + RESIDENT_SPARE_KIB / live,
+        f"best peer: {min(others):.2f}" if others else "",
+    )
+
+
+def _faults(result: CaseResult) -> Iterator[Check]:
     faults = {
         peer: statistics.median(run.minor_faults for run in runs)
         for peer, runs in result.runs.items()
     }
-    others = {peer: count for peer, count in faults.items() if not is_ours(peer)}
-    if others and min(others.values()) > 0:
-        best = min(others, key=others.__getitem__)
-        yield Check(
-            f"{IDLE}: page faults",
-            faults[SUBJECT] / others[best],
-            FAULTS_LIMIT,
-            f"best: {best} with {number(others[best])}",
-        )
+    best = min((peer for peer in faults if not is_ours(peer)), key=faults.__getitem__)
+    yield Check(
+        f"{result.case.name}: page faults",
+        faults[SUBJECT] / max(faults[best], 1),
+        FAULTS_LIMIT,
+        f"{number(faults[SUBJECT])}; {best}: {number(faults[best])}",
+    )
 
 
 def _tail(result: CaseResult) -> Iterator[Check]:
+    floor = result.percentiles(SUBJECT).get("nothing", {})
     for call in ("malloc", "free"):
         found = result.percentiles(SUBJECT).get(call, {})
         for percentile, limit in TAIL_LIMITS.items():
@@ -176,42 +210,82 @@ def _tail(result: CaseResult) -> Iterator[Check]:
                 if not is_ours(peer)
                 and percentile in result.percentiles(peer).get(call, {})
             ]
-            detail = f"best peer: {min(others):.0f}" if others else ""
-            name = f"latency: {call}, {percentile} %, in ns"
-            yield Check(name, found[percentile], float(limit), detail)
+            details = [f"best peer: {min(others):.0f}"] if others else []
+            if percentile in floor:
+                details.append(f"no call at all: {floor[percentile]:.0f}")
+            name = f"{LATENCY}: {call}, {percentile} %, in ns"
+            yield Check(name, found[percentile], float(limit), ", ".join(details))
 
 
 def _threads(result: CaseResult) -> Iterator[Check]:
+    name = result.case.name
     for what, ratios_of in (("time", time_ratios), ("memory", memory_ratios)):
         ratios = ratios_of(result)
-        if ratios is not None and SUBJECT in ratios.of and not is_ours(ratios.best):
+        if ratios is not None:
             detail = f"best: {ratios.best}"
             ratio = ratios.of[SUBJECT].median
-            yield Check(f"{result.case.name}: {what}", ratio, MEAN_LIMIT, detail)
+            yield Check(f"{name}: {what}", ratio, MEAN_LIMIT, detail)
+
+
+def _idle_threads(result: CaseResult) -> Iterator[Check]:
+    kept = {
+        peer: statistics.median(figures[IDLE_THREAD])
+        for peer in result.runs
+        if IDLE_THREAD in (figures := result.figures(peer))
+    }
+    others = [value for peer, value in kept.items() if not is_ours(peer)]
+    if SUBJECT in kept:
+        yield Check(
+            f"{result.case.name}: {IDLE_THREAD}, in KiB",
+            kept[SUBJECT],
+            IDLE_THREAD_LIMIT_KIB,
+            f"best peer: {min(others):.1f}" if others else "",
+        )
+
+
+_KINDS: tuple[tuple[tuple[str, ...], Callable[[CaseResult], Iterator[Check]]], ...] = (
+    (SWEEPS, _sweep),
+    ((IDLE,), _idle),
+    (GROWING, _faults),
+    ((LATENCY,), _tail),
+    ((THREADS,), _threads),
+    (IDLE_THREADS, _idle_threads),
+)
 
 
 def check(results: Results) -> list[Check]:
-    """Every target that the results say something about."""
+    """Every target that the results say something about.
+
+    Nothing is said of a case that none of the peers has run: Allod is no measure.
+    """
+    compared = replace(
+        results,
+        cases=[
+            result
+            for result in results.cases
+            if any(not is_ours(peer) for peer in result.runs)
+        ],
+    )
     checks = [
-        *_means(results),
-        *_worst(results, "time", time_ratios, WORST_TIME_LIMIT),
-        *_worst(results, "memory", memory_ratios, WORST_MEMORY_LIMIT),
+        _failures(results),
+        *_means(compared),
+        *_real_programs(compared),
+        *_worst(
+            *(compared, "time, at the end of its noise", time_ratios),
+            *(_surely, WORST_TIME_LIMIT),
+        ),
+        *_worst(
+            *(compared, "memory", memory_ratios),
+            *(lambda ratio: ratio.median, WORST_MEMORY_LIMIT),
+        ),
     ]
-    kinds = {**dict.fromkeys(SWEEPS, _sweep), IDLE: _idle, "latency": _tail}
-    kinds[THREADS] = _threads
-    for result in results.measured:
-        kind = kinds.get(result.case.name)
-        if kind is not None and SUBJECT in result.runs:
-            checks += kind(result)
+    for names, kind in _KINDS:
+        for result in compared.measured:
+            if result.case.name in names and SUBJECT in result.runs:
+                checks += kind(result)
     for calls in results.system_calls:
         if calls.peer == SUBJECT:
             size, worst = calls.worst
-            checks.append(
-                Check(
-                    "sweep: system calls for each pair",
-                    worst,
-                    SYSTEM_CALL_LIMIT,
-                    f"most at {size} B",
-                )
-            )
+            name = "sweep: system calls for each pair"
+            checks.append(Check(name, worst, SYSTEM_CALL_LIMIT, f"most at {size} B"))
     return checks

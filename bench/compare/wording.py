@@ -51,7 +51,13 @@ def command_line(result: CaseResult) -> str:
 def headline(results: Results) -> str:
     """When it was measured, and how."""
     state = "interrupted, what was done by then" if results.interrupted else "complete"
-    return f"Measured {results.started}, {results.kind} run, {state}."
+    rounds = {len(runs) for each in results.cases for runs in each.runs.values()}
+    fewest, most = min(rounds, default=0), max(rounds, default=0)
+    made = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    return (
+        f"Measured {results.started}, {results.kind} run, {state}, "
+        f"measured rounds of each workload: {made}."
+    )
 
 
 def setting(results: Results) -> list[tuple[str, str]]:
@@ -83,8 +89,9 @@ def method(results: Results) -> list[str]:
         "Every round runs each allocator once, as a process of its own, beginning "
         "with another one each time. The first round is discarded.",
         "Rounds go on until the 95 % interval of every median is within "
-        f"±{results.precision:.1%}, at least {FEWEST_ROUNDS}, up to the limit of "
-        f"repeats. A quick run has at least {FEWEST_AT_ALL}, as its time is limited.",
+        f"±{results.precision:.1%}, at least {FEWEST_ROUNDS} if so many are asked for, "
+        "up to the limit of repeats. A quick run has at least "
+        f"{FEWEST_AT_ALL}, as its time is limited.",
         "A ratio is the median over the rounds of the allocator's value over the "
         "best peer's in the same round. Allod is never the measure.",
         "The overview is the geometric mean of these ratios; its ± comes from the "
