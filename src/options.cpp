@@ -162,7 +162,11 @@ constexpr Option kOptions[] = {
     {"PURGE_BUDGET", "bytes", "64M", false,
      "free memory above this goes back without delay; in a container, at most a sixteenth of its "
      "memory limit unless set",
-     [](Settings& s, std::string_view v) noexcept { return parse_size(v, &s.heap.purge_budget); }},
+     [](Settings& s, std::string_view v) noexcept {
+       if (!parse_size(v, &s.heap.purge_budget)) return false;
+       s.has_purge_budget = true;
+       return true;
+     }},
     {"PURGE_THREAD", "0, 1", "1", false,
      "give memory back also while the program is idle, by a thread that lives only as long as "
      "there is something to give back",
@@ -360,7 +364,7 @@ void respect_memory_limit(std::size_t limit) noexcept {
   constexpr std::size_t kShare = 16;
   constexpr std::size_t kLeast = std::size_t{1} << 20;
   std::size_t& budget = current_settings.heap.purge_budget;
-  if (limit == 0 || budget != heap::HeapOptions{}.purge_budget || limit / kShare >= budget) return;
+  if (limit == 0 || current_settings.has_purge_budget || limit / kShare >= budget) return;
   budget = limit / kShare < kLeast ? kLeast : limit / kShare;
   Process::heap().options().purge_budget = budget;
 }

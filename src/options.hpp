@@ -12,6 +12,7 @@ enum class StatsFormat { none, text, json };
 
 struct Settings {
   heap::HeapOptions heap;
+  bool has_purge_budget = false;  // it was set, even if to the default
   std::int64_t verbosity = 0;
   StatsFormat show_stats = StatsFormat::none;
   const char* stats_file = nullptr;    // null: standard error

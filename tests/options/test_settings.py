@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from surface.black_box import describe, listed_cases
+from surface.black_box import describe, environment, listed_cases, run_program
 
 from options.runs import run_well
 
@@ -75,7 +76,7 @@ OPTIONS = {
         "names of measures, all, none",
         "all",
         ("all", "none", "canary", "zero,written", "all,-guards"),
-        ("sorcery", "canary,sorcery"),
+        ("", "sorcery", "canary,sorcery"),
         at_start_only=True,
     ),
     "FOREIGN_FREE": Option(
@@ -365,6 +366,49 @@ def test_verbose(
         )
         second = re.escape(f"allod: {shown}\n") if level == "2" else ""
         assert re.fullmatch(start_line(library) + second, said), describe(result)
+
+
+IN_A_CONTAINER = ("unshare", "--mount", "sh", "-c")
+
+
+@pytest.mark.parametrize(
+    ("variables", "budget"),
+    [
+        ({}, "16.0 MiB"),
+        ({"ALLOD_PURGE_BUDGET": "much"}, "16.0 MiB"),
+        ({"ALLOD_PURGE_BUDGET": "8M"}, "8.0 MiB"),
+        # The default, but asked for.
+        ({"ALLOD_PURGE_BUDGET": "64M"}, "64.0 MiB"),
+        ({"ALLOD_PURGE_BUDGET": "1G"}, "1.0 GiB"),
+    ],
+)
+def test_a_container_bounds_the_budget_unless_one_is_set(
+    variables: dict[str, str],
+    budget: str,
+    library: Path,
+    settings: Path,
+    tmp_path: Path,
+) -> None:
+    """A sixteenth of the limit, which a folder over that of the control groups tells."""
+    outside = {"PATH": os.defpath}
+    if run_program([*IN_A_CONTAINER, "true"], outside, tmp_path).returncode != 0:
+        pytest.skip("mounts of one's own are not allowed here")
+    groups = tmp_path / "groups"
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        file = groups / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"{256 << 20}\n")
+    given = environment(library) | {"ALLOD_VERBOSE": "2"} | variables
+    # Neither the shell nor env is to have the library.
+    command = 'mount --bind "$0" /sys/fs/cgroup && exec env "$@"'
+    settings_of_env = [f"{name}={value}" for name, value in given.items()]
+    result = run_program(
+        [*IN_A_CONTAINER, command, groups, *settings_of_env, settings, "nothing"],
+        outside,
+        tmp_path,
+    )
+    assert result.returncode == 0, describe(result)
+    assert f" or above {budget}, by a thread when idle\n" in result.stderr
 
 
 def test_help(library: Path, settings: Path, tmp_path: Path) -> None:
