@@ -204,7 +204,7 @@ void close(Pages pages) noexcept {
 }
 // Is it to be closed at its free? The system may refuse: what became of it is in its state.
 [[nodiscard]] bool is_closed_while_free(const Block& block) noexcept {
-  return block.is_large() && !block.is_heaps && on<Mitigation::guards>() && on<Mitigation::zero>();
+  return may_have_guard(block) && on<Mitigation::zero>();
 }
 // The pages of a large block that were not asked for.
 [[nodiscard]] Pages spare_pages_of(const Block& block, std::size_t requested) noexcept {
@@ -397,52 +397,73 @@ constexpr std::size_t kErasedWhole = 512;
   return used < block.bytes ? used : block.bytes;
 }
 
-// The pages of a large block. From the free on they cannot even be read: in a slab, until the block
-// is handed out again; in any case until the span goes.
-[[nodiscard]] Pages closed_part(const Block& block) noexcept {
+// What is left of a block when it has been erased.
+enum class Left : std::uint8_t { memory, nothing, closed };
+
+[[nodiscard]] Pages pages_of(const Block& block) noexcept {
   return whole_pages(block.address, block.address + block.bytes);
 }
-
-// Is it closed now?
-[[gnu::noinline]] bool discard(Block block, BlockState state) noexcept {
-  // What is closed as a whole need not be opened before.
-  const bool is_closed = is_closed_while_free(block);
-  if (!is_closed) clear_guard(block, block.requested(state));
-  if (!on<Mitigation::zero>()) return false;
-  if (block.is_heaps) {
-    // Its memory may be the program's, and not the system's to take back.
-    memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
-    return false;
-  }
-  const Pages pages = closed_part(block);
-  const Address end = pages.from + pages.bytes;
-  memset(reinterpret_cast<void*>(block.address), 0, pages.from - block.address);
-  memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
-  void* const memory = reinterpret_cast<void*>(pages.from);
-  if (is_closed) {
-    if (platform().close(memory, pages.bytes)) {
-      Process::heap().space().note_closed(span_of(block));
-      return true;
-    }
-    clear_guard(block, block.requested(state));
-  }
-  if (!platform().purge(memory, pages.bytes)) memset(memory, 0, pages.bytes);
-  return false;
+// Those that cannot even be read from the free on: in a slab, until the block is handed out again;
+// in any case until the span goes. Closed pages have entries in page tables, touched or not: of a
+// block that is larger than this, the rest is only given back.
+[[nodiscard]] Pages closed_part(const Block& block) noexcept {
+  constexpr std::size_t kMost = std::size_t{64} << 20;
+  const Pages pages = pages_of(block);
+  return {pages.from, pages.bytes < kMost ? pages.bytes : kMost};
 }
 
-// Nothing of what the program has written stays. True if the block is closed now.
+// Gives pages back, or fills those before `open_end` with zeros: those behind may be closed.
+Left empty(Pages pages, Address open_end) noexcept {
+  void* const memory = reinterpret_cast<void*>(pages.from);
+  if (pages.bytes == 0 || platform().purge(memory, pages.bytes)) return Left::nothing;
+  const Address end = pages.from + pages.bytes < open_end ? pages.from + pages.bytes : open_end;
+  if (end > pages.from) memset(memory, 0, end - pages.from);
+  return Left::memory;
+}
+
+[[gnu::noinline]] Left discard(Block block, BlockState state) noexcept {
+  const bool is_zero = on<Mitigation::zero>();
+  if (block.is_heaps) {
+    // Its memory may be the program's, and not the system's to take back.
+    if (is_zero) memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
+    return Left::memory;
+  }
+  const Pages pages = pages_of(block);
+  const Address end = pages.from + pages.bytes;
+  if (is_zero) {
+    memset(reinterpret_cast<void*>(block.address), 0, pages.from - block.address);
+    memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
+  }
+  const Address spare = spare_pages_of(block, block.requested(state)).from;
+  const Pages closed = closed_part(block);
+  const Address closed_end = closed.from + closed.bytes;
+  // What is closed as a whole need not be opened before.
+  if (is_closed_while_free(block) &&
+      platform().close(reinterpret_cast<void*>(closed.from), closed.bytes)) {
+    Process::heap().space().note_closed(span_of(block));
+    empty({closed_end, end - closed_end}, spare);
+    return Left::closed;
+  }
+  const bool is_open = clear_guard(block, block.requested(state));
+  // Part of it is, and the system does not open it: nobody is to have it before it does.
+  if (!is_open) Process::heap().space().note_closed(span_of(block));
+  const Left left = is_zero ? empty(pages, is_open ? end : spare) : Left::memory;
+  return is_open ? left : Left::closed;
+}
+
+// Nothing of what the program has written stays.
 template <class Any>
-ALLOD_INLINE bool erase(const Any& block, BlockState state) noexcept {
+ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
   if (__builtin_expect(block.is_large(), 0)) return discard(block, state);
-  if (!on<Mitigation::zero>()) return false;
+  if (!on<Mitigation::zero>()) return Left::memory;
   if (block.is_small()) {
     zero_small(block.address, block.bytes);
-    return false;
+    return Left::memory;
   }
   memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
   if (block.bytes > kErasedWhole)
     Canary::clear(block.address, block.bytes - Canary::kBytes, block.bytes);
-  return false;
+  return Left::memory;
 }
 
 [[nodiscard]] ALLOD_INLINE bool is_whole_zero(Address from, std::size_t bytes) noexcept {
@@ -482,10 +503,10 @@ class Ticket {
   Address word_;
 };
 
-// What a block weighs in quarantine; a large one has no memory there.
+// What a block weighs in quarantine, where most large ones have no memory.
 template <class Any>
-[[nodiscard]] ALLOD_INLINE std::size_t weight_of(const Any& block) noexcept {
-  return block.is_large() ? block.bytes / 64 : block.bytes;
+[[nodiscard]] ALLOD_INLINE std::size_t weight_of(const Any& block, Left left) noexcept {
+  return block.is_large() && left != Left::memory ? block.bytes / heap::kEmptyShare : block.bytes;
 }
 
 [[nodiscard]] Block find_waiting(void* address) noexcept {
@@ -505,7 +526,8 @@ template <class Any>
 }
 [[gnu::noinline]] void leave_after_look(void* address) noexcept {
   const Block block = find_waiting(address);
-  if (on<Mitigation::sweep>() && sweep::hold(address, weight_of(block), &let_go)) return;
+  const Left left = on<Mitigation::zero>() ? Left::nothing : Left::memory;
+  if (on<Mitigation::sweep>() && sweep::hold(address, weight_of(block, left), &let_go)) return;
   Process::release(address);
 }
 // A block's time in quarantine is over.
@@ -531,11 +553,11 @@ constexpr auto kLeave = [](void* word) noexcept {
 }
 
 template <class Any>
-[[nodiscard]] ALLOD_INLINE bool detain(const Any& block) noexcept {
+[[nodiscard]] ALLOD_INLINE bool detain(const Any& block, Left left) noexcept {
   if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  return quarantine->take(Ticket{block}.word(), weight_of(block), random::own, kLeave);
+  return quarantine->take(Ticket{block}.word(), weight_of(block, left), random::own, kLeave);
 }
 
 // When a thread ends.
@@ -614,10 +636,6 @@ ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) no
   return seal_found(SmallBlock{slab, index, at}, size, origin);
 }
 
-}  // namespace
-
-namespace {
-
 // A block of the heap, sealed. When the system refuses, what the thread has in quarantine is used.
 template <class Take>
 [[nodiscard]] ALLOD_INLINE void* allocate_by(std::size_t size, Origin origin,
@@ -687,10 +705,10 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
     report_overflow(block, state);
   }
   check_neighbour(block);
-  const bool is_closed = erase(block, state);
-  block.cell.store(is_closed ? BlockState::closed(state.slack())
-                             : BlockState::freed(state.slack()));
-  if (detain(block)) return false;
+  const Left left = erase(block, state);
+  block.cell.store(left == Left::closed ? BlockState::closed(state.slack())
+                                        : BlockState::freed(state.slack()));
+  if (detain(block, left)) return false;
   return true;
 }
 [[gnu::noinline]] bool take_back_medium(const slab::Slab& slab, std::uint32_t index, void* pointer,
@@ -781,6 +799,16 @@ std::size_t size_of(const void* address) noexcept {
   return state.is_live() ? block.requested(state) : 0;
 }
 
+std::size_t readable_bytes(const void* address) noexcept {
+  const Block block = find(address);
+  if (block.is_unwatched) return Process::heap().usable_size(address);
+  const BlockState state = block.bytes == 0 ? BlockState{} : block.cell.load();
+  if (!state.is_live()) return 0;
+  if (!may_have_guard(block)) return block.bytes;
+  const std::size_t open = spare_pages_of(block, block.requested(state)).from - block.address;
+  return open < block.bytes ? open : block.bytes;
+}
+
 std::size_t usable_size(const void* address) noexcept {
   const Block block = find(address);
   if (block.is_unwatched) return Process::heap().usable_size(address);
@@ -811,10 +839,6 @@ namespace {
   return is_block ? heap::Bounds{address} : heap::Bounds{};
 }
 
-}  // namespace
-
-namespace {
-
 ALLOD_INLINE heap::Bounds bounds_at(Address at) noexcept {
   const auto* const address = reinterpret_cast<const void*>(at);
   const space::PageMap& map = Process::heap().space().map();
@@ -827,8 +851,7 @@ ALLOD_INLINE heap::Bounds bounds_at(Address at) noexcept {
   const std::uint32_t index = slab.index_around(at);
   if (index >= slab.capacity()) return {};
   const Address start = address_of(slab.block_at(index));
-  return bounds_in(
-      {slab::BlockStates::of(slab, index), start, slab.block_bytes(), &slab, index, false});
+  return bounds_in(block_in(slab, index, start, false));
 }
 
 }  // namespace
@@ -874,7 +897,13 @@ void* resize_span(const Block& block, BlockState from, std::size_t size) noexcep
     static_cast<void>(seal(old, before, from.origin()));
     return nullptr;
   }
-  find(same).cell.store(BlockState{});
+  const Block now = find(same);
+  if (size < before && on<Mitigation::zero>()) {
+    // The platform has erased what was cut off.
+    const std::size_t kept = before < now.bytes ? before : now.bytes;
+    memset(reinterpret_cast<void*>(now.address + size), 0, kept - size);
+  }
+  now.cell.store(BlockState{});
   return seal(same, size, from.origin());
 }
 
@@ -893,6 +922,12 @@ void* resize(void* address, std::size_t size) noexcept {
   if (!state.is_live() || !block.cell.replace(state, BlockState::busy())) return nullptr;
   return block.slab != nullptr ? resize_in_slab(block, state, size)
                                : resize_span(block, state, size);
+}
+
+bool lend(void* address) noexcept {
+  const Block block = find(address);
+  if (block.bytes == 0 || !block.cell.load().is_closed()) return true;
+  return open(whole_pages(block.address, block.address + platform().page_size()));
 }
 
 // --- faults --------------------------------------------------------------------------------------
@@ -923,6 +958,11 @@ bool explain_wrong_tag(const void* address, Misuse* misuse) noexcept {
     misuse->kind = MisuseKind::access_past_the_end;
   }
   return true;
+}
+
+bool is_closed(const void* address) noexcept {
+  Misuse misuse{.kind = MisuseKind::access_past_the_end, .address = address};
+  return explain_fault(address, &misuse);
 }
 
 bool explain_fault(const void* address, Misuse* misuse) noexcept {
@@ -961,6 +1001,10 @@ namespace {
 
 void start() noexcept {
   if (on<Mitigation::empty>()) empty_blocks.start(platform());
+  if (on<Mitigation::sweep>() && !(on<Mitigation::quarantine>() && on<Mitigation::zero>())) {
+    chosen = chosen.without(Mitigation::sweep);
+    tell_no_effect("sweep", "it needs quarantine and zero");
+  }
   has_key = pthread_key_create(&key, &close_quarantine) == 0;
   if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
   pthread_atfork(nullptr, nullptr, &random::reseed);
@@ -997,6 +1041,7 @@ heap::HeapOptions HardenedPolicy::options() noexcept {
   HardenedLinux::addresses = hardened::on<Mitigation::addresses>();
   HardenedLinux::positions = hardened::on<Mitigation::positions>();
   HardenedLinux::guards = hardened::on<Mitigation::guards>();
+  HardenedLinux::erases = hardened::on<Mitigation::zero>();
   return options;
 }
 

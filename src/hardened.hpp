@@ -34,7 +34,9 @@ void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 // Bytes that were asked for; 0 for what is no block in use. It may be going while it is asked
 // about.
 [[nodiscard]] std::size_t size_of(const void* address) noexcept;
-// The same for the program, which has the block: it is checked.
+// Bytes that can be read, up to the pages behind that are closed; 0 for what is no block in use.
+[[nodiscard]] std::size_t readable_bytes(const void* address) noexcept;
+// What was asked for, for the program, which has the block: it is checked.
 [[nodiscard]] std::size_t usable_size(const void* address) noexcept;
 // The block around any address, in use or freed, and the bytes that were asked for.
 [[nodiscard]] heap::Bounds bounds_of(const void* address) noexcept;
@@ -47,8 +49,12 @@ void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 
 // What is known of the block that is named there.
 void add_state(heap::Misuse* misuse) noexcept;
+// Would an access be a fault because of a guard?
+[[nodiscard]] bool is_closed(const void* address) noexcept;
+// Opens the start of a block that leaves quarantine, for a word of whoever gives it back. False
+// when the system refuses.
+[[nodiscard]] bool lend(void* block) noexcept;
 // Of an access that has failed: what was wrong with it. False when no guard was there.
-// Also for who asks before the access: nothing is done.
 [[nodiscard]] bool explain_fault(const void* address, heap::Misuse* misuse) noexcept;
 // The same of one that the processor has refused because of the pointer's tag.
 [[nodiscard]] bool explain_wrong_tag(const void* address, heap::Misuse* misuse) noexcept;

@@ -85,6 +85,14 @@ class HardenedLinux : public os::Linux {
     return true;
   }
 
+  // As os::Erasing says.
+  [[nodiscard]] bool erase(void* address, std::size_t bytes) noexcept {
+    if (!erases) return false;
+    if (purge(address, bytes)) return true;
+    __builtin_memset(address, 0, bytes);
+    return false;
+  }
+
   [[nodiscard]] bool scatters() const noexcept { return positions; }
   [[nodiscard]] static std::uint32_t draw(std::uint32_t bound) noexcept {
     return random::own.below(bound);
@@ -94,6 +102,7 @@ class HardenedLinux : public os::Linux {
   static inline constinit bool addresses = true;
   static inline constinit bool positions = true;
   static inline constinit bool guards = true;
+  static inline constinit bool erases = true;
 
  private:
   // Each makes two mappings more, and a process may have 65,530 in all where nobody has said

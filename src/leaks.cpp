@@ -119,8 +119,7 @@ bool is_bookkeeping(Address at, const Graph& graph) noexcept {
 bool is_guarded(Address at) noexcept {
   if (Process::heap().is_guarded(reinterpret_cast<const void*>(at))) return true;
   if constexpr (Policy::kBlockStates) {
-    heap::Misuse misuse{.kind = heap::MisuseKind::access_past_the_end, .address = nullptr};
-    return hardened::explain_fault(reinterpret_cast<const void*>(at), &misuse);
+    return hardened::is_closed(reinterpret_cast<const void*>(at));
   }
   return false;
 }

@@ -66,6 +66,7 @@ class Mitigations {
   // Takes names, separated by commas: those to have; "all" and "none"; after these, or
   // alone, "-name" is one to leave out. False for a name that is unknown.
   [[nodiscard]] static constexpr bool parse(std::string_view text, Mitigations* result) noexcept {
+    if (text.empty()) return false;
     Mitigations set = text.starts_with('-') ? all() : Mitigations{};
     while (!text.empty()) {
       const std::size_t comma = text.find(',');

@@ -5,6 +5,7 @@
 
 #include "backtrace.hpp"
 #include "exponential.hpp"
+#include "hardened.hpp"
 #include "probe.hpp"
 #include "profile_file.hpp"
 
@@ -146,10 +147,11 @@ class Busy {
   Busy& operator=(const Busy&) = delete;
 };
 
-// Behind a guarded block lies nothing that could be read.
+// What can be read of a block, behind which there may be a guard; 0: it has been freed, and waits.
 std::size_t readable_bytes(const Sample& sample) noexcept {
-  const bool guarded = Guards::holds(reinterpret_cast<const void*>(sample.block));
-  return guarded ? sample.requested : sample.bytes;
+  const auto* const block = reinterpret_cast<const void*>(sample.block);
+  if constexpr (Policy::kBlockStates) return hardened::readable_bytes(block);
+  return Guards::holds(block) ? sample.requested : sample.bytes;
 }
 
 std::uint64_t hash_of_block(Address block) noexcept { return block / 8 * kMix; }
@@ -339,6 +341,9 @@ bool Profile::is_busy() noexcept { return busy; }
 
 bool Profile::forget(void* block) noexcept {
   if (busy) {
+    if constexpr (Policy::kBlockStates) {
+      if (!hardened::lend(block)) return false;  // and it is lost
+    }
     void* next = late_frees.load(std::memory_order_relaxed);
     do {
       memcpy(block, &next, sizeof next);
@@ -354,6 +359,7 @@ bool Profile::forget(void* block) noexcept {
   if (__builtin_expect(late_frees.load(std::memory_order_relaxed) != nullptr, 0)) {
     for (void *late = late_frees.exchange(nullptr), *next = nullptr; late != nullptr; late = next) {
       memcpy(&next, late, sizeof next);
+      memset(late, 0, sizeof next);
       Process::release(late);
     }
   }
@@ -537,10 +543,11 @@ std::size_t AtRest::count() const noexcept { return book.samples.entries; }
 void AtRest::list(Suspect* suspects) const noexcept {
   for (std::size_t i = 0; book.samples.lists != nullptr && i < book.samples.count(); ++i) {
     for (Sample* sample = book.samples.lists[i]; sample != nullptr; sample = sample->next) {
+      const std::size_t bytes = readable_bytes(*sample);
       *suspects++ = {.begin = sample->block,
-                     .end = sample->block + readable_bytes(*sample),
+                     .end = sample->block + bytes,
                      .sample = sample,
-                     .leak = Suspect::Leak::direct,
+                     .leak = bytes != 0 ? Suspect::Leak::direct : Suspect::Leak::none,
                      .is_new = sample->number > book.forgiven};
     }
   }

@@ -115,12 +115,14 @@ class Search {
       begin = stopped->used_from(begin, mapping.end);
     }
     const bool watched = reader_.watch(mapping.begin, mapping.end);
-    const auto is_bookkeeping = [&](Address at) noexcept {
+    const auto is_left_out = [&](Address at, bool is_elsewhere) noexcept {
+      // Where the system does not tell guards from pages that are elsewhere.
+      if (is_elsewhere && hardened::is_closed(reinterpret_cast<const void*>(at))) return true;
       return at - address_of(list) < kListBytes || at - address_of(sorted) < kListBytes ||
              own_.holds(at) || Process::heap().space().metadata().holds(at);
     };
     reader_.read(
-        begin, mapping.end, watched, is_bookkeeping,
+        begin, mapping.end, watched, is_left_out,
         [&](const Address* words, std::size_t number) noexcept { look_at(words, number); });
   }
   static bool is_ours(const DataMapping& mapping) noexcept {

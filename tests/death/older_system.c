@@ -43,6 +43,28 @@ CASE(blocks_that_cannot_be_opened) {
   survive();
 }
 
+// The same for blocks in use, of which the pages that were not asked for are closed.
+CASE(blocks_in_use_that_cannot_be_opened) {
+  enum { kBlocks = 40 };
+  const size_t bytes = parameter("TEST_SIZE");
+  char* blocks[kBlocks];
+  for (int i = 0; i < kBlocks; ++i) blocks[i] = allocating_function(bytes);
+  refuse_advice(kGuardInstall);
+  refuse_advice(kGuardRemove);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < kBlocks; ++i) freeing_function(blocks[i]);
+    for (int i = 0; i < 200; ++i) freeing_function(allocating_function(100));
+    for (int i = 0; i < kBlocks; ++i) {
+      const size_t more = bytes + bytes / 12;
+      blocks[i] = allocating_function(more);
+      CHECK(blocks[i] != NULL, "no block");
+      for (size_t at = 0; at < more; at += 1024) blocks[i][at] = 1;
+    }
+  }
+  for (int i = 0; i < kBlocks; ++i) freeing_function(blocks[i]);
+  survive();
+}
+
 // Linux before 6.13 knows no guards without a mapping for each (MADV_GUARD_INSTALL).
 CASE(without_light_guards) {
   refuse_advice(kGuardInstall);

@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <thread>
 
@@ -270,6 +272,84 @@ CASE(write_long_after_the_free_of_a_large_block) {
 CASE(write_on_behind_slabs_after_large_blocks) {
   for (int i = 0; i < 300; ++i) freeing_function(allocating_function(300'000));
   write_on_behind_slabs();
+}
+
+namespace {
+
+// A line of /proc/self/status, in KiB.
+long kib_of(const char* name) {
+  static char text[8192];
+  FILE* const file = std::fopen("/proc/self/status", "r");
+  CHECK(file != nullptr, "no status");
+  text[std::fread(text, 1, sizeof text - 1, file)] = '\0';
+  std::fclose(file);
+  const char* const line = std::strstr(text, name);
+  CHECK(line != nullptr, "%s", name);
+  return std::strtol(line + std::strlen(name), nullptr, 10);
+}
+
+}  // namespace
+
+// Closed pages have entries in page tables, whether they were ever touched or not.
+CASE(free_of_a_huge_block_that_was_hardly_used) {
+  constexpr std::size_t kBytes = std::size_t{8} << 30;
+  const long before = kib_of("VmPTE:");
+  for (int i = 0; i < 3; ++i) {
+    void* const block = allocating_function(kBytes);
+    CHECK(block != nullptr, "no addresses");
+    flip(block, 100);
+    freeing_function(block);
+    CHECK(kib_of("VmPTE:") - before < 2048, "%ld KiB", kib_of("VmPTE:") - before);
+  }
+  survive();
+}
+
+// What waits in quarantine is bounded, also where it keeps its memory.
+CASE(memory_of_large_blocks_in_quarantine) {
+  constexpr std::size_t kBytes = 400'000;
+  freeing_function(allocating_function(kBytes));
+  const long before = kib_of("VmRSS:");
+  for (int i = 0; i < 30; ++i) {
+    void* const block = allocating_function(kBytes);
+    use_all_of(block, kBytes);
+    freeing_function(block);
+  }
+  malloc_trim(0);
+  CHECK(kib_of("VmRSS:") - before < 2048, "%ld KiB", kib_of("VmRSS:") - before);
+  survive();
+}
+
+// What a block was cut down by goes to others.
+CASE(realloc_to_less_leaves_nothing) {
+  constexpr std::size_t kMost = std::size_t{100} << 20;
+  constexpr std::size_t kLess = std::size_t{5} << 20;
+  auto* const block = static_cast<unsigned char*>(allocating_function(kMost));
+  for (std::size_t at = 0; at < kMost; at += 8) block[at] = 0xA5;
+  auto* const less = static_cast<unsigned char*>(reallocating_function(block, kLess + 100));
+  CHECK(less != nullptr && less[kLess] == 0xA5, "kept");
+  for (int i = 0; i < 900; ++i) {
+    constexpr std::size_t kBytes = 100'000;
+    const auto* const other = static_cast<unsigned char*>(allocating_function(kBytes));
+    for (std::size_t at = 0; at < kBytes; at += 8) CHECK(other[at] == 0, "byte %zu", at);
+  }
+  auto* const again = static_cast<unsigned char*>(hidden(std::realloc(less, kLess + 60'000)));
+  for (std::size_t at = kLess + 104; at < kLess + 60'000; at += 8) CHECK(again[at] == 0, "%zu", at);
+  survive();
+}
+
+// Of large blocks one is led to, one leaks, and two have been freed and wait.
+CASE(leaks_of_large_blocks_are_looked_for) {
+  static void* kept;
+  CHECK(allod_profile_start(1) == 0, "no profile");
+  kept = allocating_function(size());
+  CHECK(allocating_function(size()) != nullptr, "no block");
+  freeing_function(allocating_function(size()));
+  freeing_function(allocating_function(100));
+  static unsigned char overwritten[1 << 16];
+  use_all_of(overwritten, sizeof overwritten);
+  tell("leaks", static_cast<uintptr_t>(allod_leaks_check()));
+  freeing_function(kept);
+  survive();
 }
 
 // A search for leaks reads what guards lie between.

@@ -418,6 +418,58 @@ def test_what_cannot_be_opened_is_not_handed_out(
     run(program, case, liballod_hardened, tmp_path, {}, ALL).expect("", death=False)
 
 
+@pytest.mark.parametrize("size", [150_000, 300_000, 5 * MIB])
+@pytest.mark.parametrize("measures", ["all", "-zero", "-quarantine"])
+def test_what_can_neither_be_closed_nor_opened_is_not_handed_out(
+    measures: str, size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Or forbid itself all that has to do with guards, which blocks in use have by then."""
+    program = programs / "older_system"
+    case = "blocks_in_use_that_cannot_be_opened"
+    options = {"HARDENED": measures}
+    outcome = run(program, case, liballod_hardened, tmp_path, {"SIZE": size}, options)
+    outcome.expect("", death=False)
+
+
+@pytest.mark.parametrize(
+    ("case", "measures"),
+    [
+        ("free_of_a_huge_block_that_was_hardly_used", "all"),
+        ("memory_of_large_blocks_in_quarantine", "all"),
+        ("memory_of_large_blocks_in_quarantine", "-zero"),
+        ("memory_of_large_blocks_in_quarantine", "quarantine"),
+        ("realloc_to_less_leaves_nothing", "all"),
+        ("realloc_to_less_leaves_nothing", "zero"),
+    ],
+)
+def test_what_is_left_of_large_blocks(
+    case: str, measures: str, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Neither page tables nor memory beyond a bound, nor what was in them."""
+    options = {"HARDENED": measures}
+    program = programs / "overruns"
+    outcome = run(program, case, liballod_hardened, tmp_path, {}, options)
+    outcome.expect("", death=False)
+
+
+@pytest.mark.parametrize("measures", ["all", "-zero", "-guards", "quarantine"])
+@pytest.mark.parametrize("size", [200_000, 5 * MIB + 1])
+def test_leaks_of_large_blocks_are_looked_for(
+    size: int, measures: str, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """What waits in quarantine is no leak, and what is closed is not read."""
+    outcome = run(
+        programs / "overruns",
+        "leaks_of_large_blocks_are_looked_for",
+        liballod_hardened,
+        tmp_path,
+        {"SIZE": size},
+        {"HARDENED": measures},
+    )
+    assert outcome.survived, outcome.description
+    assert outcome.scene.facts["leaks"] == 1, outcome.description
+
+
 @pytest.mark.parametrize("size", [100, 3000])
 def test_leaks_are_looked_for_beside_guards(
     size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
@@ -467,6 +519,28 @@ def test_measures_by_name(
         {"HARDENED": measures},
     )
     assert outcome.status == (-signal.SIGABRT if is_found else 0), outcome.description
+
+
+@pytest.mark.parametrize(
+    ("measures", "is_told"),
+    [("sweep", True), ("all,sweep,-zero", True), ("all,sweep", False)],
+)
+def test_a_sweep_without_what_it_needs_is_told(
+    measures: str,
+    is_told: bool,
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    """It would never hold anything."""
+    given = {"SIZE": 100}
+    options = {"HARDENED": measures}
+    program = programs / "overruns"
+    case = "slabs_come_and_go"
+    outcome = run(program, case, liballod_hardened, tmp_path, given, options)
+    told = "allod: warning: ALLOD_HARDENED=sweep has no effect: it needs quarantine"
+    assert outcome.survived, outcome.description
+    assert (told in outcome.errors) == is_told, outcome.description
 
 
 def test_report_for_programs(

@@ -1,8 +1,12 @@
 // Frees a block to another heap than its own: misuse named|nameless|plain
 // Uses a heap that is gone: misuse destroyed|deleted|nameless-gone
 // Leaves blocks: misuse leaks|many-leaks|exit
+// In hardened heaps, beside another thread, just before they go: misuse late
 // In a hardened heap, and tells the block's address: misuse hardened-...
 #include <allod.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +38,8 @@ static void free_many(allod_heap_t* heap) {
 
 // Through memory, or the compiler would leave stores to free memory out.
 static void store(unsigned char* volatile at, unsigned char value) { *at = value; }
+// What is there may be any value by chance.
+static void change(unsigned char* volatile at) { *at ^= 2; }
 
 static void misuse_hardened(const char* how) {
   allod_heap_options_t options;
@@ -60,12 +66,12 @@ static void misuse_hardened(const char* how) {
   }
   if (strcmp(how, "overflow-huge") == 0) {
     unsigned char* block = told(heap, 10000000);
-    store(block + 10000000, 1);
+    change(block + 10000000);
     allod_free(block);
   }
   if (strcmp(how, "realloc") == 0) {
     unsigned char* block = told(heap, 100);
-    store(block + 100, 1);
+    change(block + 100);
     if (allod_realloc(block, 50) == NULL) return;
   }
   if (strcmp(how, "underflow") == 0) {
@@ -77,7 +83,7 @@ static void misuse_hardened(const char* how) {
         if ((uintptr_t)blocks[i] + 112 != (uintptr_t)blocks[j]) continue;
         printf("%p\n", (void*)blocks[i]);
         fflush(stdout);
-        store(blocks[j] - 1, 77);
+        change(blocks[j] - 1);
         allod_free(blocks[j]);
         return;
       }
@@ -99,6 +105,31 @@ static void misuse_hardened(const char* how) {
     if (strcmp(how, "written") == 0) free_many(heap);
     if (strcmp(how, "written-destroyed") == 0) allod_heap_destroy(heap);
     if (strcmp(how, "written-deleted") == 0) allod_heap_delete(heap);
+  }
+}
+
+static atomic_bool stops;
+static void* use(void* heap) {
+  while (!stops) allod_free(allod_heap_malloc(heap, 64));
+  return NULL;
+}
+static void misuse_late(allod_heap_options_t options) {
+  options.name = "guarded";
+  options.hardened = 1;
+  for (int i = 0; i < 300; ++i) {
+    allod_heap_t* heap = allod_heap_new_ex(&options);
+    unsigned char* blocks[4];
+    for (int j = 0; j < 4; ++j) blocks[j] = allod_heap_malloc(heap, 100);
+    stops = false;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, use, heap) != 0) return;
+    for (int j = 0; j < 4; ++j) {
+      change(blocks[j] + 100);
+      allod_free(blocks[j]);
+    }
+    stops = true;
+    pthread_join(thread, NULL);
+    i % 2 ? allod_heap_destroy(heap) : (void)allod_heap_delete(heap);
   }
 }
 
@@ -124,6 +155,7 @@ int main(int count, char** arguments) {
     other = allod_heap_new();
     return allod_heap_malloc(one, 100) != NULL;
   }
+  if (strcmp(arguments[1], "late") == 0) misuse_late(options);
   if (strncmp(arguments[1], "hardened-", 9) == 0) misuse_hardened(arguments[1] + 9);
   if (strcmp(arguments[1], "nameless-gone") == 0) {
     allod_heap_destroy(other);

@@ -11,6 +11,8 @@ namespace allod::heap {
 
 // Blocks from here on are not filled with zeros nor looked through, but give their pages back.
 inline constexpr std::size_t kDiscarded = std::size_t{128} << 10;
+// A block that has no memory while it waits weighs such a part of its size.
+inline constexpr std::size_t kEmptyShare = 64;
 
 template <class Policy>
 bool Heap<Policy>::open_hardening(HeapDomain& heap) noexcept {
@@ -86,7 +88,7 @@ void Heap<Policy>::clear_fresh(HeapDomain& heap, Slab& slab) noexcept {
 }
 
 template <class Policy>
-void Heap<Policy>::clear(const space::Span& span, Address from, std::size_t bytes) noexcept {
+bool Heap<Policy>::clear(const space::Span& span, Address from, std::size_t bytes) noexcept {
   const Address end = from + bytes;
   if (bytes >= kDiscarded && span.region->source == nullptr) {
     const std::size_t page = space_.platform().page_size();
@@ -95,10 +97,11 @@ void Heap<Policy>::clear(const space::Span& span, Address from, std::size_t byte
     if (space_.purge_within(span, first, last)) {
       __builtin_memset(reinterpret_cast<void*>(from), 0, first - from);
       __builtin_memset(reinterpret_cast<void*>(last), 0, end - last);
-      return;
+      return true;
     }
   }
   __builtin_memset(reinterpret_cast<void*>(from), 0, bytes);
+  return false;
 }
 
 // --- free -----------------------------------------------------------------------------
@@ -119,11 +122,10 @@ ALLOD_NOINLINE void Heap<Policy>::release_hardened(HeapDomain& heap, Slab& slab,
   outcome.given = true;
   check_block_before(heap, slab, index);
   heap.count_out(bytes, 1);
-  clear(slab, at, bytes);
+  const bool is_empty = clear(slab, at, bytes);
   const std::size_t held = heap.figures.held;
   const auto leave = [&](void* block) noexcept { end_waiting(heap, block); };
-  // Large blocks have no memory while they wait.
-  const std::size_t weight = bytes >= kDiscarded ? bytes / 64 : bytes;
+  const std::size_t weight = is_empty ? bytes / kEmptyShare : bytes;
   if (!hardening.waiting.take(address, weight, hardening.random, leave)) leave(address);
   outcome.retired = heap.figures.held != held;
   outcome.found = !hardening.findings.empty();
@@ -222,12 +224,15 @@ void Heap<Policy>::tell_findings(HeapDomain& heap) noexcept {
 // Before the heap goes: nothing waits any more, and what was wrong has been told.
 template <class Policy>
 void Heap<Policy>::settle_hardening(HeapDomain& heap) noexcept {
+  const void* doubled = nullptr;
   {
     HeapTurn turn{heap, gate_};
     if (heap.hardening == nullptr) return;
+    collect_in_heap(heap, &doubled);
     end_all_waiting(heap);
   }
   tell_findings(heap);
+  if (doubled != nullptr) report(MisuseKind::double_free, doubled);
 }
 
 // --- questions ------------------------------------------------------------------------

@@ -456,7 +456,7 @@ class Heap {
     return align_up(size, 8) + SizedCanary::kBytes;
   }
   void clear_fresh(HeapDomain& heap, Slab& slab) noexcept;
-  void clear(const space::Span& span, Address from, std::size_t bytes) noexcept;
+  bool clear(const space::Span& span, Address from, std::size_t bytes) noexcept;
   void release_hardened(HeapDomain& heap, Slab& slab, void* address, HeapRelease& outcome) noexcept;
   void end_waiting(HeapDomain& heap, void* block) noexcept;
   void end_all_waiting(HeapDomain& heap) noexcept;

@@ -110,6 +110,14 @@ concept Guarding = Platform<P> && requires(P platform, void* address, std::size_
   { platform.unguard(address, bytes) } -> std::same_as<bool>;
 };
 
+//   erase(address, bytes)        nothing stays of what the usable pages hold, if the platform
+//   cares:
+//                                true when they have no memory any more
+template <class P>
+concept Erasing = Platform<P> && requires(P platform, void* address, std::size_t bytes) {
+  { platform.erase(address, bytes) } -> std::same_as<bool>;
+};
+
 //   scatters()                   are spans to lie at random places?
 //   draw(bound)                  0 to bound - 1, so that nobody can tell which
 template <class P>

@@ -38,7 +38,7 @@ class BlockState {
   [[nodiscard]] static constexpr BlockState closed(std::uint64_t slack) noexcept {
     return BlockState{kFreed | kClosed | slack << 3};
   }
-  // Changing its size.
+  // Being handed out, resized or freed.
   [[nodiscard]] static constexpr BlockState busy() noexcept { return BlockState{kBusy}; }
 
   [[nodiscard]] constexpr bool is_live() const noexcept { return (value_ & kLive) != 0; }

@@ -137,7 +137,7 @@ class Space {
   // for the rest it keeps its size. Thread-safe.
   ALLOD_HOT void shrink(Span* span, Slices to) noexcept {
     const auto now = static_cast<std::uint32_t>(platform_.now_ms());
-    const bool clean = is_purged_at_once(*span, to);
+    const bool clean = is_purged_at_once(*span, to) || is_erased(*span, to);
     LockGuard guard{lock_};
     Span* const tail = split(span, to);
     if (tail == nullptr) return;
@@ -156,8 +156,8 @@ class Space {
   // lengthens nor cuts the span until unguard(), which free() calls as well: false, and it is as
   // it was, when the system refuses. See space_guard.hpp.
   void guard(Span& span, Address from) noexcept;
-  // Whoever has the span is about to close parts of it, by the platform's own means, and may leave
-  // them closed: unguard() opens all of it. Thread-safe.
+  // Whoever has the span has closed parts of it, by the platform's own means, and may leave them
+  // closed: unguard() opens all of it. Thread-safe.
   static void note_closed(Span& span) noexcept;
   [[nodiscard]] bool unguard(Span& span) noexcept;
   // How large a guard behind a slab has to be; 0: there is to be none. `wished`: by a heap that is
@@ -348,6 +348,15 @@ class Space {
     return source->purges_at_once() && keep < span.size &&
            platform_.purge(reinterpret_cast<void*>(span.base + keep.bytes()),
                            (span.size - keep).bytes());
+  }
+  // What is cut off goes to others, whoever had it: true when it has no memory any more.
+  [[nodiscard]] bool is_erased(const Span& span, Slices keep) noexcept {
+    if constexpr (os::Erasing<P>) {
+      return span.region->source == nullptr && keep < span.size &&
+             platform_.erase(reinterpret_cast<void*>(span.base + keep.bytes()),
+                             (span.size - keep).bytes());
+    }
+    return false;
   }
 
   void abandon(Span& span) noexcept;
