@@ -631,6 +631,32 @@ TEST_F(SpacePurge, gives_back_what_has_been_free_for_the_delay) {
   EXPECT_EQ(space.next_purge_in(100), ~0U);
 }
 
+TEST_F(SpacePurge, having_asked_in_vain_misses_nothing_later) {
+  const auto ask = [&](std::uint32_t delay) {
+    return space.purge(delay, kEverything, kEverything);
+  };
+  Span* const first = touched(4);
+  Span* const second = touched(6);
+  Span* const third = touched(3);
+  EXPECT_EQ(ask(100), 0U) << "nothing is free";
+  space.free(first);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(ask(100), 0U);
+    system.advance_clock(10);
+  }
+  space.free(second);
+  EXPECT_EQ(ask(100), Slices{4}.bytes()) << "at once when it is due";
+  EXPECT_EQ(ask(100), 0U);
+  system.advance_clock(10);
+  EXPECT_EQ(ask(10), Slices{6}.bytes()) << "by a delay that is shorter now";
+  EXPECT_EQ(ask(100), 0U);
+  space.free(third);
+  EXPECT_EQ(ask(100), 0U);
+  EXPECT_EQ(space.purge(100, 0, kEverything), 0U) << "what was freed last";
+  space.free(touched(1));
+  EXPECT_GT(space.purge(100, 0, kEverything), 0U) << "beyond the budget, and not due";
+}
+
 TEST_F(SpacePurge, gives_back_the_oldest_beyond_the_budget) {
   Span* const old = touched(4);
   Span* const young = touched(4);

@@ -571,6 +571,8 @@ class Space {
   SpanList purging_;
   Span* fed_ = nullptr;    // the slices that became metadata last
   Span* spare_ = nullptr;  // for feed_metadata, which cannot ask for one
+  // No dirty span that ages was freed before, or not by more than a wait for the lock.
+  std::atomic<std::uint32_t> none_before_ms_{0};
   std::atomic<std::size_t> dirty_bytes_{0};
   std::atomic<bool> refuses_purge_{false};
   SpaceCounters counters_;

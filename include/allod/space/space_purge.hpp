@@ -8,6 +8,11 @@ namespace allod::space {
 template <os::Platform P, CheckLevel kChecks>
 std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
                                      std::size_t limit) noexcept {
+  // Callers ask each time that they take or give back a span: mostly there is nothing to do, and
+  // no need for the lock to know it.
+  const auto now = static_cast<std::uint32_t>(platform_.now_ms());
+  const bool may_be_due = now - none_before_ms_.load(std::memory_order_relaxed) >= delay_ms;
+  if (!may_be_due && dirty_bytes() <= budget) return 0;
   return purge_chosen(
       limit, [&](std::size_t rest) noexcept { return oldest_to_purge(delay_ms, budget, rest); });
 }
@@ -84,9 +89,10 @@ template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t budget,
                                          std::size_t limit) noexcept {
   Span* const span = by_age_.last();
+  const auto now = static_cast<std::uint32_t>(platform_.now_ms());
+  none_before_ms_.store(span != nullptr ? span->freed_ms : now, std::memory_order_relaxed);
   if (span == nullptr) return nullptr;
-  const std::uint32_t age = static_cast<std::uint32_t>(platform_.now_ms()) - span->freed_ms;
-  if (age < delay_ms) {
+  if (now - span->freed_ms < delay_ms) {
     // What was freed last is the next to be used, however large it is, and comes on top of the
     // budget. (That piece alone: it may have been merged with everything that was freed before.)
     const std::size_t dirty = dirty_bytes();
