@@ -42,7 +42,7 @@ void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
   if (owned && moved == nullptr) return nullptr;
   if constexpr (!Policy::kTracked) {
     if (!owned && size > old_size) {
-      void* const roomy = Process::heap().allocate_growing(room_for(size));
+      void* const roomy = Process::allocate_growing(room_for(size));
       if (roomy != nullptr) Process::changed_span(roomy, size);
       moved = handed_out(roomy, size, Origin::c);
     }

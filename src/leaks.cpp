@@ -128,6 +128,10 @@ bool is_guarded(Address at) noexcept {
 bool is_of_suspects(Address at, const Graph& graph) noexcept {
   const space::Tag tag = Process::heap().space().map().tag_of(at);
   if (space::owner_of(tag) == Profile::owner() || tag == space::kFreeTag) return true;
+  if (tag == space::kInteriorTag &&
+      Process::heap().is_kept(*Process::heap().space().map().span_of(at))) {
+    return true;
+  }
   const auto* const memory = reinterpret_cast<const void*>(at);
   if (Guards::holds(memory)) return graph.is_within_suspect(Guards::block_on_page(memory));
   return (tag == space::kHugeTag || tag == space::kInteriorTag) && graph.is_within_suspect(at);

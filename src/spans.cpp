@@ -9,6 +9,7 @@ namespace {
 std::uint32_t kind_of(const space::Span& span) noexcept {
   switch (span.state) {
     case space::SpanState::used:
+      if (Process::heap().is_kept(span)) return ALLOD_SPAN_DIRTY;
       return span.home == nullptr ? ALLOD_SPAN_HUGE : ALLOD_SPAN_SLAB;
     // Its memory is still there.
     case space::SpanState::purging:

@@ -30,6 +30,7 @@ struct Count {
   ClassCount classes[kClasses] = {};
   std::uint64_t huge_blocks = 0;
   std::uint64_t huge_bytes = 0;
+  std::uint64_t kept_bytes = 0;    // of huge blocks that are not in use, but ready
   std::uint64_t mixed_blocks = 0;  // of any size, in buffers of first-class heaps
   std::uint64_t mixed_bytes = 0;
   std::uint64_t orphan_slabs = 0;
@@ -63,6 +64,10 @@ void count_span(Count& count, const space::Span& span) noexcept {
   if (span.state != space::SpanState::used) return;
   const heaps::HeapDomain* const heap = heaps::heap_of(span);
   if (heap != nullptr && heap->unseen) return;
+  if (Process::heap().is_kept(span)) {
+    count.kept_bytes += span.size.bytes();
+    return;
+  }
   if (span.home == nullptr) {
     ++count.huge_blocks;
     count.huge_bytes += span.size.bytes();
@@ -118,7 +123,9 @@ void take_count(Count& count) noexcept {
   heap.for_each_domain([&](Heap::Domain& domain) { count_domain(count, domain); });
   heap.space().for_each_span([&](const space::Span& span) { count_span(count, span); });
   count.space = heap.space().counters();
-  count.space.used -= unseen < count.space.used ? unseen : count.space.used;
+  const std::size_t unused = unseen + count.kept_bytes;
+  count.space.used -= unused < count.space.used ? unused : count.space.used;
+  count.space.dirty += count.kept_bytes;
   count.metadata_mapped = heap.space().metadata().mapped_bytes();
   count.metadata_used = heap.space().metadata().used_bytes();
 }

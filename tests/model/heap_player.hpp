@@ -124,6 +124,8 @@ class HeapPlayer {
         return choices_.any_magnitude(kLargest);
       case 3:  // blocks that are slabs of their own
         return kMiB / 2 + choices_.below(kMiB / 2);
+      case 4:  // and spans, in few sizes
+        return kMiB + (1 + choices_.below(4)) * kSliceBytes;
       default:
         return choices_.any_magnitude(2000);
     }
@@ -265,6 +267,7 @@ class HeapPlayer {
     heap_.space().for_each_span([&](const space::Span& span) {
       if (span.state != space::SpanState::used) return;
       const space::Tag tag = heap_.space().map().tag_of(span.base);
+      always_check(!heap_.is_kept(span), "a block is kept though all is to go");
       // Slices that have become bookkeeping are nobody's.
       if (space::is_slab(tag) || tag == space::kHugeTag) ++users;
     });

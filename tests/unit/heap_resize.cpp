@@ -95,10 +95,10 @@ TEST_F(HeapResize, grows_and_shrinks_huge_blocks) {
 
 TEST_F(HeapResize, lets_a_block_that_grew_grow_again_where_it_stands) {
   Domain& domain = attach();
-  EXPECT_EQ(heap.allocate_growing(60 * kKiB), nullptr) << "belongs into a slab";
+  EXPECT_EQ(heap.allocate_growing(&domain, 60 * kKiB), nullptr) << "belongs into a slab";
   // Once on fresh memory, once on what that has left.
   for (int round = 0; round < 2; ++round) {
-    auto* const block = static_cast<unsigned char*>(heap.allocate_growing(64 * kKiB));
+    auto* const block = static_cast<unsigned char*>(heap.allocate_growing(&domain, 64 * kKiB));
     ASSERT_NE(block, nullptr);
     // Others take what is smaller or elsewhere.
     void* const other = allocate(domain, 5 * kMiB);
@@ -118,11 +118,11 @@ TEST_F(HeapResize, puts_a_growing_block_where_there_is_room_behind_it) {
   // Free spans of 8, 40 and 3 slices, each between used ones.
   std::vector<void*> holes;
   for (const std::size_t slices : {8U, 40U, 3U}) {
-    holes.push_back(heap.allocate_growing(slices * kSliceBytes));
+    holes.push_back(heap.allocate_growing(&domain, slices * kSliceBytes));
     static_cast<void>(allocate(domain, 5 * kMiB));
   }
   for (void* const hole : holes) release(domain, hole);
-  EXPECT_EQ(heap.allocate_growing(3 * kSliceBytes), holes[1]);
+  EXPECT_EQ(heap.allocate_growing(&domain, 3 * kSliceBytes), holes[1]);
 }
 
 TEST_F(HeapResize, sees_at_once_when_there_is_nothing_to_do) {

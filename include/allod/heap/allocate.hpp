@@ -33,10 +33,11 @@ void* Heap<Policy>::allocate_huge(Domain& domain, std::size_t size, Slices align
   if (size > kMaxBlock) return nullptr;
   const Slices slices = Slices::covering(size > 0 ? size : 1);
   if (slices.count > ~0U - alignment.count) return nullptr;
+  if (void* const kept = take_kept(domain, slices, alignment)) return kept;
   space::Span* span = space_.allocate(slices, alignment);
   if (span == nullptr) {
     SlowPath slow{domain, gate_};
-    give_up_stocks(domain);
+    give_up_everything(domain);
     span = space_.allocate(slices, alignment);
   }
   if (span == nullptr) return nullptr;
@@ -107,13 +108,14 @@ Slab* Heap<Policy>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept 
   if (!bin.partial.empty()) return slab::as_slab(bin.partial.first());
   if (Slab* const adopted = adopt(domain, c)) return adopted;
   if (Slab* const fresh = new_slab(domain, c)) return fresh;
-  // The system refuses. What lies in our own stocks is all there is.
-  give_up_stocks(domain);
+  // The system refuses.
+  give_up_everything(domain);
   return bin.partial.empty() ? new_slab(domain, c) : slab::as_slab(bin.partial.first());
 }
 
 template <class Policy>
 Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
+  give_back_kept(domain);
   Slab* const slab = fresh_slab(domain.bins[c], c, &domain, domain.id());
   if (slab != nullptr) domain.counters.slabs_created.add(1);
   return slab;

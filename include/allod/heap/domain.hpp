@@ -69,6 +69,15 @@ inline std::size_t RemoteBatch::place_of(Address key, std::uint32_t word) noexce
   return ((key >> kSliceShift) + std::size_t{word} * kStep) % kRemoteBatches;
 }
 
+// See heap/kept.hpp. Changed in slow paths of the domain.
+struct Kept {
+  space::Span* span = nullptr;  // or null
+  std::size_t bytes = 0;        // in the last one
+  std::size_t reserved = 0;     // of the bytes that all domains may keep
+  std::uint32_t uses = 0;       // kept and taken, ever
+  std::uint32_t seen = 0;       // the same when the helper looked last
+};
+
 enum class DomainState : std::uint8_t {
   active,  // bound to a thread
   shared,  // used by any thread in turn; see heap/turn.hpp
@@ -246,7 +255,8 @@ struct Domain : Front<Sizes>, slab::Owner {
   std::uint8_t large_count = 0;
   std::size_t large_bytes = 0;
   std::size_t burst_bytes = 0;  // room in magazines beyond the usual
-  Slices loosened;              // of slabs that became mostly free, since the helper was started
+  Kept kept;
+  Slices loosened;  // of slabs that became mostly free, since the helper was started
   DomainCounters counters;
   ListLinks<Domain> links;       // in the registry
   ListLinks<Domain> pool_links;  // in the pool

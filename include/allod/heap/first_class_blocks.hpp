@@ -58,10 +58,10 @@ void* Heap<Policy>::serve(Domain* own, HeapDomain& heap, const void* beside,
   if (__builtin_expect(request.found, 0)) tell_findings(heap);
   if (!request.slow) return block;
   if (block == nullptr && !request.over_limit && request.size <= kMaxBlock) {
-    // The system refuses. What lies in our own stocks is all there is.
+    // The system refuses.
     if (own != nullptr) {
       SlowPath slow{*own, gate_};
-      give_up_stocks(*own);
+      give_up_everything(*own);
     }
     collect_heap(heap);
     block = attempt();

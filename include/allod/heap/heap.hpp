@@ -173,6 +173,9 @@ class Heap {
   [[nodiscard]] bool describe_behind(const void* address, Misuse* misuse) const noexcept;
   // Is the address in a guard behind a slab or a block?
   [[nodiscard]] bool is_guarded(const void* address) const noexcept;
+  // Is the span in use only as far as the space knows, because a domain keeps it for its next
+  // request? Its memory is present, like that of a dirty one.
+  [[nodiscard]] bool is_kept(const space::Span& span) const noexcept;
   // The block in use, as far as slabs know, around any address; what a thread has at hand counts
   // as used. Takes no lock, and never faults.
   [[nodiscard]] Bounds bounds_of(const void* address) const noexcept;
@@ -188,8 +191,8 @@ class Heap {
   [[nodiscard]] ALLOD_HOT void* resize_in_place(Domain* own, void* address,
                                                 std::size_t size) noexcept;
   // A new place for a block that grows to `size` and has no room where it stands. Null when the
-  // size deserves no such care, or the system refuses: allocate it like any other.
-  [[nodiscard]] ALLOD_HOT void* allocate_growing(std::size_t size) noexcept;
+  // size deserves no such care, or the system refuses: allocate it like any other. `own`: as above.
+  [[nodiscard]] ALLOD_HOT void* allocate_growing(Domain* own, std::size_t size) noexcept;
 
   // --- memory back to the system; see heap/purge.hpp ------------------------------
 
@@ -197,7 +200,10 @@ class Heap {
   void give_up(Domain& domain) noexcept;
   // The same, and purges what is free. Returns the bytes given back.
   std::size_t trim(Domain& domain) noexcept;
-  // The same, with a step of the usual purge instead.
+  // The huge blocks that domains keep for their next request become free spans, but of those that
+  // are in a slow path just now.
+  void give_up_kept() noexcept { give_back_all_kept(false); }
+  // The same as give_up(), with a step of the usual purge.
   void collect(Domain& domain) noexcept;
   // At the end of the process: what is ready to be handed out goes through the slabs, which see
   // what was freed twice, or was no block. Takes no lock; from then on no slab is given up.
@@ -359,7 +365,7 @@ class Heap {
   template <class Retire>
   static void settle(Bin& bin, Slab& slab, std::uint32_t free_before, Retire&& retire) noexcept;
   ALLOD_HOT void retire(Domain& domain, Bin& bin, Slab& slab) noexcept;
-  ALLOD_HOT void release_huge(void* address) noexcept;
+  ALLOD_HOT void release_huge(Domain* own, void* address) noexcept;
   ALLOD_HOT void drop_magazine(Domain& domain, Magazine& magazine, ClassIndex c) noexcept;
 
   // remote.hpp
@@ -371,6 +377,15 @@ class Heap {
   ALLOD_HOT void send_all(Domain& domain) noexcept;
   void collect_inbox(Domain& domain) noexcept;
   void collect(Domain& domain, Slab& slab) noexcept;
+
+  // kept.hpp
+  [[nodiscard]] ALLOD_HOT bool keep(Domain& domain, space::Span& span) noexcept;
+  [[nodiscard]] bool reserve_kept(Kept& kept, std::size_t bytes) noexcept;
+  [[nodiscard]] ALLOD_HOT void* take_kept(Domain& domain, Slices size, Slices alignment) noexcept;
+  void give_back_kept(Domain& domain) noexcept;
+  void give_back_all_kept(bool rested) noexcept;
+  void give_up_everything(Domain& domain) noexcept;
+  ALLOD_COLD void report_interior(const void* address) noexcept;
 
   // resize.hpp
   [[nodiscard]] ALLOD_HOT void* resize_huge(void* address, std::size_t size,
@@ -498,11 +513,20 @@ class Heap {
   ALLOD_HOT void shrink_idle_magazines(Domain& domain) noexcept;
   ALLOD_HOT void maybe_purge() noexcept;
   void purge_delayed() noexcept;
+  // Of the budget, what domains do not keep.
+  [[nodiscard]] std::size_t purge_budget() const noexcept {
+    const std::size_t kept = kept_bytes_.load(std::memory_order_relaxed);
+    return kept < options_.purge_budget ? options_.purge_budget - kept : 0;
+  }
+  [[nodiscard]] std::size_t dirty_bytes() const noexcept {
+    return space_.dirty_bytes() + kept_bytes_.load(std::memory_order_relaxed);
+  }
   ALLOD_HOT void return_stocks(Domain& domain) noexcept;
   void give_up_stocks(Domain& domain) noexcept;
   void start_helper() noexcept;
   void wake_helper() noexcept;
   static void purge_on_helper(void* heap) noexcept;
+  void purge_until_done() noexcept;
 
   // rest.hpp
   [[nodiscard]] bool pause() noexcept;
@@ -539,6 +563,7 @@ class Heap {
   SpanList orphans_[kClasses] = {};
   std::atomic<std::uint32_t> orphan_count_[kClasses] = {};
   std::atomic<ClassIndex> last_reaped_{0};  // where the last look at orphans ended
+  std::atomic<std::size_t> kept_bytes_{0};  // that domains have reserved
   std::atomic<bool> helper_running_{false};
   std::atomic<std::uint32_t> helper_sleep_{0};
   Address rest_cursor_ = 0;  // the helper's: where its next look at slabs begins
@@ -552,6 +577,7 @@ class Heap {
 #include "allod/heap/first_class_hardened.hpp"
 #include "allod/heap/first_class_mixed.hpp"
 #include "allod/heap/inspect.hpp"
+#include "allod/heap/kept.hpp"
 #include "allod/heap/lifetime.hpp"
 #include "allod/heap/purge.hpp"
 #include "allod/heap/release.hpp"

@@ -48,6 +48,9 @@ void Heap<Policy>::detach(Domain& domain) noexcept {
       drop_magazine(domain, domain.magazines[c], c);
       drop_magazine(domain, domain.freed[c], c);
     }
+    give_back_kept(domain);
+    kept_bytes_.fetch_sub(domain.kept.reserved);
+    domain.kept = {};
     domain.large_count = 0;
     domain.large_bytes = 0;
     surrender(domain);
@@ -259,6 +262,7 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
     if (heap->hardening != nullptr) heap->hardening->random.reseed();
   }
   keep_own_seat();
+  if (own != nullptr) give_back_kept(*own);
   // As long as the gate is closed, this thread needs no turns.
   gate_.open();
   fork_lock_.reset_in_child();

@@ -43,16 +43,16 @@ void Heap<Policy>::shrink_idle_magazines(Domain& domain) noexcept {
 template <class Policy>
 void Heap<Policy>::maybe_purge() noexcept {
   if (__builtin_expect(space_.delayed_bytes() != 0, 0)) purge_delayed();
-  if (options_.purge_delay_ms < 0 || space_.dirty_bytes() == 0) return;
+  if (options_.purge_delay_ms < 0 || dirty_bytes() == 0) return;
   const auto delay = static_cast<std::uint32_t>(options_.purge_delay_ms);
   if (delay == 0) {
     space_.purge(0, 0, space_.dirty_bytes());
     return;
   }
-  const std::size_t purged = space_.purge(delay, options_.purge_budget, kPurgeStep);
-  if (space_.dirty_bytes() >= kWorthAThread) start_helper();
+  const std::size_t purged = space_.purge(delay, purge_budget(), kPurgeStep);
+  if (dirty_bytes() >= kWorthAThread) start_helper();
   // Large blocks can be freed faster than their callers may be made to wait.
-  if (purged >= kPurgeStep && space_.dirty_bytes() > options_.purge_budget) wake_helper();
+  if (purged >= kPurgeStep && space_.dirty_bytes() > purge_budget()) wake_helper();
 }
 
 // Heaps with delays of their own, which hold whatever the process does.
@@ -87,41 +87,50 @@ void Heap<Policy>::wake_helper() noexcept {
 template <class Policy>
 void Heap<Policy>::purge_on_helper(void* heap) noexcept {
   Heap& self = *static_cast<Heap*>(heap);
-  Space& space = self.space_;
+  do {
+    self.purge_until_done();
+    self.helper_running_.store(false);
+    // Who keeps a block has reserved it before it looks whether there is a helper.
+  } while (self.options_.purge_delay_ms > 0 && self.kept_bytes_.load() != 0 &&
+           !self.space_.refuses_purge() && !self.helper_running_.exchange(true));
+}
+
+template <class Policy>
+void Heap<Policy>::purge_until_done() noexcept {
   const auto is_worth_it = [&](bool ages) noexcept {
-    return (ages && space.dirty_bytes() >= kWorthAThread) || space.delayed_bytes() >= kWorthAThread;
+    return (ages && dirty_bytes() >= kWorthAThread) || space_.delayed_bytes() >= kWorthAThread;
   };
-  std::uint64_t rested_ms = space.platform().now_ms();
+  std::uint64_t rested_ms = space_.platform().now_ms();
   for (bool moving = true; moving || is_worth_it(true);) {
-    const bool ages = self.options_.purge_delay_ms > 0;
+    const bool ages = options_.purge_delay_ms > 0;
     if (!ages && !is_worth_it(false)) break;
-    const auto delay =
-        ages ? static_cast<std::uint32_t>(self.options_.purge_delay_ms) : kLongestNapMs;
+    const auto delay = ages ? static_cast<std::uint32_t>(options_.purge_delay_ms) : kLongestNapMs;
     // Spans freed a little later are worth waiting for: few, larger steps. A slab is at rest
     // when it has not changed for half of the delay.
-    const std::uint32_t wait = ages ? space.next_purge_in(delay) : ~0U;
+    const std::uint32_t wait = ages ? space_.next_purge_in(delay) : ~0U;
     const std::uint32_t longest = delay / 2 + 1;
     const std::uint32_t nap = wait < longest ? wait + delay / 8 + 1 : longest;
-    const std::uint32_t delayed = space.delayed_bytes() != 0 ? space.next_delayed_in() : ~0U;
-    Platform::futex_wait_ms(&self.helper_sleep_, 0, delayed < nap ? delayed + 1 : nap);
-    self.helper_sleep_.store(0, std::memory_order_relaxed);
+    const std::uint32_t delayed = space_.delayed_bytes() != 0 ? space_.next_delayed_in() : ~0U;
+    Platform::futex_wait_ms(&helper_sleep_, 0, delayed < nap ? delayed + 1 : nap);
+    helper_sleep_.store(0, std::memory_order_relaxed);
     // In steps, so that what is used again meanwhile need not go.
-    while (ages && space.purge(delay, self.options_.purge_budget, kHelperStep) >= kHelperStep) {
+    while (ages && space_.purge(delay, purge_budget(), kHelperStep) >= kHelperStep) {
     }
-    space.purge_delayed(~std::size_t{0}, false);
+    space_.purge_delayed(~std::size_t{0}, false);
     // A system that takes nothing back will not be asked again and again.
-    if (space.refuses_purge()) break;
-    const std::uint64_t now_ms = space.platform().now_ms();
+    if (space_.refuses_purge()) break;
+    const std::uint64_t now_ms = space_.platform().now_ms();
     if (ages && now_ms - rested_ms < delay / 2) continue;
     rested_ms = now_ms;
-    moving = ages && self.purge_resting();
+    if (ages) give_back_all_kept(true);
+    moving = ages && purge_resting();
   }
-  self.helper_running_.store(false, std::memory_order_release);
 }
 
 template <class Policy>
 std::size_t Heap<Policy>::trim(Domain& domain) noexcept {
   give_up(domain);
+  give_up_kept();
   return space_.purge_free();
 }
 
@@ -161,6 +170,7 @@ void Heap<Policy>::return_stocks(Domain& domain) noexcept {
 template <class Policy>
 void Heap<Policy>::give_up_stocks(Domain& domain) noexcept {
   return_stocks(domain);
+  give_back_kept(domain);
   for (ClassIndex c = 0; c < kClasses; ++c) {
     for_each_slab(domain.bins[c], [&](Slab& slab) noexcept {
       if (slab.is_empty()) retire(domain, domain.bins[c], slab);

@@ -34,9 +34,9 @@ ALLOD_NOINLINE void Heap<Policy>::release_anything(Domain& domain, void* address
       }
       return;
     case space::kHugeTag:
-      return release_huge(address);
+      return release_huge(&domain, address);
     case space::kInteriorTag:
-      return report(MisuseKind::invalid_free, address);
+      return report_interior(address);
     case space::kFreeTag:
       return report(MisuseKind::double_free, address);
     default:
@@ -173,9 +173,13 @@ void Heap<Policy>::drop_magazine(Domain& domain, Magazine& magazine, ClassIndex 
 }
 
 template <class Policy>
-void Heap<Policy>::release_huge(void* address) noexcept {
+void Heap<Policy>::release_huge(Domain* own, void* address) noexcept {
   space::Span* const span = space_.map().span_of(address_of(address));
   if (span->base != address_of(address)) return report(MisuseKind::invalid_free, address);
+  if (own != nullptr) {
+    SlowPath slow{*own, gate_};
+    if (keep(*own, *span)) return;
+  }
   space_.free(span);
   maybe_purge();
 }

@@ -62,9 +62,9 @@ void Heap<Policy>::release_detached(void* address) noexcept {
       }
       return;
     case space::kHugeTag:
-      return release_huge(address);
+      return release_huge(nullptr, address);
     case space::kInteriorTag:
-      return report(MisuseKind::invalid_free, address);
+      return report_interior(address);
     case space::kFreeTag:
       return report(MisuseKind::double_free, address);
     default:

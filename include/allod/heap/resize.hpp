@@ -65,8 +65,12 @@ void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size
 // What has grown will perhaps grow again: a span of its own can do so where it stands, or by
 // moving its pages, whatever its size.
 template <class Policy>
-void* Heap<Policy>::allocate_growing(std::size_t size) noexcept {
+void* Heap<Policy>::allocate_growing(Domain* own, std::size_t size) noexcept {
   if (size < kGrowable || size > kMaxBlock || !usable_) return nullptr;
+  if (own != nullptr) {
+    SlowPath slow{*own, gate_};
+    give_back_kept(*own);
+  }
   space::Span* const span = space_.allocate_growing(Slices::covering(size));
   return span == nullptr ? nullptr : make_huge(span, space::kHugeTag);
 }

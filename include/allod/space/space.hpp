@@ -98,16 +98,18 @@ class Space {
     return span;
   }
 
-  // Takes the span back; its descriptor is gone afterwards. Thread-safe.
-  ALLOD_HOT void free(Span* span) noexcept {
+  // Takes the span back; its descriptor is gone afterwards. Nobody has used it for `age_ms`.
+  // Thread-safe.
+  ALLOD_HOT void free(Span* span, std::uint32_t age_ms = 0) noexcept {
     if (!unguard(*span)) return abandon(*span);
-    const auto now = static_cast<std::uint32_t>(platform_.now_ms());
+    const auto now = static_cast<std::uint32_t>(platform_.now_ms()) - age_ms;
     const bool clean = is_purged_at_once(*span, {0});
     LockGuard guard{lock_};
     ++counters_.span_frees;
     counters_.used -= span->size.bytes();
     last_freed_ = span->size;
     map_.set_tags(span->base, span->size, kFreeTag);
+    if (age_ms != 0) note_older(now);
     insert_free(go_home(span), clean ? SpanState::clean : SpanState::dirty, now);
   }
 
@@ -519,6 +521,11 @@ class Space {
     } else {
       counters_.clean -= span->size.bytes();
     }
+  }
+  void note_older(std::uint32_t freed_ms) noexcept {
+    const std::uint32_t known = none_before_ms_.load(std::memory_order_relaxed);
+    if (static_cast<std::int32_t>(freed_ms - known) >= 0) return;
+    none_before_ms_.store(freed_ms, std::memory_order_relaxed);
   }
   static void file_by_age(SpanAgeList& list, Span* span) noexcept {
     const Span* const oldest = list.last();

@@ -82,6 +82,10 @@ class ProcessHeap {
     Turn turn{*owner, heap_.gate(), inside.may_wait()};
     return turn && is_shared(*owner) ? heap_.resize_in_place(owner, block, size) : nullptr;
   }
+  // See Heap::allocate_growing.
+  [[nodiscard]] static void* allocate_growing(std::size_t size) noexcept {
+    return heap_.allocate_growing(own_domain(), size);
+  }
   // What the calling thread has at hand, and what all threads share.
   static std::size_t trim() noexcept {
     ensure_started();
@@ -94,6 +98,7 @@ class ProcessHeap {
       Turn turn{domain, heap_.gate(), inside.may_wait()};
       if (turn) heap_.give_up(domain);
     });
+    heap_.give_up_kept();
     // With nobody waiting for a turn.
     return heap_.space().purge_free();
   }

@@ -1,0 +1,128 @@
+// The huge block that a thread freed last stays with its domain, for whoever asks that domain for
+// as much again: no lock, and nothing along its slices that has to be written.
+//
+// For the space it is a used span; the tag of its first slice says that nobody uses it. Its owner
+// changes what is kept in slow paths only, so that the helper, which gives back what has not been
+// asked for again, may do so while it keeps everybody out of these, as a fork does.
+#pragma once
+
+#include "allod/heap/heap.hpp"
+
+namespace allod::heap {
+
+// Within a slow path of the domain. False when the block has to go to the space instead.
+template <class Policy>
+bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
+  if constexpr (kBlockStates) return false;
+  // Of another heap once, and not like others; or nobody would take care that it goes.
+  if (span.region->source != nullptr || space::is_partly_closed(span)) return false;
+  if (options_.purge_delay_ms <= 0 || !options_.purge_thread) return false;
+  if (!reserve_kept(domain.kept, span.size.bytes())) return false;
+  if (!helper_running_.load()) return false;
+  space::Span* const before = domain.kept.span;
+  space_.map().set_tags(span.base, {1}, space::kFreeTag);
+  domain.kept.span = &span;
+  domain.kept.bytes = span.size.bytes();
+  ++domain.kept.uses;
+  if (before != nullptr) {
+    space_.free(before);
+    maybe_purge();
+  }
+  return true;
+}
+
+// Together, what domains keep is a part of the budget for dirty memory. A domain goes on having
+// what it has reserved, so that threads do not meet at one counter each time.
+template <class Policy>
+bool Heap<Policy>::reserve_kept(Kept& kept, std::size_t bytes) noexcept {
+  if (__builtin_expect(bytes <= kept.reserved, 1)) return true;
+  const std::size_t more = bytes - kept.reserved;
+  if (kept_bytes_.fetch_add(more) + more > options_.purge_budget) {
+    kept_bytes_.fetch_sub(more);
+    return false;
+  }
+  kept.reserved = bytes;
+  return true;
+}
+
+// A block of `size` slices at least, and hardly more; null when another one is kept, which then is
+// among the free spans, or none is.
+template <class Policy>
+void* Heap<Policy>::take_kept(Domain& domain, Slices size, Slices alignment) noexcept {
+  constexpr std::uint32_t kSlack = 8;
+  SlowPath slow{domain, gate_};
+  space::Span* const span = domain.kept.span;
+  if (span == nullptr) return nullptr;
+  if (span->size < size || (span->size - size).count > size.count / kSlack ||
+      span->base % alignment.bytes() != 0) {
+    give_back_kept(domain);
+    return nullptr;
+  }
+  domain.kept.span = nullptr;
+  ++domain.kept.uses;
+  span->zero = false;
+  space_.map().set_tags(span->base, {1}, space::kHugeTag);
+  return reinterpret_cast<void*>(span->base);
+}
+
+// Within a slow path of the domain. Whatever it asks the space for next may be cut from it.
+template <class Policy>
+void Heap<Policy>::give_back_kept(Domain& domain) noexcept {
+  space::Span* const span = domain.kept.span;
+  if (__builtin_expect(span == nullptr, 1)) return;
+  domain.kept.span = nullptr;
+  space_.free(span);
+}
+
+// The same for all domains that are not in a slow path, and what they have reserved goes as well.
+// `rested`: only where nothing was kept or taken since the last look.
+template <class Policy>
+void Heap<Policy>::give_back_all_kept(bool rested) noexcept {
+  if (kept_bytes_.load() == 0 || !fork_lock_.try_lock()) return;
+  gate_.close(space_.platform());
+  SpanList spans;
+  {
+    LockGuard guard{registry_lock_};
+    for_each_domain([&](Domain& domain) noexcept {
+      if (domain.in_slow_path.load(std::memory_order_acquire)) return;
+      Kept& kept = domain.kept;
+      const bool is_active = rested && kept.uses != kept.seen;
+      kept.seen = kept.uses;
+      const std::size_t needed = is_active ? kept.bytes : 0;
+      if (!is_active && kept.span != nullptr) {
+        spans.push_front(kept.span);
+        kept.span = nullptr;
+      }
+      kept_bytes_.fetch_sub(kept.reserved - needed);
+      kept.reserved = needed;
+    });
+  }
+  resume();
+  // It has been free for so long.
+  const auto age = rested ? static_cast<std::uint32_t>(options_.purge_delay_ms) : 0;
+  while (space::Span* const span = spans.pop_front()) space_.free(span, age);
+}
+
+// When the system refuses, within a slow path of the domain: its stocks are all there is, and what
+// others keep.
+template <class Policy>
+void Heap<Policy>::give_up_everything(Domain& domain) noexcept {
+  give_up_stocks(domain);
+  give_back_all_kept(false);
+}
+
+// In use as far as the space knows, and kept by a domain. Right while nobody changes that.
+template <class Policy>
+bool Heap<Policy>::is_kept(const space::Span& span) const noexcept {
+  return span.state == space::SpanState::used && span.home == nullptr &&
+         space_.map().tag_of(span.base) == space::kFreeTag;
+}
+
+// A free of what is not the first slice of its span.
+template <class Policy>
+void Heap<Policy>::report_interior(const void* address) noexcept {
+  const bool was_freed = is_kept(*space_.map().span_of(address_of(address)));
+  report(was_freed ? MisuseKind::double_free : MisuseKind::invalid_free, address);
+}
+
+}  // namespace allod::heap

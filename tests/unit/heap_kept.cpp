@@ -1,0 +1,306 @@
+// Layer 5: huge blocks that domains keep for their next request.
+#include <gtest/gtest.h>
+
+#include "heap_world.hpp"
+
+namespace allod::test {
+namespace {
+
+constexpr std::size_t kHuge = 5 * kMiB;
+
+class HeapKept : public HeapWorld {
+ protected:
+  void SetUp() override {
+    HeapWorld::SetUp();
+    heap.options().purge_delay_ms = 500;
+    heap.options().purge_budget = 16 * kMiB;
+    start_helper();
+  }
+  // Dirty memory makes it start.
+  void start_helper() {
+    Domain& domain = attach();
+    void* const block = allocate(domain, kHuge);
+    release(domain, block);
+    EXPECT_FALSE(is_kept(block));
+    ASSERT_TRUE(system.helper_waits());
+    heap.trim(domain);
+    heap.detach(domain);
+  }
+  // A block that was just freed and is kept.
+  void* keep(Domain& domain, std::size_t size = kHuge) {
+    void* const block = allocate(domain, size);
+    std::memset(block, 1, size);
+    release(domain, block);
+    EXPECT_TRUE(is_kept(block));
+    return block;
+  }
+  bool is_kept(const void* block) {
+    const space::Span* const span = heap.space().map().span_of(address_of(block));
+    return span != nullptr && heap.is_kept(*span);
+  }
+  std::uint64_t span_calls() {
+    const auto counters = heap.space().counters();
+    return counters.span_allocations + counters.span_frees;
+  }
+  static std::size_t resident(const void* block) { return Fake::resident_bytes(block, kHuge); }
+};
+
+TEST_F(HeapKept, serves_the_next_request_for_as_much_without_the_space) {
+  Domain& domain = attach();
+  void* const block = keep(domain);
+  const std::uint64_t before = span_calls();
+  for (int i = 0; i < 10; ++i) {
+    bool zero = false;
+    EXPECT_EQ(program.allocate_zeroable(domain, kHuge, &zero), block);
+    EXPECT_FALSE(zero);
+    EXPECT_FALSE(is_kept(block));
+    EXPECT_EQ(heap.usable_size(block), kHuge);
+    release(domain, block);
+  }
+  EXPECT_EQ(span_calls(), before);
+}
+
+TEST_F(HeapKept, serves_hardly_smaller_requests_only) {
+  Domain& domain = attach();
+  void* const block = keep(domain);
+  EXPECT_EQ(allocate(domain, kHuge - kHuge / 16), block);
+  release(domain, block);
+  void* const half = allocate(domain, kHuge / 2);
+  EXPECT_EQ(half, block) << "cut from what was kept";
+  EXPECT_EQ(used(), kHuge / 2);
+  release(domain, half);
+  EXPECT_NE(allocate(domain, 2 * kHuge), nullptr);
+  EXPECT_FALSE(is_kept(half));
+}
+
+TEST_F(HeapKept, serves_aligned_requests_where_it_is_aligned) {
+  Domain& domain = attach();
+  auto* const block = static_cast<char*>(keep(domain));
+  for (std::size_t alignment = kSliceBytes; alignment <= 8 * kMiB; alignment *= 2) {
+    void* const aligned = heap.allocate_aligned(domain, kHuge, alignment, nullptr);
+    EXPECT_EQ(address_of(aligned) % alignment, 0U);
+    if (address_of(block) % alignment == 0) {
+      EXPECT_EQ(aligned, block);
+    }
+    release(domain, aligned);
+  }
+}
+
+TEST_F(HeapKept, is_what_slabs_and_growing_blocks_are_cut_from) {
+  Domain& domain = attach();
+  void* const block = keep(domain);
+  EXPECT_EQ(heap.space().dirty_bytes(), 0U);
+  void* const small = allocate(domain, 100);
+  EXPECT_EQ(align_down(address_of(small), kSliceBytes), address_of(block));
+  void* const other = keep(domain, 8 * kMiB);
+  EXPECT_EQ(heap.allocate_growing(&domain, kMiB), other);
+}
+
+TEST_F(HeapKept, knows_that_it_was_freed) {
+  Domain& domain = attach();
+  auto* const block = static_cast<char*>(keep(domain));
+  EXPECT_EQ(heap.usable_size(block), 0U);
+  EXPECT_EQ(heap.bounds_of(block).start, nullptr);
+  EXPECT_EQ(heap.bounds_of(block + kHuge / 2).start, nullptr);
+  EXPECT_EQ(heap.describe(MisuseKind::double_free, block + kHuge / 2).block, nullptr);
+  EXPECT_FALSE(heap.fits(domain, block, kHuge));
+  for (char* const address : {block, block + kHuge / 2}) {
+    release(domain, address);
+    expect_one(MisuseKind::double_free, address);
+    heap.release_detached(address);
+    expect_one(MisuseKind::double_free, address);
+  }
+  EXPECT_EQ(allocate(domain, kHuge), block);
+  release(domain, block + kHuge / 2);
+  expect_one(MisuseKind::invalid_free, block + kHuge / 2);
+}
+
+TEST_F(HeapKept, takes_the_place_of_what_was_kept_before) {
+  Domain& domain = attach();
+  const std::vector<void*> blocks = allocate_many(domain, 3, kHuge);
+  release_all(domain, blocks);
+  EXPECT_FALSE(is_kept(blocks[0]));
+  EXPECT_FALSE(is_kept(blocks[1]));
+  EXPECT_TRUE(is_kept(blocks[2]));
+  EXPECT_EQ(heap.space().dirty_bytes(), 2 * kHuge);
+}
+
+TEST_F(HeapKept, is_a_part_of_the_budget) {
+  std::vector<Domain*> domains;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 5; ++i) {
+    domains.push_back(&attach());
+    blocks.push_back(allocate(*domains.back(), kHuge));
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) release(*domains[i], blocks[i]);
+  for (std::size_t i = 0; i < blocks.size(); ++i) EXPECT_EQ(is_kept(blocks[i]), i < 3) << i;
+  // What is left of the budget is less than a block, and callers purge by steps.
+  for (Domain* const domain : domains) pass_time(*domain, 10 * 256);
+  EXPECT_LE(heap.space().dirty_bytes(), kHuge) << "what was freed last, and no more";
+  system.run_helper();
+}
+
+TEST_F(HeapKept, is_nothing_where_nobody_would_see_to_it) {
+  Domain& domain = attach();
+  const auto expect_not_kept = [&] {
+    void* const block = allocate(domain, kHuge);
+    release(domain, block);
+    EXPECT_FALSE(is_kept(block));
+  };
+  heap.options().purge_budget = kHuge - 1;
+  expect_not_kept();
+  heap.options().purge_budget = 16 * kMiB;
+  heap.options().purge_thread = false;
+  expect_not_kept();
+  heap.options().purge_thread = true;
+  for (const std::int32_t delay : {0, -1}) {
+    heap.options().purge_delay_ms = delay;
+    expect_not_kept();
+  }
+  heap.options().purge_delay_ms = 500;
+  void* const detached = allocate(domain, kHuge);
+  heap.release_detached(detached);
+  EXPECT_FALSE(is_kept(detached)) << "by a thread without a domain";
+}
+
+TEST_F(HeapKept, is_nothing_when_the_system_has_no_helper) {
+  system.run_helper();
+  Domain& domain = attach();
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::start_helper) system.fail_call(call, 1);
+  });
+  for (int i = 0; i < 4; ++i) {
+    void* const block = allocate(domain, kHuge);
+    release(domain, block);
+    EXPECT_FALSE(is_kept(block));
+    EXPECT_FALSE(system.helper_waits());
+  }
+}
+
+TEST_F(HeapKept, goes_back_to_the_system_when_it_is_not_asked_for) {
+  Domain& one = attach();
+  Domain& two = attach();
+  void* const first = keep(one);
+  void* const second = keep(two);
+  ASSERT_TRUE(system.helper_waits());
+  const std::uint64_t start = system.now_ms();
+  system.run_helper();
+  EXPECT_LE(system.now_ms(), start + 1000);
+  EXPECT_GE(system.now_ms(), start + 250);
+  EXPECT_EQ(resident(first), 0U);
+  EXPECT_EQ(resident(second), 0U);
+  EXPECT_FALSE(is_kept(first));
+  // All of the budget is there again.
+  heap.options().purge_budget = 2 * kHuge;
+  start_helper();
+  static_cast<void>(keep(one));
+  static_cast<void>(keep(two));
+  system.run_helper();
+}
+
+TEST_F(HeapKept, stays_while_it_is_asked_for_again_and_again) {
+  Domain& domain = attach();
+  void* const block = keep(domain);
+  std::uint64_t waits = 0;
+  std::size_t then = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::wait || ++waits > 8) return;
+    EXPECT_TRUE(is_kept(block));
+    EXPECT_EQ(allocate(domain, kHuge), block);
+    then = resident(block);
+    release(domain, block);
+  });
+  system.run_helper();
+  EXPECT_GT(waits, 8U);
+  EXPECT_EQ(then, kHuge);
+  EXPECT_EQ(resident(block), 0U);
+}
+
+TEST_F(HeapKept, holds_no_more_of_the_budget_than_it_is) {
+  heap.options().purge_budget = 16 * kMiB;
+  Domain& domain = attach();
+  void* block = keep(domain, 16 * kMiB);
+  block = allocate(domain, kHuge);
+  Domain& other = attach();
+  void* const others = allocate(other, kHuge);
+  std::uint64_t waits = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::wait) return;
+    if (++waits <= 4) {
+      release(domain, block);
+      EXPECT_TRUE(is_kept(block));
+      EXPECT_EQ(allocate(domain, kHuge), block);
+    } else if (waits == 5) {
+      release(other, others);
+      EXPECT_TRUE(is_kept(others));
+    }
+  });
+  system.run_helper();
+  EXPECT_GE(waits, 5U);
+}
+
+TEST_F(HeapKept, is_left_alone_in_a_slow_path) {
+  Domain& domain = attach();
+  void* const block = keep(domain);
+  std::uint64_t waits = 0;
+  domain.in_slow_path = true;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::wait || ++waits != 6) return;
+    EXPECT_TRUE(is_kept(block));
+    domain.in_slow_path = false;
+  });
+  system.run_helper();
+  EXPECT_GE(waits, 6U);
+  EXPECT_FALSE(is_kept(block));
+}
+
+TEST_F(HeapKept, serves_others_when_the_system_refuses) {
+  Domain& one = attach();
+  Domain& two = attach();
+  static_cast<void>(allocate(two, 100));
+  void* const block = keep(one, 12 * kMiB);
+  system.set_address_space_limit(kMiB);
+  EXPECT_EQ(allocate(two, 12 * kMiB), block);
+}
+
+TEST_F(HeapKept, goes_when_all_is_to_go) {
+  Domain& one = attach();
+  Domain& two = attach();
+  void* const first = keep(one);
+  void* const second = keep(two);
+  EXPECT_GE(heap.trim(one), 2 * kHuge);
+  EXPECT_EQ(resident(first), 0U);
+  EXPECT_EQ(resident(second), 0U);
+  EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(HeapKept, goes_with_its_thread) {
+  Domain& domain = attach();
+  void* const block = keep(domain);
+  heap.detach(domain);
+  EXPECT_FALSE(is_kept(block));
+  EXPECT_EQ(used(), 0U);
+  EXPECT_EQ(heap.space().dirty_bytes(), kHuge);
+  heap.options().purge_budget = kHuge;
+  static_cast<void>(keep(attach()));
+}
+
+TEST_F(HeapKept, is_nobodys_in_a_forked_child) {
+  Domain& own = attach();
+  Domain& other = attach();
+  void* const mine = keep(own);
+  void* const others = keep(other);
+  ASSERT_TRUE(system.helper_waits());
+  heap.before_fork(&own);
+  heap.after_fork_in_child(&own);
+  EXPECT_FALSE(is_kept(mine));
+  EXPECT_FALSE(is_kept(others));
+  EXPECT_EQ(used(), 0U);
+  EXPECT_FALSE(system.helper_waits());
+  heap.trim(own);
+  start_helper();
+  static_cast<void>(keep(own));
+}
+
+}  // namespace
+}  // namespace allod::test
