@@ -36,6 +36,21 @@ struct Node {
   b->next = a;
 }
 [[gnu::noinline]] void leak_huge() { std::memset(std::malloc(8 << 20), 1, 8 << 20); }
+// The allocator may keep a large block for the next request when one was freed before.
+[[gnu::noinline]] void leak_behind_freed() {
+  constexpr std::size_t kSize = 6 << 20;
+  for (int i = 0; i < 2; ++i) {
+    auto* const block = static_cast<char*>(std::malloc(kSize));
+    std::memset(block, 1, kSize);
+    if (i == 1) {
+      Node* const made = node();
+      std::memcpy(block + kSize / 2, &made, sizeof made);
+    }
+    // As no compiler would see that nobody reads it.
+    asm volatile("" : : "r"(block) : "memory");
+    std::free(block);
+  }
+}
 [[gnu::noinline]] void leak_object() { new std::string(1000, 'x'); }
 void* leak_on_thread(void*) {
   node();
@@ -81,6 +96,7 @@ int main(int count, char**) {
     planted::leak_chain();
     planted::leak_cycle();
     planted::leak_huge();
+    planted::leak_behind_freed();
     planted::leak_object();
     pthread_t thread;
     pthread_create(&thread, nullptr, planted::leak_on_thread, nullptr);

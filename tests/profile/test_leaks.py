@@ -17,6 +17,7 @@ PLANTED = {
     "planted::leak_chain()": 2,
     "planted::leak_cycle()": 2,
     "planted::leak_huge()": 1,
+    "planted::leak_behind_freed()": 1,
     "planted::leak_object()": 2,
     "planted::leak_on_thread(void*)": 1,
 }
