@@ -30,7 +30,9 @@ struct Count {
   ClassCount classes[kClasses] = {};
   std::uint64_t huge_blocks = 0;
   std::uint64_t huge_bytes = 0;
-  std::uint64_t kept_bytes = 0;    // of huge blocks that are not in use, but ready
+  std::uint64_t kept_blocks = 0;  // huge ones, free, and used spans as far as the space knows
+  std::uint64_t kept_bytes = 0;
+  std::uint64_t kept_reused = 0;   // ever
   std::uint64_t mixed_blocks = 0;  // of any size, in buffers of first-class heaps
   std::uint64_t mixed_bytes = 0;
   std::uint64_t orphan_slabs = 0;
@@ -65,6 +67,7 @@ void count_span(Count& count, const space::Span& span) noexcept {
   const heaps::HeapDomain* const heap = heaps::heap_of(span);
   if (heap != nullptr && heap->unseen) return;
   if (Process::heap().is_kept(span)) {
+    ++count.kept_blocks;
     count.kept_bytes += span.size.bytes();
     return;
   }
@@ -91,6 +94,7 @@ void count_span(Count& count, const space::Span& span) noexcept {
 // belong to running threads, so a figure may be out of date when it is read.
 void count_domain(Count& count, Heap::Domain& domain) noexcept {
   ++count.domains;
+  count.kept_reused += domain.counters.kept_reused.value();
   if (domain.state == heap::DomainState::pooled) return;
   ++count.active_domains;
   const auto count_front = [&](const auto& front) {
@@ -126,6 +130,8 @@ void take_count(Count& count) noexcept {
   const std::size_t unused = unseen + count.kept_bytes;
   count.space.used -= unused < count.space.used ? unused : count.space.used;
   count.space.dirty += count.kept_bytes;
+  count.space.span_allocations += count.kept_reused;
+  count.space.span_frees += count.kept_reused + count.kept_blocks;
   count.metadata_mapped = heap.space().metadata().mapped_bytes();
   count.metadata_used = heap.space().metadata().used_bytes();
 }

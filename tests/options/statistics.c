@@ -59,6 +59,20 @@ CASE(holds_3_huge_blocks) {
   write_stats();
 }
 
+CASE(uses_a_huge_block_6_times) {
+  // The first free starts the helper, without which nothing is kept.
+  for (int i = 0; i < 2; ++i) {
+    allocate_touched(blocks, 1, 5 * MIB);
+    free_touched(blocks, 1, 5 * MIB);
+  }
+  write_stats();
+  for (int i = 0; i < 4; ++i) {
+    allocate_touched(blocks, 1, 5 * MIB);
+    free_touched(blocks, 1, 5 * MIB);
+  }
+  write_stats();
+}
+
 static void* free_blocks(void* unused) {
   free_touched(blocks, kMany, 100);
   return unused;

@@ -210,6 +210,18 @@ def test_huge_blocks(library: Path, programs: Path, tmp_path: Path) -> None:
     assert after["dirty"] - held["dirty"] == slices
 
 
+def test_huge_blocks_that_are_used_again(
+    library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """One that a thread keeps counts like any other that is free."""
+    case = "uses_a_huge_block_6_times"
+    before, after = looks(programs, case, library, tmp_path)
+    assert after["spans"]["taken"] - before["spans"]["taken"] == 4
+    assert after["spans"]["freed"] - before["spans"]["freed"] == 4
+    assert before["dirty"] == after["dirty"] >= 5 * MIB
+    assert before["huge_blocks"] == after["huge_blocks"] == 0
+
+
 def test_remote_frees(library: Path, programs: Path, tmp_path: Path) -> None:
     """Blocks that another thread frees are counted there, and again when they are home."""
     case = "another_thread_frees_1000_blocks"

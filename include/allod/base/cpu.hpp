@@ -113,8 +113,8 @@ template <class T>
   return value < load_relaxed(bound);
 #endif
 }
-// A relaxed load, and a comparison with it, as one instruction where there is one.
-template <class T>
+// A load, relaxed or with acquire, and a comparison with it, as one instruction where there is one.
+template <std::memory_order kOrder = std::memory_order_relaxed, class T>
 [[nodiscard]] ALLOD_INLINE bool holds(const std::atomic<T>& cell,
                                       std::type_identity_t<T> value) noexcept {
 #if defined(__x86_64__) && !defined(ALLOD_TSAN)
@@ -129,7 +129,8 @@ template <class T>
   }
   return equal;
 #else
-  return load_relaxed(cell) == value;
+  if constexpr (kOrder == std::memory_order_relaxed) return load_relaxed(cell) == value;
+  return cell.load(kOrder) == value;
 #endif
 }
 

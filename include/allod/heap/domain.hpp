@@ -21,6 +21,7 @@ struct DomainCounters {
   Counter slabs_retired;
   Counter slabs_adopted;
   Counter magazine_shrinks;
+  Counter kept_reused;  // huge blocks that were freed here and handed out again at once
 };
 
 // The slabs of one class, and what stands behind its magazine.
@@ -74,8 +75,7 @@ struct Kept {
   space::Span* span = nullptr;  // or null
   std::size_t bytes = 0;        // in the last one
   std::size_t reserved = 0;     // of the bytes that all domains may keep
-  std::uint32_t uses = 0;       // kept and taken, ever
-  std::uint32_t seen = 0;       // the same when the helper looked last
+  bool rests = false;           // nothing was kept or taken since the helper looked last
 };
 
 enum class DomainState : std::uint8_t {

@@ -23,7 +23,7 @@ bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
   space_.map().set_tags(span.base, {1}, space::kFreeTag);
   domain.kept.span = &span;
   domain.kept.bytes = span.size.bytes();
-  ++domain.kept.uses;
+  domain.kept.rests = false;
   if (before != nullptr) {
     space_.free(before);
     maybe_purge();
@@ -59,7 +59,8 @@ void* Heap<Policy>::take_kept(Domain& domain, Slices size, Slices alignment) noe
     return nullptr;
   }
   domain.kept.span = nullptr;
-  ++domain.kept.uses;
+  domain.kept.rests = false;
+  domain.counters.kept_reused.add(1);
   span->zero = false;
   space_.map().set_tags(span->base, {1}, space::kHugeTag);
   return reinterpret_cast<void*>(span->base);
@@ -86,8 +87,8 @@ void Heap<Policy>::give_back_all_kept(bool rested) noexcept {
     for_each_domain([&](Domain& domain) noexcept {
       if (domain.in_slow_path.load(std::memory_order_acquire)) return;
       Kept& kept = domain.kept;
-      const bool is_active = rested && kept.uses != kept.seen;
-      kept.seen = kept.uses;
+      const bool is_active = rested && !kept.rests;
+      kept.rests = true;
       const std::size_t needed = is_active ? kept.bytes : 0;
       if (!is_active && kept.span != nullptr) {
         spans.push_front(kept.span);

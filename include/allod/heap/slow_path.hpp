@@ -28,7 +28,10 @@ class ForkGate {
   void barrier() noexcept { platform_->barrier(); }
   void yield() noexcept { platform_->yield(); }
 
-  [[nodiscard]] ALLOD_INLINE bool is_closed() const noexcept { return !holds(closed_, 0U); }
+  // Who finds it open sees what was done while it was closed.
+  [[nodiscard]] ALLOD_INLINE bool is_closed() const noexcept {
+    return !holds<std::memory_order_acquire>(closed_, 0U);
+  }
   // Tells threads apart.
   [[nodiscard]] static void* self() noexcept { return P::self(); }
   // The calling thread's, or null.
