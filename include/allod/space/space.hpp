@@ -68,16 +68,16 @@ class Space {
   }
   // The same for a span that is likely to grow: where there is room behind it.
   [[nodiscard]] Span* allocate_growing(Slices size) noexcept {
-    LockGuard guard{lock_};
-    Span* span = dirty_.largest();
-    if (span == nullptr || span->size.count / 2 < size.count) {
-      span = take(size, {1}, Filling::sparse);
-    } else {
+    return hand_out([&]() noexcept {
+      Span* span = dirty_.largest();
+      if (span == nullptr || span->size.count / 2 < size.count) {
+        return take(size, {1}, Filling::sparse);
+      }
       remove_free(span);
       span->zero = false;
       give_back_tail(span, size);
-    }
-    return span == nullptr ? nullptr : hand_out(span);
+      return span;
+    });
   }
   // The same, but held by a descriptor of `bytes` that starts with a Span. It is
   // stable metadata: behind the Span, it holds what it held when a span with a
@@ -104,11 +104,12 @@ class Space {
     if (!unguard(*span)) return abandon(*span);
     const auto now = static_cast<std::uint32_t>(platform_.now_ms()) - age_ms;
     const bool clean = is_purged_at_once(*span, {0});
+    // As long as it is used, neighbours do not merge with it, whatever its tags say.
+    map_.set_tags(span->base, span->size, kFreeTag);
     LockGuard guard{lock_};
     ++counters_.span_frees;
     counters_.used -= span->size.bytes();
     last_freed_ = span->size;
-    map_.set_tags(span->base, span->size, kFreeTag);
     if (age_ms != 0) note_older(now);
     insert_free(go_home(span), clean ? SpanState::clean : SpanState::dirty, now);
   }
@@ -130,8 +131,10 @@ class Space {
       span->size = to;
       file_region(*span->region);
     }
-    map_.set_spans(span->base, span->size, span);
-    account_used((span->size - before).bytes());
+    // Without metadata for the rest of its neighbour it has all of that.
+    const Slices added = span->size - before;
+    map_.set_spans(end_of(*span) - added.bytes(), added, span);
+    account_used(added.bytes());
     return true;
   }
 
@@ -381,17 +384,14 @@ class Space {
   [[nodiscard]] ALLOD_HOT Span* allocate_with(Slices size, Slices alignment, Filling filling,
                                               PageSource* source, Span* descriptor,
                                               std::size_t bytes) noexcept {
-    LockGuard guard{lock_};
-    if (size > kLargestHuge || counters_.used < huge_from_) filling = Filling::sparse;
-    Span* span = source != nullptr       ? take_from(*source, size, alignment)
-                 : descriptor != nullptr ? take_anywhere(size, filling)
-                                         : take(size, alignment, filling);
-    if (span == nullptr) {
-      ++counters_.refused;
-      return nullptr;
-    }
-    if (descriptor != nullptr) span = describe(span, descriptor, bytes);
-    return hand_out(span);
+    return hand_out([&]() noexcept {
+      if (size > kLargestHuge || counters_.used < huge_from_) filling = Filling::sparse;
+      Span* const span = source != nullptr       ? take_from(*source, size, alignment)
+                         : descriptor != nullptr ? take_anywhere(size, filling)
+                                                 : take(size, alignment, filling);
+      if (span == nullptr) ++counters_.refused;
+      return span == nullptr || descriptor == nullptr ? span : describe(span, descriptor, bytes);
+    });
   }
   [[nodiscard]] static Span* describe(Span* span, Span* descriptor, std::size_t bytes) noexcept {
     *descriptor = *span;
@@ -399,13 +399,27 @@ class Space {
     descriptor->descriptor_bytes = static_cast<std::uint16_t>(bytes);
     return descriptor;
   }
-  Span* hand_out(Span* span) noexcept {
+  // Calls `take` for a span in no bin, or null. What its neighbours look at is set under the lock;
+  // that takes the same time for any size.
+  template <class Take>
+  [[nodiscard]] ALLOD_INLINE Span* hand_out(Take&& take) noexcept {
+    Span* span;
+    {
+      LockGuard guard{lock_};
+      span = take();
+      if (span == nullptr) return nullptr;
+      note_used(span);
+    }
+    map_.set_spans(span->base, span->size, span);
+    return span;
+  }
+  void note_used(Span* span) noexcept {
     span->state = SpanState::used;
     span->block_state = 0;
-    map_.set_spans(span->base, span->size, span);
+    map_.set_span(span->base, span);
+    map_.set_span(end_of(*span) - 1, span);
     ++counters_.span_allocations;
     account_used(span->size.bytes());
-    return span;
   }
   // Leaves a larger descriptor.
   [[nodiscard]] Span* go_home(Span* span) noexcept {

@@ -88,8 +88,9 @@ bool Space<P, kChecks>::take_ends(PageSource& source, std::size_t bytes, Take&& 
     span->base = base;
     span->size = {1};
     const Address end = base + kSliceBytes;
-    take(hand_out(describe(span, descriptor, bytes)), from > base ? from : base,
-         to < end ? to : end);
+    Span* const used = describe(span, descriptor, bytes);
+    note_used(used);
+    take(used, from > base ? from : base, to < end ? to : end);
     return true;
   };
   if (first != from && !take_end(first)) return false;
