@@ -202,7 +202,7 @@ class Heap {
   std::size_t trim(Domain& domain) noexcept;
   // The huge blocks that domains keep for their next request become free spans, but of those that
   // are in a slow path just now.
-  void give_up_kept() noexcept { give_back_all_kept(false); }
+  void give_up_kept() noexcept { give_back_kept_of(Keepers::all); }
   // The same as give_up(), with a step of the usual purge.
   void collect(Domain& domain) noexcept;
   // At the end of the process: what is ready to be handed out goes through the slabs, which see
@@ -380,10 +380,14 @@ class Heap {
 
   // kept.hpp
   [[nodiscard]] ALLOD_HOT bool keep(Domain& domain, space::Span& span) noexcept;
-  [[nodiscard]] bool reserve_kept(Kept& kept, std::size_t bytes) noexcept;
+  [[nodiscard]] bool reserve_kept(Domain& domain, std::size_t bytes) noexcept;
+  void set_reserved(Kept& kept, std::size_t bytes) noexcept;
   [[nodiscard]] ALLOD_HOT void* take_kept(Domain& domain, Slices size, Slices alignment) noexcept;
   void give_back_kept(Domain& domain) noexcept;
-  void give_back_all_kept(bool rested) noexcept;
+  // Those that have not kept or taken anything since the last look; or have more than their share.
+  enum class Keepers : std::uint8_t { all, resting, greedy };
+  void give_back_kept_of(Keepers which) noexcept;
+  void look_at_kept() noexcept;
   void give_up_everything(Domain& domain) noexcept;
   ALLOD_COLD void report_interior(const void* address) noexcept;
 
@@ -562,8 +566,11 @@ class Heap {
   std::atomic<std::uint32_t> cache_count_{0};
   SpanList orphans_[kClasses] = {};
   std::atomic<std::uint32_t> orphan_count_[kClasses] = {};
-  std::atomic<ClassIndex> last_reaped_{0};  // where the last look at orphans ended
-  std::atomic<std::size_t> kept_bytes_{0};  // that domains have reserved
+  std::atomic<ClassIndex> last_reaped_{0};                // where the last look at orphans ended
+  std::atomic<std::size_t> kept_bytes_{0};                // that domains have reserved
+  std::atomic<std::uint32_t> keepers_{0};                 // and how many have
+  std::atomic<std::size_t> kept_share_{~std::size_t{0}};  // the most that one may have
+  std::atomic<bool> kept_short_{false};  // somebody has less than that, and got nothing
   std::atomic<bool> helper_running_{false};
   std::atomic<std::uint32_t> helper_sleep_{0};
   Address rest_cursor_ = 0;  // the helper's: where its next look at slabs begins

@@ -17,8 +17,7 @@ bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
   // Of another heap once, and not like others; or nobody would take care that it goes.
   if (span.region->source != nullptr || space::is_partly_closed(span)) return false;
   if (options_.purge_delay_ms <= 0 || !options_.purge_thread) return false;
-  if (!reserve_kept(domain.kept, span.size.bytes())) return false;
-  if (!helper_running_.load()) return false;
+  if (!reserve_kept(domain, span.size.bytes()) || !helper_running_.load()) return false;
   space::Span* const before = domain.kept.span;
   space_.map().set_tags(span.base, {1}, space::kFreeTag);
   domain.kept.span = &span;
@@ -32,17 +31,36 @@ bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
 }
 
 // Together, what domains keep is a part of the budget for dirty memory. A domain goes on having
-// what it has reserved, so that threads do not meet at one counter each time.
+// what it has reserved, so that threads do not meet at one counter each time. When there is nothing
+// left for one of them, none may have more than its share, and the helper takes what others have
+// above it; from its next usual look on they may have more again.
 template <class Policy>
-bool Heap<Policy>::reserve_kept(Kept& kept, std::size_t bytes) noexcept {
-  if (__builtin_expect(bytes <= kept.reserved, 1)) return true;
-  const std::size_t more = bytes - kept.reserved;
-  if (kept_bytes_.fetch_add(more) + more > options_.purge_budget) {
-    kept_bytes_.fetch_sub(more);
+bool Heap<Policy>::reserve_kept(Domain& domain, std::size_t bytes) noexcept {
+  Kept& kept = domain.kept;
+  if (__builtin_expect(bytes > kept_share_.load(std::memory_order_relaxed), 0)) {
+    give_back_kept(domain);
+    set_reserved(kept, 0);
     return false;
   }
+  if (__builtin_expect(bytes <= kept.reserved, 1)) return true;
+  const std::size_t before = kept.reserved;
+  set_reserved(kept, bytes);
+  if (kept_bytes_.load() <= options_.purge_budget) return true;
+  set_reserved(kept, before);
+  const std::size_t sharers = keepers_.load() + (before == 0 ? 1 : 0);
+  kept_share_.store(options_.purge_budget / sharers);
+  kept_short_.store(true);
+  wake_helper();
+  return false;
+}
+
+template <class Policy>
+void Heap<Policy>::set_reserved(Kept& kept, std::size_t bytes) noexcept {
+  if (bytes == kept.reserved) return;
+  if (kept.reserved == 0) keepers_.fetch_add(1);
+  if (bytes == 0) keepers_.fetch_sub(1);
+  kept_bytes_.fetch_add(bytes - kept.reserved);
   kept.reserved = bytes;
-  return true;
 }
 
 // A block of `size` slices at least, and hardly more; null when another one is kept, which then is
@@ -75,33 +93,39 @@ void Heap<Policy>::give_back_kept(Domain& domain) noexcept {
   space_.free(span);
 }
 
-// The same for all domains that are not in a slow path, and what they have reserved goes as well.
-// `rested`: only where nothing was kept or taken since the last look.
+// The same for domains that are not in a slow path just now; what they have reserved goes as well.
 template <class Policy>
-void Heap<Policy>::give_back_all_kept(bool rested) noexcept {
+void Heap<Policy>::give_back_kept_of(Keepers which) noexcept {
   if (kept_bytes_.load() == 0 || !fork_lock_.try_lock()) return;
   gate_.close(space_.platform());
   SpanList spans;
   {
     LockGuard guard{registry_lock_};
     for_each_domain([&](Domain& domain) noexcept {
-      if (domain.in_slow_path.load(std::memory_order_acquire)) return;
       Kept& kept = domain.kept;
-      const bool is_active = rested && !kept.rests;
-      kept.rests = true;
-      const std::size_t needed = is_active ? kept.bytes : 0;
-      if (!is_active && kept.span != nullptr) {
-        spans.push_front(kept.span);
-        kept.span = nullptr;
+      if (kept.reserved == 0 || domain.in_slow_path.load(std::memory_order_acquire)) return;
+      if (which == Keepers::greedy && kept.reserved <= kept_share_.load()) return;
+      if (which == Keepers::resting && !kept.rests) {
+        kept.rests = true;
+        return set_reserved(kept, kept.bytes);
       }
-      kept_bytes_.fetch_sub(kept.reserved - needed);
-      kept.reserved = needed;
+      if (kept.span != nullptr) spans.push_front(kept.span);
+      kept.span = nullptr;
+      set_reserved(kept, 0);
     });
   }
   resume();
   // It has been free for so long.
-  const auto age = rested ? static_cast<std::uint32_t>(options_.purge_delay_ms) : 0;
+  const bool is_old = which == Keepers::resting;
+  const auto age = is_old ? static_cast<std::uint32_t>(options_.purge_delay_ms) : 0;
   while (space::Span* const span = spans.pop_front()) space_.free(span, age);
+}
+
+// From time to time, on the helper.
+template <class Policy>
+void Heap<Policy>::look_at_kept() noexcept {
+  kept_share_.store(~std::size_t{0});
+  give_back_kept_of(Keepers::resting);
 }
 
 // When the system refuses, within a slow path of the domain: its stocks are all there is, and what
@@ -109,7 +133,7 @@ void Heap<Policy>::give_back_all_kept(bool rested) noexcept {
 template <class Policy>
 void Heap<Policy>::give_up_everything(Domain& domain) noexcept {
   give_up_stocks(domain);
-  give_back_all_kept(false);
+  give_back_kept_of(Keepers::all);
 }
 
 // In use as far as the space knows, and kept by a domain. Right while nobody changes that.

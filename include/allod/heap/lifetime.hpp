@@ -49,7 +49,7 @@ void Heap<Policy>::detach(Domain& domain) noexcept {
       drop_magazine(domain, domain.freed[c], c);
     }
     give_back_kept(domain);
-    kept_bytes_.fetch_sub(domain.kept.reserved);
+    set_reserved(domain.kept, 0);
     domain.kept = {};
     domain.large_count = 0;
     domain.large_bytes = 0;

@@ -113,6 +113,7 @@ void Heap<Policy>::purge_until_done() noexcept {
     const std::uint32_t delayed = space_.delayed_bytes() != 0 ? space_.next_delayed_in() : ~0U;
     Platform::futex_wait_ms(&helper_sleep_, 0, delayed < nap ? delayed + 1 : nap);
     helper_sleep_.store(0, std::memory_order_relaxed);
+    if (kept_short_.exchange(false)) give_back_kept_of(Keepers::greedy);
     // In steps, so that what is used again meanwhile need not go.
     while (ages && space_.purge(delay, purge_budget(), kHelperStep) >= kHelperStep) {
     }
@@ -122,7 +123,7 @@ void Heap<Policy>::purge_until_done() noexcept {
     const std::uint64_t now_ms = space_.platform().now_ms();
     if (ages && now_ms - rested_ms < delay / 2) continue;
     rested_ms = now_ms;
-    if (ages) give_back_all_kept(true);
+    if (ages) look_at_kept();
     moving = ages && purge_resting();
   }
 }
