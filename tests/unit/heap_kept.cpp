@@ -239,6 +239,55 @@ TEST_F(HeapKept, holds_no_more_of_the_budget_than_it_is) {
   EXPECT_GE(waits, 5U);
 }
 
+TEST_F(HeapKept, is_shared_with_who_wants_less) {
+  Domain& greedy = attach();
+  Domain& modest = attach();
+  Domain& third = attach();
+  void* const large = keep(greedy, 15 * kMiB);
+  // Nobody gives way to who wants more.
+  void* const larger = allocate(third, 16 * kMiB);
+  release(third, larger);
+  EXPECT_FALSE(is_kept(larger));
+  EXPECT_EQ(keep(greedy, 15 * kMiB), large);
+  void* const block = allocate(modest, kHuge);
+  release(modest, block);
+  EXPECT_FALSE(is_kept(block)) << "nothing is left";
+  // Its owner goes on, and has more than its share.
+  EXPECT_EQ(allocate(greedy, 15 * kMiB), large);
+  release(greedy, large);
+  EXPECT_FALSE(is_kept(large));
+  void* const kept = keep(modest);
+  // Half of the budget each.
+  for (const std::size_t size : {8 * kMiB, 9 * kMiB}) {
+    void* const more = allocate(third, size);
+    release(third, more);
+    EXPECT_EQ(is_kept(more), size == 8 * kMiB);
+    EXPECT_TRUE(is_kept(kept));
+  }
+  system.run_helper();
+}
+
+TEST_F(HeapKept, is_taken_from_who_has_more_than_its_share_and_sleeps) {
+  Domain& greedy = attach();
+  Domain& modest = attach();
+  void* const large = keep(greedy, 15 * kMiB);
+  void* const block = allocate(modest, kHuge);
+  release(modest, block);
+  EXPECT_TRUE(is_kept(large));
+  std::uint64_t waits = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::wait || ++waits != 1) return;
+    EXPECT_FALSE(is_kept(large)) << "before the helper has waited once";
+    static_cast<void>(keep(modest));
+  });
+  system.run_helper();
+  EXPECT_GE(waits, 1U);
+  // And later it may have as much again.
+  start_helper();
+  static_cast<void>(keep(greedy, 15 * kMiB));
+  system.run_helper();
+}
+
 TEST_F(HeapKept, is_left_alone_in_a_slow_path) {
   Domain& domain = attach();
   void* const block = keep(domain);

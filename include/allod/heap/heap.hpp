@@ -381,6 +381,7 @@ class Heap {
   // kept.hpp
   [[nodiscard]] ALLOD_HOT bool keep(Domain& domain, space::Span& span) noexcept;
   [[nodiscard]] bool reserve_kept(Domain& domain, std::size_t bytes) noexcept;
+  void ask_for_share(std::size_t bytes, std::size_t sharers) noexcept;
   void set_reserved(Kept& kept, std::size_t bytes) noexcept;
   [[nodiscard]] ALLOD_HOT void* take_kept(Domain& domain, Slices size, Slices alignment) noexcept;
   void give_back_kept(Domain& domain) noexcept;

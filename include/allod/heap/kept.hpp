@@ -32,8 +32,8 @@ bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
 
 // Together, what domains keep is a part of the budget for dirty memory. A domain goes on having
 // what it has reserved, so that threads do not meet at one counter each time. When there is nothing
-// left for one of them, none may have more than its share, and the helper takes what others have
-// above it; from its next usual look on they may have more again.
+// left for one of them, none may have more than its share, and the helper takes it from who has
+// more and sleeps; from its next usual look on they may have more again.
 template <class Policy>
 bool Heap<Policy>::reserve_kept(Domain& domain, std::size_t bytes) noexcept {
   Kept& kept = domain.kept;
@@ -44,14 +44,24 @@ bool Heap<Policy>::reserve_kept(Domain& domain, std::size_t bytes) noexcept {
   }
   if (__builtin_expect(bytes <= kept.reserved, 1)) return true;
   const std::size_t before = kept.reserved;
-  set_reserved(kept, bytes);
-  if (kept_bytes_.load() <= options_.purge_budget) return true;
-  set_reserved(kept, before);
-  const std::size_t sharers = keepers_.load() + (before == 0 ? 1 : 0);
-  kept_share_.store(options_.purge_budget / sharers);
+  if (kept_bytes_.load() + (bytes - before) <= options_.purge_budget) {
+    set_reserved(kept, bytes);
+    if (__builtin_expect(kept_bytes_.load() <= options_.purge_budget, 1)) return true;
+    set_reserved(kept, before);
+  }
+  ask_for_share(bytes, keepers_.load() + (before == 0 ? 1 : 0));
+  return false;
+}
+
+// Nobody need give way to who wants more himself.
+template <class Policy>
+void Heap<Policy>::ask_for_share(std::size_t bytes, std::size_t sharers) noexcept {
+  const std::size_t even = options_.purge_budget / sharers;
+  const std::size_t share = bytes > even ? bytes : even;
+  if (share >= kept_share_.load()) return;
+  kept_share_.store(share);
   kept_short_.store(true);
   wake_helper();
-  return false;
 }
 
 template <class Policy>
