@@ -12,6 +12,7 @@ namespace {
   const auto tag = Process::heap().space().map().tag_of(address_of(address));
   if (tag == space::kForeignTag) kind = heap::MisuseKind::foreign_free;
   if (tag == space::kFreeTag) kind = heap::MisuseKind::double_free;
+  if (tag == space::kInteriorTag) kind = Process::heap().kind_of_interior(address);
   ReportToUser::report(Process::heap().describe(kind, address));
   errno = ENOMEM;
   return nullptr;

@@ -58,10 +58,13 @@ void* Heap<Policy>::serve(Domain* own, HeapDomain& heap, const void* beside,
   if (__builtin_expect(request.found, 0)) tell_findings(heap);
   if (!request.slow) return block;
   if (block == nullptr && !request.over_limit && request.size <= kMaxBlock) {
-    // The system refuses.
-    if (own != nullptr) {
-      SlowPath slow{*own, gate_};
-      give_up_everything(*own);
+    // The system refuses. (A buffer is full whatever others have.)
+    if (heap.source == nullptr || !heap.source->is_buffer()) {
+      if (own != nullptr) {
+        SlowPath slow{*own, gate_};
+        give_up_stocks(*own);
+      }
+      give_back_kept_of(Keepers::all);
     }
     collect_heap(heap);
     block = attempt();
@@ -568,10 +571,11 @@ void* Heap<Policy>::resize_in_heap(void* address, std::size_t size) noexcept {
   space::Span* const span = space_.map().span_of(address_of(address));
   auto& heap = *static_cast<HeapDomain*>(span->heap);
   HeapTurn turn{heap, gate_};
-  if (!is_owned_by(heap, address)) return resize_huge(address, size, space::kHugeTag);
+  if (!is_owned_by(heap, address)) return resize_huge(nullptr, address, size, space::kHugeTag);
   const std::size_t before = span->size.bytes();
   if (size > before && !heap.has_room_for(align_up(size, kSliceBytes) - before)) return nullptr;
-  void* const same = resize_huge(address, size, tag);
+  // In a turn, no slow path of the caller's own domain may begin.
+  void* const same = resize_huge(nullptr, address, size, tag);
   const std::size_t more = span->size.bytes() - before;  // may wrap around
   heap.figures.held += more;
   heap.figures.live += more;

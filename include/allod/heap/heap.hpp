@@ -176,6 +176,8 @@ class Heap {
   // Is the span in use only as far as the space knows, because a domain keeps it for its next
   // request? Its memory is present, like that of a dirty one.
   [[nodiscard]] bool is_kept(const space::Span& span) const noexcept;
+  // What is wrong with a free of an address in a span, but in its first slice.
+  [[nodiscard]] MisuseKind kind_of_interior(const void* address) const noexcept;
   // The block in use, as far as slabs know, around any address; what a thread has at hand counts
   // as used. Takes no lock, and never faults.
   [[nodiscard]] Bounds bounds_of(const void* address) const noexcept;
@@ -380,6 +382,9 @@ class Heap {
 
   // kept.hpp
   [[nodiscard]] ALLOD_HOT bool keep(Domain& domain, space::Span& span) noexcept;
+  [[nodiscard]] bool may_keep() const noexcept {
+    return options_.purge_delay_ms > 0 && options_.purge_thread && !space_.refuses_purge();
+  }
   [[nodiscard]] bool reserve_kept(Domain& domain, std::size_t bytes) noexcept;
   void ask_for_share(std::size_t bytes, std::size_t sharers) noexcept;
   void set_reserved(Kept& kept, std::size_t bytes) noexcept;
@@ -390,10 +395,10 @@ class Heap {
   void give_back_kept_of(Keepers which) noexcept;
   void look_at_kept() noexcept;
   void give_up_everything(Domain& domain) noexcept;
-  ALLOD_COLD void report_interior(const void* address) noexcept;
 
   // resize.hpp
-  [[nodiscard]] ALLOD_HOT void* resize_huge(void* address, std::size_t size,
+  [[nodiscard]] bool grow(Domain* own, space::Span& span, Slices to) noexcept;
+  [[nodiscard]] ALLOD_HOT void* resize_huge(Domain* own, void* address, std::size_t size,
                                             space::Tag tag) noexcept;
 
   // lifetime.hpp
@@ -518,10 +523,12 @@ class Heap {
   ALLOD_HOT void shrink_idle_magazines(Domain& domain) noexcept;
   ALLOD_HOT void maybe_purge() noexcept;
   void purge_delayed() noexcept;
-  // Of the budget, what domains do not keep.
+  // Of the budget, what domains do not keep, but never less than a quarter: without any, each slab
+  // that becomes empty would be purged.
   [[nodiscard]] std::size_t purge_budget() const noexcept {
+    const std::size_t least = options_.purge_budget / 4;
     const std::size_t kept = kept_bytes_.load(std::memory_order_relaxed);
-    return kept < options_.purge_budget ? options_.purge_budget - kept : 0;
+    return kept < options_.purge_budget - least ? options_.purge_budget - kept : least;
   }
   [[nodiscard]] std::size_t dirty_bytes() const noexcept {
     return space_.dirty_bytes() + kept_bytes_.load(std::memory_order_relaxed);
@@ -572,7 +579,9 @@ class Heap {
   std::atomic<std::uint32_t> keepers_{0};                 // and how many have
   std::atomic<std::size_t> kept_share_{~std::size_t{0}};  // the most that one may have
   std::atomic<bool> kept_short_{false};  // somebody has less than that, and got nothing
-  std::atomic<bool> helper_running_{false};
+  // Only one that is running takes back what is kept.
+  enum class Helper : std::uint8_t { none, starting, running, leaving };
+  std::atomic<Helper> helper_{Helper::none};
   std::atomic<std::uint32_t> helper_sleep_{0};
   Address rest_cursor_ = 0;  // the helper's: where its next look at slabs begins
 };

@@ -14,11 +14,17 @@ namespace allod::heap {
 template <class Policy>
 bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
   if constexpr (kBlockStates) return false;
-  // Of another heap once, and not like others; or nobody would take care that it goes.
-  if (span.region->source != nullptr || space::is_partly_closed(span)) return false;
-  if (options_.purge_delay_ms <= 0 || !options_.purge_thread) return false;
-  if (!reserve_kept(domain, span.size.bytes()) || !helper_running_.load()) return false;
   space::Span* const before = domain.kept.span;
+  // Of another heap once, and not like others; or hardly anybody asks for so little as for a span,
+  // but who wants it aligned.
+  if (span.region->source != nullptr || space::is_partly_closed(span)) return false;
+  if (span.size.bytes() <= Sizes::kMaxSize && before != nullptr) return false;
+  // Somebody has to take care that it goes.
+  if (!may_keep() || !reserve_kept(domain, span.size.bytes())) return false;
+  if (__builtin_expect(helper_.load() != Helper::running, 0)) {
+    set_reserved(domain.kept, before != nullptr ? domain.kept.bytes : 0);
+    return false;
+  }
   space_.map().set_tags(span.base, {1}, space::kFreeTag);
   domain.kept.span = &span;
   domain.kept.bytes = span.size.bytes();
@@ -106,7 +112,13 @@ void Heap<Policy>::give_back_kept(Domain& domain) noexcept {
 // The same for domains that are not in a slow path just now; what they have reserved goes as well.
 template <class Policy>
 void Heap<Policy>::give_back_kept_of(Keepers which) noexcept {
-  if (kept_bytes_.load() == 0 || !fork_lock_.try_lock()) return;
+  if (kept_bytes_.load() == 0) return;
+  // A fork may wait for the caller, who cannot wait for it.
+  constexpr int kPatience = 64;
+  for (int i = 0; !fork_lock_.try_lock(); ++i) {
+    if (which != Keepers::all || i == kPatience) return;
+    gate_.yield();
+  }
   gate_.close(space_.platform());
   SpanList spans;
   {
@@ -117,25 +129,28 @@ void Heap<Policy>::give_back_kept_of(Keepers which) noexcept {
       if (which == Keepers::greedy && kept.reserved <= kept_share_.load()) return;
       if (which == Keepers::resting && !kept.rests) {
         kept.rests = true;
-        return set_reserved(kept, kept.bytes);
+        return set_reserved(kept, kept.bytes < kept.reserved ? kept.bytes : kept.reserved);
       }
       if (kept.span != nullptr) spans.push_front(kept.span);
       kept.span = nullptr;
       set_reserved(kept, 0);
     });
   }
-  resume();
-  // It has been free for so long.
+  gate_.open();
+  // What has been free for half of the delay is purged after the other half. A fork in between
+  // would lose it to the child.
   const bool is_old = which == Keepers::resting;
-  const auto age = is_old ? static_cast<std::uint32_t>(options_.purge_delay_ms) : 0;
+  const auto age = is_old ? static_cast<std::uint32_t>(options_.purge_delay_ms) / 2 : 0;
   while (space::Span* const span = spans.pop_front()) space_.free(span, age);
+  fork_lock_.unlock();
 }
 
 // From time to time, on the helper.
 template <class Policy>
 void Heap<Policy>::look_at_kept() noexcept {
   kept_share_.store(~std::size_t{0});
-  give_back_kept_of(Keepers::resting);
+  const bool is_lower = kept_bytes_.load() > options_.purge_budget;
+  give_back_kept_of(is_lower ? Keepers::all : Keepers::resting);
 }
 
 // When the system refuses, within a slow path of the domain: its stocks are all there is, and what
@@ -153,11 +168,10 @@ bool Heap<Policy>::is_kept(const space::Span& span) const noexcept {
          space_.map().tag_of(span.base) == space::kFreeTag;
 }
 
-// A free of what is not the first slice of its span.
 template <class Policy>
-void Heap<Policy>::report_interior(const void* address) noexcept {
+MisuseKind Heap<Policy>::kind_of_interior(const void* address) const noexcept {
   const bool was_freed = is_kept(*space_.map().span_of(address_of(address)));
-  report(was_freed ? MisuseKind::double_free : MisuseKind::invalid_free, address);
+  return was_freed ? MisuseKind::double_free : MisuseKind::invalid_free;
 }
 
 }  // namespace allod::heap

@@ -243,7 +243,7 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
   space_.lock().reset_in_child();
   registry_lock_.reset_in_child();
   space_.platform().after_fork_in_child();
-  helper_running_.store(false, std::memory_order_relaxed);
+  helper_.store(Helper::none, std::memory_order_relaxed);
   {
     LockGuard guard{space_.lock()};
     space_.repair_after_fork();

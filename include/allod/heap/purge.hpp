@@ -66,14 +66,21 @@ template <class Policy>
 void Heap<Policy>::start_helper() noexcept {
   if (!options_.purge_thread || space_.refuses_purge()) return;
   if (options_.purge_delay_ms <= 0 && space_.delayed_bytes() == 0) return;
-  if (helper_running_.load(std::memory_order_relaxed)) return;
+  if (helper_.load(std::memory_order_relaxed) != Helper::none) return;
   // Other handlers of a fork may free memory in the child, before it has been said there that the
   // helper is gone: it must not be started twice on one stack.
   if (gate_.is_closed()) return;
-  if (helper_running_.exchange(true, std::memory_order_acquire)) return;
-  if (!space_.platform().start_helper(&purge_on_helper, this)) {
-    helper_running_.store(false, std::memory_order_release);
+  Helper expected = Helper::none;
+  if (!helper_.compare_exchange_strong(expected, Helper::starting, std::memory_order_acquire)) {
+    return;
   }
+  if (!space_.platform().start_helper(&purge_on_helper, this)) {
+    helper_.store(Helper::none, std::memory_order_release);
+    return;
+  }
+  // Unless it has ended already.
+  expected = Helper::starting;
+  helper_.compare_exchange_strong(expected, Helper::running);
 }
 
 template <class Policy>
@@ -89,10 +96,15 @@ void Heap<Policy>::purge_on_helper(void* heap) noexcept {
   Heap& self = *static_cast<Heap*>(heap);
   do {
     self.purge_until_done();
-    self.helper_running_.store(false);
-    // Who keeps a block has reserved it before it looks whether there is a helper.
-  } while (self.options_.purge_delay_ms > 0 && self.kept_bytes_.load() != 0 &&
-           !self.space_.refuses_purge() && !self.helper_running_.exchange(true));
+    // Who keeps a block has reserved it before it looks whether there is a helper. Nobody starts
+    // another one as long as this one has not left.
+    self.helper_.store(Helper::leaving);
+    while (self.kept_bytes_.load() != 0 && !self.may_keep()) {
+      self.give_back_kept_of(Keepers::all);
+      if (self.kept_bytes_.load() != 0) Platform::futex_wait_ms(&self.helper_sleep_, 0, 1);
+    }
+    self.helper_.store(self.kept_bytes_.load() == 0 ? Helper::none : Helper::running);
+  } while (self.helper_.load() == Helper::running);
 }
 
 template <class Policy>

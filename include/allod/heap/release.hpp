@@ -36,7 +36,7 @@ ALLOD_NOINLINE void Heap<Policy>::release_anything(Domain& domain, void* address
     case space::kHugeTag:
       return release_huge(&domain, address);
     case space::kInteriorTag:
-      return report_interior(address);
+      return report(kind_of_interior(address), address);
     case space::kFreeTag:
       return report(MisuseKind::double_free, address);
     default:

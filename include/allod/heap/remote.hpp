@@ -64,7 +64,7 @@ void Heap<Policy>::release_detached(void* address) noexcept {
     case space::kHugeTag:
       return release_huge(nullptr, address);
     case space::kInteriorTag:
-      return report_interior(address);
+      return report(kind_of_interior(address), address);
     case space::kFreeTag:
       return report(MisuseKind::double_free, address);
     default:

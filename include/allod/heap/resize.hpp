@@ -25,7 +25,7 @@ void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size
   space::PageMap& map = space_.map();
   const Address at = address_of(address);
   const space::Tag tag = map.tag_of(at);
-  if (tag == space::kHugeTag) return resize_huge(address, size, tag);
+  if (tag == space::kHugeTag) return resize_huge(own, address, size, tag);
   if (space::is_heaps(tag)) return resize_in_heap(address, size);
   if (!space::is_slab(tag)) return nullptr;
   const ClassIndex old_class = space::class_of(tag);
@@ -46,7 +46,7 @@ void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size
   if (!space_.unguard(slab)) return nullptr;
   const Slices slices{Sizes::shape_of(new_class).slices};
   if (slices > slab.size) {
-    if (!space_.grow(&slab, slices)) return nullptr;
+    if (!grow(own, slab, slices)) return nullptr;
   } else {
     // Without metadata for the rest, the slab is larger than its block needs.
     space_.shrink(&slab, slices);
@@ -75,8 +75,20 @@ void* Heap<Policy>::allocate_growing(Domain* own, std::size_t size) noexcept {
   return span == nullptr ? nullptr : make_huge(span, space::kHugeTag);
 }
 
+// What the domain keeps may lie behind it.
 template <class Policy>
-void* Heap<Policy>::resize_huge(void* address, std::size_t size, space::Tag tag) noexcept {
+bool Heap<Policy>::grow(Domain* own, space::Span& span, Slices to) noexcept {
+  if (space_.grow(&span, to)) return true;
+  if (own == nullptr) return false;
+  SlowPath slow{*own, gate_};
+  if (own->kept.span == nullptr) return false;
+  give_back_kept(*own);
+  return space_.grow(&span, to);
+}
+
+template <class Policy>
+void* Heap<Policy>::resize_huge(Domain* own, void* address, std::size_t size,
+                                space::Tag tag) noexcept {
   space::Span* const span = space_.map().span_of(address_of(address));
   if (size > kMaxBlock) return nullptr;
   // A small block moves to where its size belongs.
@@ -86,7 +98,7 @@ void* Heap<Policy>::resize_huge(void* address, std::size_t size, space::Tag tag)
   if (to < span->size) {
     space_.shrink(span, to);
     maybe_purge();
-  } else if (!space_.grow(span, to) && !space_.remap(span, to)) {
+  } else if (!grow(own, *span, to) && !space_.remap(span, to)) {
     return nullptr;
   }
   return make_huge(span, tag);

@@ -57,7 +57,11 @@ class ForkGate {
   void close(P& platform) noexcept {
     forker_.store(P::self(), std::memory_order_relaxed);
     closed_.store(1);
-    if (!fence_needed_) platform.barrier();
+    if (fence_needed_) {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    } else {
+      platform.barrier();
+    }
   }
   void open() noexcept {
     forker_.store(nullptr, std::memory_order_relaxed);
