@@ -14,3 +14,12 @@ def programs() -> Path:
     from bench.compare import build
 
     return build.build(print, may_install=True)
+
+
+@pytest.fixture(scope="session")
+def callgrind() -> None:
+    """Callgrind is there."""
+    from bench.compare import counters
+
+    if counters.tool(print, may_install=True) is None:
+        pytest.skip("valgrind is not there and cannot be installed")

@@ -434,12 +434,6 @@ def test_the_remaining_time_is_told_from_what_the_cases_took() -> None:
 # Instructions.
 
 
-@pytest.fixture(scope="module")
-def callgrind() -> None:
-    if counters.tool(print, may_install=True) is None:
-        pytest.skip("valgrind is not there and cannot be installed")
-
-
 def around_libc(folder: Path, name: str, more: str) -> Peer:
     """The C library's allocator, with something more in each free."""
     inner = folder / name
