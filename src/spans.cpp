@@ -34,7 +34,8 @@ void describe_used(const space::Span& span, allod_span_t& to) noexcept {
   if (span.home == nullptr) return;
   const auto& slab = static_cast<const slab::Slab&>(span);
   const space::Tag tag = Process::heap().space().map().tag_of(span.base);
-  if (space::owner_of(tag) != space::kOrphanOwner) to.owner = space::owner_of(tag);
+  if (space::is_slab(tag) && space::owner_of(tag) != space::kOrphanOwner)
+    to.owner = space::owner_of(tag);
   to.block_bytes = slab.block_bytes();
   to.blocks = slab.capacity();
   const std::uint32_t free = slab.free_count() + slab.remote_count();

@@ -189,7 +189,7 @@ TEST_F(HeapKept, ends_when_the_helper_may_not_go_on) {
   heap.options().purge_delay_ms = 0;
   system.run_helper();
   EXPECT_FALSE(is_kept(block));
-  EXPECT_EQ(heap.space().dirty_bytes(), kHuge);
+  EXPECT_EQ(resident(block), 0U) << "at once, from now on";
   heap.options().purge_delay_ms = 500;
   start_helper();
   block = keep(domain);
@@ -201,6 +201,73 @@ TEST_F(HeapKept, ends_when_the_helper_may_not_go_on) {
   system.run_helper();
   EXPECT_TRUE(heap.space().refuses_purge());
   EXPECT_FALSE(is_kept(block));
+}
+
+TEST_F(HeapKept, ends_while_the_helper_goes_on_for_heaps_with_delays) {
+  Domain& domain = attach();
+  void* const block = keep(domain);
+  space::PageWishes wishes;
+  wishes.purging = space::Purging::after_delay;
+  wishes.delay_ms = 60'000;
+  int error = 0;
+  auto* const own = heap.create_heap("own", wishes, &error);
+  ASSERT_NE(own, nullptr);
+  heap::HeapRequest request{.size = 8 * kMiB};
+  void* const delayed = heap.allocate_in(&domain, *own, request);
+  std::memset(delayed, 1, request.size);
+  heap.release_in(&domain, *own, delayed);
+  heap.collect_heap(*own);
+  heap.options().purge_delay_ms = -1;
+  std::uint64_t waits = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::wait || ++waits != 2) return;
+    EXPECT_NE(heap.space().delayed_bytes(), 0U);
+    EXPECT_FALSE(is_kept(block));
+  });
+  system.run_helper();
+  EXPECT_GE(waits, 2U);
+  heap.destroy_heap(*own);
+}
+
+TEST_F(HeapKept, has_a_helper_for_who_frees_while_one_leaves) {
+  heap.options().purge_budget = 0;
+  Domain& domain = attach();
+  void* const late = allocate(domain, 8 * kMiB);
+  std::memset(late, 1, 8 * kMiB);
+  release(domain, allocate(domain, kHuge));
+  heap.options().purge_delay_ms = 0;
+  bool is_late = false;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::purge || std::exchange(is_late, true)) return;
+    heap.options().purge_delay_ms = 500;
+    release(domain, late);
+    EXPECT_GE(heap.space().dirty_bytes(), 8 * kMiB);
+  });
+  system.run_helper();
+  EXPECT_TRUE(is_late);
+  EXPECT_EQ(heap.space().dirty_bytes(), 0U);
+}
+
+TEST_F(HeapKept, asks_for_no_share_that_nobody_can_give) {
+  static_cast<void>(keep(attach()));
+  Domain& domain = attach();
+  heap.options().purge_budget = 8 * kMiB;
+  void* const block = allocate(domain, 9 * kMiB);
+  const std::uint64_t before = Fake::wakes();
+  release(domain, block);
+  EXPECT_EQ(Fake::wakes(), before);
+}
+
+TEST_F(HeapKept, is_not_what_could_not_be_unguarded) {
+  system.set_guards(true);
+  auto& space = heap.space();
+  void* const block = allocate(attach(), kHuge);
+  space::Span* const span = space.map().span_of(address_of(block));
+  space.guard(*span, end_of(*span) - 4096);
+  ASSERT_TRUE(space::is_partly_closed(*span));
+  system.fail_call(Fake::Call::unguard, 1);
+  space.free(span);
+  EXPECT_FALSE(heap.is_kept(*span));
 }
 
 TEST_F(HeapKept, goes_back_to_the_system_when_it_is_not_asked_for) {
@@ -452,9 +519,37 @@ TEST_F(HeapKept, is_nobodys_in_a_forked_child) {
   EXPECT_FALSE(is_kept(others));
   EXPECT_EQ(used(), 0U);
   EXPECT_FALSE(system.helper_waits());
+  heap.space().purge_free();
+  pass_time(own, 300);
+  EXPECT_FALSE(system.helper_waits()) << "for what the parent has reserved";
   heap.trim(own);
   start_helper();
   static_cast<void>(keep(own));
+}
+
+TEST(HelperState, knows_each_start_from_the_others) {
+  heap::HelperState state;
+  EXPECT_TRUE(state.is_none());
+  const std::uint32_t first = state.begin();
+  ASSERT_NE(first, 0U);
+  EXPECT_EQ(state.begin(), 0U);
+  EXPECT_FALSE(state.is_none());
+  EXPECT_FALSE(state.is_running());
+  // It ends before who started it says that it runs.
+  state.end();
+  const std::uint32_t second = state.begin();
+  ASSERT_NE(second, 0U);
+  state.began(first);
+  EXPECT_FALSE(state.is_running());
+  state.began(second);
+  EXPECT_TRUE(state.is_running());
+  state.leave();
+  EXPECT_FALSE(state.is_running());
+  EXPECT_FALSE(state.is_none());
+  state.began(second);
+  EXPECT_FALSE(state.is_running());
+  state.go_on();
+  EXPECT_TRUE(state.is_running());
 }
 
 }  // namespace

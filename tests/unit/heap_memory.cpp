@@ -111,6 +111,61 @@ TEST_F(HeapPurge, is_finished_by_a_helper_at_once_when_much_is_above_the_budget)
   EXPECT_EQ(left, 8 * kMiB) << "what was freed last is above the budget, and stays";
 }
 
+TEST_F(HeapPurge, is_left_to_a_helper_that_keeps_up) {
+  heap.options().purge_delay_ms = 500;
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  system.advance_clock(999);
+  pass_time(domain, 300);
+  EXPECT_EQ(system.count(Fake::Call::purge), 0U);
+  system.advance_clock(1);
+  pass_time(domain, 300);
+  EXPECT_GT(system.count(Fake::Call::purge), 0U) << "it gets no processor";
+  system.run_helper();
+}
+
+TEST_F(HeapPurge, is_done_by_callers_when_the_helper_falls_behind_by_an_eighth) {
+  heap.options().purge_delay_ms = 1'000'000;
+  heap.options().purge_budget = 69 * kMiB;
+  constexpr std::size_t kBudget = 64 * kMiB;  // a block is kept
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  const std::vector<void*> blocks = allocate_many(domain, 20, 5 * kMiB);
+  std::size_t freed = 0;
+  for (; heap.space().dirty_bytes() <= kBudget; ++freed) release(domain, blocks[freed]);
+  EXPECT_LE(heap.space().dirty_bytes(), 72 * kMiB);
+  EXPECT_EQ(system.count(Fake::Call::purge), 0U);
+  for (; freed < blocks.size(); ++freed) release(domain, blocks[freed]);
+  pass_time(domain, 20 * 256);
+  EXPECT_GT(system.count(Fake::Call::purge), 0U);
+  EXPECT_EQ(heap.space().dirty_bytes(), 72 * kMiB);
+  // It was woken, and so does not wait before it begins.
+  std::size_t left = 0;
+  std::uint64_t waits = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::wait && ++waits == 1) left = heap.space().dirty_bytes();
+  });
+  system.run_helper();
+  EXPECT_EQ(left, 56 * kMiB) << "so much that it need not be woken for the next span";
+}
+
+TEST_F(HeapPurge, wakes_no_helper_for_what_was_freed_last) {
+  heap.options().purge_delay_ms = 1'000'000;
+  heap.options().purge_budget = 2 * kMiB;
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  std::uint64_t before = Fake::wakes();
+  pass_time(domain, 300);
+  EXPECT_EQ(Fake::wakes(), before) << "there is nothing that it may give back";
+  before = Fake::wakes();
+  release_all(domain, allocate_many(domain, 4, 5 * kMiB));
+  EXPECT_EQ(Fake::wakes(), before + 1) << "once, until it has heard of it";
+  system.run_helper();
+}
+
 TEST_F(HeapPurge, works_without_a_helper_when_the_system_has_none) {
   heap.options().purge_delay_ms = 500;
   Domain& domain = attach();

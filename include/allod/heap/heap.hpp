@@ -5,6 +5,7 @@
 
 #include "allod/heap/domain.hpp"
 #include "allod/heap/heap_domain.hpp"
+#include "allod/heap/helper_state.hpp"
 #include "allod/heap/misuse.hpp"
 #include "allod/heap/slow_path.hpp"
 #include "allod/heap/turn.hpp"
@@ -530,13 +531,17 @@ class Heap {
     const std::size_t kept = kept_bytes_.load(std::memory_order_relaxed);
     return kept < options_.purge_budget - least ? options_.purge_budget - kept : least;
   }
+  // By as much the helper goes below a budget that was passed, and callers let it be passed.
+  [[nodiscard]] static constexpr std::size_t headroom(std::size_t budget) noexcept {
+    return budget / 8;
+  }
   [[nodiscard]] std::size_t dirty_bytes() const noexcept {
     return space_.dirty_bytes() + kept_bytes_.load(std::memory_order_relaxed);
   }
   ALLOD_HOT void return_stocks(Domain& domain) noexcept;
   void give_up_stocks(Domain& domain) noexcept;
   void start_helper() noexcept;
-  void wake_helper() noexcept;
+  [[nodiscard]] bool has_work_for_helper() const noexcept;
   static void purge_on_helper(void* heap) noexcept;
   void purge_until_done() noexcept;
 
@@ -555,7 +560,7 @@ class Heap {
   ForkGate<Platform> gate_;
   bool usable_ = false;
   std::atomic<bool> ending_{false};
-  Lock fork_lock_{LockRank::fork};  // one fork at a time
+  Lock fork_lock_{LockRank::fork};  // of a fork, a pause, or who takes what others keep
   Lock registry_lock_{LockRank::registry};
   DomainList domains_;
   DomainPool pool_;
@@ -579,11 +584,8 @@ class Heap {
   std::atomic<std::uint32_t> keepers_{0};                 // and how many have
   std::atomic<std::size_t> kept_share_{~std::size_t{0}};  // the most that one may have
   std::atomic<bool> kept_short_{false};  // somebody has less than that, and got nothing
-  // Only one that is running takes back what is kept.
-  enum class Helper : std::uint8_t { none, starting, running, leaving };
-  std::atomic<Helper> helper_{Helper::none};
-  std::atomic<std::uint32_t> helper_sleep_{0};
-  Address rest_cursor_ = 0;  // the helper's: where its next look at slabs begins
+  HelperState helper_;                   // only one that is running takes back what is kept
+  Address rest_cursor_ = 0;              // the helper's: where its next look at slabs begins
 };
 
 }  // namespace allod::heap

@@ -6,6 +6,8 @@
 // asked for again, may do so while it keeps everybody out of these, as a fork does.
 #pragma once
 
+#include <utility>
+
 #include "allod/heap/heap.hpp"
 
 namespace allod::heap {
@@ -21,7 +23,7 @@ bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
   if (span.size.bytes() <= Sizes::kMaxSize && before != nullptr) return false;
   // Somebody has to take care that it goes.
   if (!may_keep() || !reserve_kept(domain, span.size.bytes())) return false;
-  if (__builtin_expect(helper_.load() != Helper::running, 0)) {
+  if (__builtin_expect(!helper_.is_running(), 0)) {
     set_reserved(domain.kept, before != nullptr ? domain.kept.bytes : 0);
     return false;
   }
@@ -55,7 +57,7 @@ bool Heap<Policy>::reserve_kept(Domain& domain, std::size_t bytes) noexcept {
     if (__builtin_expect(kept_bytes_.load() <= options_.purge_budget, 1)) return true;
     set_reserved(kept, before);
   }
-  ask_for_share(bytes, keepers_.load() + (before == 0 ? 1 : 0));
+  if (bytes <= options_.purge_budget) ask_for_share(bytes, keepers_.load() + (before == 0 ? 1 : 0));
   return false;
 }
 
@@ -67,7 +69,7 @@ void Heap<Policy>::ask_for_share(std::size_t bytes, std::size_t sharers) noexcep
   if (share >= kept_share_.load()) return;
   kept_share_.store(share);
   kept_short_.store(true);
-  wake_helper();
+  helper_.template wake<Platform>();
 }
 
 template <class Policy>
@@ -113,14 +115,16 @@ void Heap<Policy>::give_back_kept(Domain& domain) noexcept {
 template <class Policy>
 void Heap<Policy>::give_back_kept_of(Keepers which) noexcept {
   if (kept_bytes_.load() == 0) return;
-  // A fork may wait for the caller, who cannot wait for it.
-  constexpr int kPatience = 64;
+  // Others hold this lock shortly; but a fork may wait for the caller, who cannot wait for it.
+  constexpr int kPatience = 4096;
   for (int i = 0; !fork_lock_.try_lock(); ++i) {
     if (which != Keepers::all || i == kPatience) return;
     gate_.yield();
   }
+  // What has been free for half of the delay is purged after the other half.
+  const bool is_old = which == Keepers::resting;
+  const auto age = is_old ? static_cast<std::uint32_t>(options_.purge_delay_ms) / 2 : 0;
   gate_.close(space_.platform());
-  SpanList spans;
   {
     LockGuard guard{registry_lock_};
     for_each_domain([&](Domain& domain) noexcept {
@@ -131,17 +135,12 @@ void Heap<Policy>::give_back_kept_of(Keepers which) noexcept {
         kept.rests = true;
         return set_reserved(kept, kept.bytes < kept.reserved ? kept.bytes : kept.reserved);
       }
-      if (kept.span != nullptr) spans.push_front(kept.span);
-      kept.span = nullptr;
+      // Who finds nothing reserved can have what was kept from the space.
+      if (kept.span != nullptr) space_.free(std::exchange(kept.span, nullptr), age);
       set_reserved(kept, 0);
     });
   }
   gate_.open();
-  // What has been free for half of the delay is purged after the other half. A fork in between
-  // would lose it to the child.
-  const bool is_old = which == Keepers::resting;
-  const auto age = is_old ? static_cast<std::uint32_t>(options_.purge_delay_ms) / 2 : 0;
-  while (space::Span* const span = spans.pop_front()) space_.free(span, age);
   fork_lock_.unlock();
 }
 
@@ -150,7 +149,7 @@ template <class Policy>
 void Heap<Policy>::look_at_kept() noexcept {
   kept_share_.store(~std::size_t{0});
   const bool is_lower = kept_bytes_.load() > options_.purge_budget;
-  give_back_kept_of(is_lower ? Keepers::all : Keepers::resting);
+  give_back_kept_of(is_lower || !may_keep() ? Keepers::all : Keepers::resting);
 }
 
 // When the system refuses, within a slow path of the domain: its stocks are all there is, and what
@@ -161,11 +160,12 @@ void Heap<Policy>::give_up_everything(Domain& domain) noexcept {
   give_back_kept_of(Keepers::all);
 }
 
-// In use as far as the space knows, and kept by a domain. Right while nobody changes that.
+// In use as far as the space knows, and kept by a domain. (Nor one whose guard could not be taken
+// away.) Right while nobody changes that.
 template <class Policy>
 bool Heap<Policy>::is_kept(const space::Span& span) const noexcept {
   return span.state == space::SpanState::used && span.home == nullptr &&
-         space_.map().tag_of(span.base) == space::kFreeTag;
+         !space::is_partly_closed(span) && space_.map().tag_of(span.base) == space::kFreeTag;
 }
 
 template <class Policy>

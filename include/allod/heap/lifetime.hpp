@@ -243,7 +243,7 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
   space_.lock().reset_in_child();
   registry_lock_.reset_in_child();
   space_.platform().after_fork_in_child();
-  helper_.store(Helper::none, std::memory_order_relaxed);
+  helper_.end();
   {
     LockGuard guard{space_.lock()};
     space_.repair_after_fork();
@@ -262,7 +262,12 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
     if (heap->hardening != nullptr) heap->hardening->random.reseed();
   }
   keep_own_seat();
-  if (own != nullptr) give_back_kept(*own);
+  if (own != nullptr) {
+    give_back_kept(*own);
+    set_reserved(own->kept, 0);
+  }
+  kept_share_.store(~std::size_t{0});
+  kept_short_.store(false);
   // As long as the gate is closed, this thread needs no turns.
   gate_.open();
   fork_lock_.reset_in_child();

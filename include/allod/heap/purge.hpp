@@ -49,10 +49,16 @@ void Heap<Policy>::maybe_purge() noexcept {
     space_.purge(0, 0, space_.dirty_bytes());
     return;
   }
-  const std::size_t purged = space_.purge(delay, purge_budget(), kPurgeStep);
-  if (dirty_bytes() >= kWorthAThread) start_helper();
-  // Large blocks can be freed faster than their callers may be made to wait.
-  if (purged >= kPurgeStep && space_.dirty_bytes() > purge_budget()) wake_helper();
+  const std::size_t budget = purge_budget();
+  if (!helper_.is_running()) {
+    space_.purge(delay, budget, kPurgeStep);
+    if (dirty_bytes() >= kWorthAThread) start_helper();
+    return;
+  }
+  // Nobody waits for the system as long as the helper keeps up. It may get no processor, or be the
+  // helper of a parent that this process was cloned from unseen.
+  if (space_.dirty_bytes_above(budget) != 0) helper_.template wake<Platform>();
+  space_.purge(2 * delay, budget + headroom(budget), kPurgeStep);
 }
 
 // Heaps with delays of their own, which hold whatever the process does.
@@ -66,27 +72,21 @@ template <class Policy>
 void Heap<Policy>::start_helper() noexcept {
   if (!options_.purge_thread || space_.refuses_purge()) return;
   if (options_.purge_delay_ms <= 0 && space_.delayed_bytes() == 0) return;
-  if (helper_.load(std::memory_order_relaxed) != Helper::none) return;
+  if (!helper_.is_none()) return;
   // Other handlers of a fork may free memory in the child, before it has been said there that the
   // helper is gone: it must not be started twice on one stack.
   if (gate_.is_closed()) return;
-  Helper expected = Helper::none;
-  if (!helper_.compare_exchange_strong(expected, Helper::starting, std::memory_order_acquire)) {
-    return;
-  }
-  if (!space_.platform().start_helper(&purge_on_helper, this)) {
-    helper_.store(Helper::none, std::memory_order_release);
-    return;
-  }
-  // Unless it has ended already.
-  expected = Helper::starting;
-  helper_.compare_exchange_strong(expected, Helper::running);
+  const std::uint32_t start = helper_.begin();
+  if (start == 0) return;
+  if (!space_.platform().start_helper(&purge_on_helper, this)) return helper_.end();
+  helper_.began(start);
 }
 
 template <class Policy>
-void Heap<Policy>::wake_helper() noexcept {
-  if (helper_sleep_.exchange(1, std::memory_order_relaxed) != 0) return;
-  Platform::futex_wake(&helper_sleep_, 1);
+bool Heap<Policy>::has_work_for_helper() const noexcept {
+  if (!options_.purge_thread || space_.refuses_purge()) return false;
+  const bool ages = options_.purge_delay_ms > 0;
+  return (ages && dirty_bytes() >= kWorthAThread) || space_.delayed_bytes() >= kWorthAThread;
 }
 
 // Runs until little is left to purge and slabs are at rest. Uses nothing of the thread that
@@ -94,28 +94,31 @@ void Heap<Policy>::wake_helper() noexcept {
 template <class Policy>
 void Heap<Policy>::purge_on_helper(void* heap) noexcept {
   Heap& self = *static_cast<Heap*>(heap);
-  do {
+  for (;;) {
     self.purge_until_done();
     // Who keeps a block has reserved it before it looks whether there is a helper. Nobody starts
     // another one as long as this one has not left.
-    self.helper_.store(Helper::leaving);
+    self.helper_.leave();
     while (self.kept_bytes_.load() != 0 && !self.may_keep()) {
       self.give_back_kept_of(Keepers::all);
-      if (self.kept_bytes_.load() != 0) Platform::futex_wait_ms(&self.helper_sleep_, 0, 1);
+      if (self.kept_bytes_.load() != 0) self.helper_.template sleep_ms<Platform>(1);
     }
-    self.helper_.store(self.kept_bytes_.load() == 0 ? Helper::none : Helper::running);
-  } while (self.helper_.load() == Helper::running);
+    if (self.kept_bytes_.load() == 0) {
+      self.maybe_purge();
+      self.helper_.end();
+      // Who wanted a helper meanwhile found this one.
+      if (!self.has_work_for_helper() || self.helper_.begin() == 0) return;
+    }
+    self.helper_.go_on();
+  }
 }
 
 template <class Policy>
 void Heap<Policy>::purge_until_done() noexcept {
-  const auto is_worth_it = [&](bool ages) noexcept {
-    return (ages && dirty_bytes() >= kWorthAThread) || space_.delayed_bytes() >= kWorthAThread;
-  };
   std::uint64_t rested_ms = space_.platform().now_ms();
-  for (bool moving = true; moving || is_worth_it(true);) {
+  for (bool moving = true; moving || has_work_for_helper();) {
     const bool ages = options_.purge_delay_ms > 0;
-    if (!ages && !is_worth_it(false)) break;
+    if (!ages && !has_work_for_helper()) break;
     const auto delay = ages ? static_cast<std::uint32_t>(options_.purge_delay_ms) : kLongestNapMs;
     // Spans freed a little later are worth waiting for: few, larger steps. A slab is at rest
     // when it has not changed for half of the delay.
@@ -123,11 +126,14 @@ void Heap<Policy>::purge_until_done() noexcept {
     const std::uint32_t longest = delay / 2 + 1;
     const std::uint32_t nap = wait < longest ? wait + delay / 8 + 1 : longest;
     const std::uint32_t delayed = space_.delayed_bytes() != 0 ? space_.next_delayed_in() : ~0U;
-    Platform::futex_wait_ms(&helper_sleep_, 0, delayed < nap ? delayed + 1 : nap);
-    helper_sleep_.store(0, std::memory_order_relaxed);
+    helper_.template sleep_ms<Platform>(delayed < nap ? delayed + 1 : nap);
     if (kept_short_.exchange(false)) give_back_kept_of(Keepers::greedy);
-    // In steps, so that what is used again meanwhile need not go.
-    while (ages && space_.purge(delay, purge_budget(), kHelperStep) >= kHelperStep) {
+    // In steps, so that what is used again meanwhile need not go; and so much that it is not
+    // woken again for each span.
+    const std::size_t budget = purge_budget();
+    const bool above = space_.dirty_bytes_above(budget) != 0;
+    const std::size_t most = above ? budget - headroom(budget) : budget;
+    while (ages && space_.purge(delay, most, kHelperStep) >= kHelperStep) {
     }
     space_.purge_delayed(~std::size_t{0}, false);
     // A system that takes nothing back will not be asked again and again.
@@ -135,7 +141,7 @@ void Heap<Policy>::purge_until_done() noexcept {
     const std::uint64_t now_ms = space_.platform().now_ms();
     if (ages && now_ms - rested_ms < delay / 2) continue;
     rested_ms = now_ms;
-    if (ages) look_at_kept();
+    look_at_kept();
     moving = ages && purge_resting();
   }
 }

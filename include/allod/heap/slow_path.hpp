@@ -46,7 +46,7 @@ class ForkGate {
     if (__builtin_expect(fence_needed_, 0)) std::atomic_thread_fence(std::memory_order_seq_cst);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  // Returns when the gate is open, or at once for the forking thread.
+  // Returns when the gate is open, or at once for the thread that closed it.
   [[nodiscard]] ALLOD_COLD bool holds_back() noexcept {
     if (forker_.load(std::memory_order_relaxed) == P::self()) return false;
     P::futex_wait(&closed_, 1);

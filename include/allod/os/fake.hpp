@@ -123,6 +123,8 @@ class Fake {
     fail_after_bytes_ = bytes;
     fails_after_bytes_ = true;
   }
+  // Calls of futex_wake(), whatever for.
+  [[nodiscard]] static std::uint64_t wakes() noexcept { return wakes_; }
   // Called at each call, before anything happens; may use what is above the fake.
   void set_observer(std::function<void(Call)> observer) { state().observer = std::move(observer); }
   void succeed() noexcept {
@@ -360,7 +362,7 @@ class Fake {
     running_->advance_clock(milliseconds);
     running_->observe(Call::wait);
   }
-  static void futex_wake(std::atomic<std::uint32_t>*, int) noexcept {}
+  static void futex_wake(std::atomic<std::uint32_t>*, int) noexcept { ++wakes_; }
 
  private:
   static constexpr std::size_t kRealPage = 4096;
@@ -662,6 +664,7 @@ class Fake {
   static inline std::uint32_t acting_ = 1;
   static inline std::array<void*, 64> own_words_{};
   static inline thread_local Fake* running_ = nullptr;
+  static inline std::uint64_t wakes_ = 0;
 };
 
 static_assert(Guarding<Fake> && Scattering<Fake>);

@@ -109,7 +109,7 @@ class Space {
     LockGuard guard{lock_};
     ++counters_.span_frees;
     counters_.used -= span->size.bytes();
-    last_freed_ = span->size;
+    last_freed_bytes_.store(span->size.bytes(), std::memory_order_relaxed);
     if (age_ms != 0) note_older(now);
     insert_free(go_home(span), clean ? SpanState::clean : SpanState::dirty, now);
   }
@@ -250,6 +250,16 @@ class Space {
   // Bytes in free spans whose memory is present. Thread-safe, approximate.
   [[nodiscard]] std::size_t dirty_bytes() const noexcept {
     return dirty_bytes_.load(std::memory_order_relaxed);
+  }
+
+  // How many of them are above `budget`. What was freed last is the next to be used, however large
+  // it is, and comes on top of the budget. (That piece alone: it may have been merged with
+  // everything that was freed before.) Thread-safe, approximate.
+  [[nodiscard]] std::size_t dirty_bytes_above(std::size_t budget) const noexcept {
+    const std::size_t last = last_freed_bytes_.load(std::memory_order_relaxed);
+    const std::size_t kept = last > budget ? last : budget;
+    const std::size_t dirty = dirty_bytes();
+    return dirty > kept ? dirty - kept : 0;
   }
 
   // The same in sources that have delays of their own, which dirty_bytes() leaves out.
@@ -584,7 +594,8 @@ class Space {
   SpanBins dirty_;
   SpanBins clean_[2];   // by the filling of their region
   SpanAgeList by_age_;  // dirty spans, freed last first
-  Slices last_freed_;   // how much the last span was that became dirty
+  // How much the last span was that became dirty.
+  std::atomic<std::size_t> last_freed_bytes_{0};
   // Sources with a delay of their own, and dirty spans. As many are looked at each time.
   static constexpr std::uint32_t kDelayedLooks = 16;
   DelayedList delayed_;
@@ -592,7 +603,9 @@ class Space {
   SpanList purging_;
   Span* fed_ = nullptr;    // the slices that became metadata last
   Span* spare_ = nullptr;  // for feed_metadata, which cannot ask for one
-  // No dirty span that ages was freed before, or not by more than a wait for the lock.
+  // No dirty span that ages was freed before, or not by more than a wait for the lock or half a
+  // delay: those that nobody had used for a while when they were freed may stand in front of
+  // others.
   std::atomic<std::uint32_t> none_before_ms_{0};
   std::atomic<std::size_t> dirty_bytes_{0};
   std::atomic<bool> refuses_purge_{false};

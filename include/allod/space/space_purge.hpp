@@ -12,7 +12,7 @@ std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
   // no need for the lock to know it.
   const auto now = static_cast<std::uint32_t>(platform_.now_ms());
   const bool may_be_due = now - none_before_ms_.load(std::memory_order_relaxed) >= delay_ms;
-  if (!may_be_due && dirty_bytes() <= budget) return 0;
+  if (!may_be_due && dirty_bytes_above(budget) == 0) return 0;
   return purge_chosen(
       limit, [&](std::size_t rest) noexcept { return oldest_to_purge(delay_ms, budget, rest); });
 }
@@ -93,13 +93,9 @@ Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t bud
   none_before_ms_.store(span != nullptr ? span->freed_ms : now, std::memory_order_relaxed);
   if (span == nullptr) return nullptr;
   if (now - span->freed_ms < delay_ms) {
-    // What was freed last is the next to be used, however large it is, and comes on top of the
-    // budget. (That piece alone: it may have been merged with everything that was freed before.)
-    const std::size_t dirty = dirty_bytes();
-    const std::size_t kept = last_freed_.bytes() > budget ? last_freed_.bytes() : budget;
-    if (dirty <= kept) return nullptr;
-    const std::size_t excess = dirty - kept;
-    if (excess < limit) limit = excess;
+    const std::size_t above = dirty_bytes_above(budget);
+    if (above == 0) return nullptr;
+    if (above < limit) limit = above;
   }
   return take_part_to_purge(by_age_, span, limit);
 }
