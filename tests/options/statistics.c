@@ -2,6 +2,7 @@
 // output.
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,6 +156,35 @@ static void six_threads_come_and_go(void* much) {
 
 CASE(six_threads_do_little) { six_threads_come_and_go(NULL); }
 CASE(six_threads_do_much) { six_threads_come_and_go(blocks); }
+
+// Of sizes that are classes each, more than a thread does before it has a domain of its own.
+enum { kSizes = 40 };
+static void* start_on_processor(void* processor) {
+  cpu_set_t here;
+  CPU_ZERO(&here);
+  CPU_SET((size_t)(uintptr_t)processor, &here);
+  CHECK(pthread_setaffinity_np(pthread_self(), sizeof here, &here) == 0, "pthread_setaffinity_np");
+  for (size_t round = 0; round < 20; ++round) {
+    unsigned char* mine[kSizes];
+    for (size_t i = 0; i < kSizes; ++i) {
+      mine[i] = obtain((5 + i % 4) << (2 + i / 4));
+    }
+    for (size_t i = 0; i < kSizes; ++i) {
+      free(mine[i]);
+    }
+  }
+  return NULL;
+}
+CASE(threads_start_on_all_processors) {
+  cpu_set_t all;
+  CHECK(sched_getaffinity(0, sizeof all, &all) == 0, "sched_getaffinity");
+  for (size_t processor = 0; processor < CPU_SETSIZE; ++processor) {
+    if (CPU_ISSET(processor, &all)) {
+      run_thread(start_on_processor, (void*)(uintptr_t)processor);
+    }
+  }
+  write_stats();
+}
 
 static atomic_bool enough;
 static void* contend(void* unused) {

@@ -314,6 +314,21 @@ def test_no_thread_has_a_domain_where_processors_have_caches(
         assert stats["caches"] <= (os.cpu_count() or 1)
 
 
+@pytest.mark.parametrize("caches", ["mixed", "thread"])
+def test_processors_have_no_slabs_that_threads_have_left(
+    library: Path, programs: Path, tmp_path: Path, caches: str
+) -> None:
+    """Threads that start on all of them, one after the other, use the slabs of the first."""
+    if len(os.sched_getaffinity(0)) < 3:
+        pytest.skip("there are fewer than three processors")
+    case = "threads_start_on_all_processors"
+    options = {"ALLOD_CACHES": caches}
+    result = run_well(programs / "statistics", case, library, tmp_path, options)
+    (stats,) = objects(result.stdout)
+    assert stats["spans"]["taken"] > 36, "one for each size"
+    assert sum(row["slabs"] for row in stats["classes"]) < 2 * 36
+
+
 def test_contention_is_counted(library: Path, programs: Path, tmp_path: Path) -> None:
     """Threads that allocate spans at once wait for a lock, sooner or later."""
     before, after = looks(programs, "threads_wait_for_locks", library, tmp_path)

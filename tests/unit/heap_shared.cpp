@@ -210,6 +210,48 @@ TEST_F(HeapShared, sends_frees_of_other_domains_home_at_once) {
   release(owner, blocks[0]);
 }
 
+TEST_F(HeapShared, passes_on_what_it_holds) {
+  Domain& shared = attach_shared();
+  Locked locked{heap, shared};
+  void* const block = locked.allocate(64, nullptr);
+  void* const unused = locked.allocate(200, nullptr);
+  locked.release(unused);
+  {
+    Turn turn{shared, heap.gate()};
+    heap.pass_on(shared);
+    EXPECT_EQ(shared.state.load(), heap::DomainState::shared);
+  }
+  heap.check_invariants();
+  EXPECT_EQ(program.slab_of(block).owner(), nullptr);
+  EXPECT_EQ(used(), program.slab_of(block).size.bytes());
+  Domain& domain = attach();
+  EXPECT_EQ(&program.slab_of(allocate(domain, 64)), &program.slab_of(block));
+  EXPECT_EQ(domain.counters.slabs_adopted.value(), 1U);
+  // It goes on, and what it has handed out comes home.
+  void* const next = locked.allocate(64, nullptr);
+  EXPECT_NE(program.slab_of(next).owner(), program.slab_of(block).owner());
+  locked.release(block);
+  release(domain, next);
+  heap.detach(domain);
+  EXPECT_FALSE(shared.inbox.empty());
+  locked.trim();
+  EXPECT_EQ(shared.counters.collected.value(), 1U);
+  heap.check_invariants();
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(HeapShared, passes_on_nothing_if_it_holds_much) {
+  Domain& shared = attach_shared();
+  Locked locked{heap, shared};
+  std::vector<void*> blocks;
+  while (shared.counters.slabs_created.value() <= 2 * Sizes::kCount) {
+    blocks.push_back(locked.allocate(16 * kKiB, nullptr));
+  }
+  Turn turn{shared, heap.gate()};
+  heap.pass_on(shared);
+  EXPECT_EQ(program.slab_of(blocks.front()).owner(), &shared);
+}
+
 // --- caches -----------------------------------------------------------------------------------
 
 class HeapCache : public HeapShared {
@@ -288,6 +330,35 @@ TEST_F(HeapCache, has_different_blocks_in_all_magazines) {
   for (Cache* const cache : caches) heap.detach_cache(*cache);
   Locked{heap, home()}.trim();
   EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(HeapCache, gives_blocks_to_whom_its_domain_has_passed_them_on) {
+  Cache& cache = attach_cache();
+  std::vector<void*> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(allocate(cache, 64));
+  for (void* const block : blocks) release(cache, block);
+  ASSERT_GE(cache.magazines[Sizes::of(64)].count(), 3U);
+  void* const live = allocate(cache, 64);
+  {
+    Turn turn{home(), heap.gate()};
+    heap.pass_on(home());
+  }
+  Domain& domain = attach();
+  void* const own = HeapWorld::allocate(domain, 64);
+  EXPECT_EQ(program.slab_of(own).owner(), &domain);
+  EXPECT_EQ(&program.slab_of(own), &program.slab_of(live));
+  // Of two that it hands out, one is freed there, and one stays in the cache with the rest.
+  HeapWorld::release(domain, allocate(cache, 64));
+  const std::uint32_t kept = cache.magazines[Sizes::of(64)].count();
+  EXPECT_GT(kept, 0U);
+  heap.detach_cache(cache);
+  heap.check_invariants();
+  HeapWorld::release(domain, own);
+  HeapWorld::release(domain, live);
+  Locked{heap, home()}.trim();
+  heap.trim(domain);
+  EXPECT_EQ(used(), 0U);
+  EXPECT_EQ(reports().size(), 0U) << "nothing was freed twice";
 }
 
 TEST_F(HeapCache, has_little_room_at_first_and_more_for_who_does_more) {

@@ -101,6 +101,9 @@ class Heap {
   // Gives up everything the domain holds. What is still in use becomes an
   // orphan, for others to adopt.
   void detach(Domain& domain) noexcept;
+  // The same for a shared domain that goes on, in a turn, unless it holds so much that others
+  // would not soon have use for all of it.
+  void pass_on(Domain& shared) noexcept;
 
   // --- caches of threads over a shared domain; see heap/thread_cache.hpp ----------
 
@@ -404,6 +407,7 @@ class Heap {
 
   // lifetime.hpp
   [[nodiscard]] ALLOD_HOT Domain* new_domain(DomainState state) noexcept;
+  void strip(Domain& domain) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* adopt(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] Slab* adopt_locked(Domain& domain, ClassIndex c, const void** doubled) noexcept;
   void abandon(Slab& slab, const void** doubled) noexcept;

@@ -38,22 +38,39 @@ auto Heap<Policy>::new_domain(DomainState state) noexcept -> Domain* {
   return domain;
 }
 
+// Caches that lean on it may keep blocks of what it gives up.
+template <class Policy>
+void Heap<Policy>::pass_on(Domain& shared) noexcept {
+  constexpr std::uint32_t kMost = 2 * kClasses;
+  std::uint32_t slabs = 0;
+  shared.for_each_bin([&](const Bin& bin) noexcept { slabs += bin.slab_count; });
+  if (slabs == 0 || slabs > kMost) return;
+  strip(shared);
+  shared.inbox.open();
+  shared.state = DomainState::shared;
+}
+
+template <class Policy>
+void Heap<Policy>::strip(Domain& domain) noexcept {
+  send_all(domain);
+  collect_inbox(domain);
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    drop_magazine(domain, domain.magazines[c], c);
+    drop_magazine(domain, domain.freed[c], c);
+  }
+  give_back_kept(domain);
+  set_reserved(domain.kept, 0);
+  domain.kept = {};
+  domain.large_count = 0;
+  domain.large_bytes = 0;
+  surrender(domain);
+}
+
 template <class Policy>
 void Heap<Policy>::detach(Domain& domain) noexcept {
   {
     Turn turn{domain, gate_};
-    send_all(domain);
-    collect_inbox(domain);
-    for (ClassIndex c = 0; c < kClasses; ++c) {
-      drop_magazine(domain, domain.magazines[c], c);
-      drop_magazine(domain, domain.freed[c], c);
-    }
-    give_back_kept(domain);
-    set_reserved(domain.kept, 0);
-    domain.kept = {};
-    domain.large_count = 0;
-    domain.large_bytes = 0;
-    surrender(domain);
+    strip(domain);
   }
   // The next one may use it at once.
   LockGuard guard{registry_lock_};

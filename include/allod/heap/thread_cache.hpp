@@ -122,6 +122,11 @@ void Heap<Policy>::give_home(Cache& cache, Magazine& magazine, ClassIndex c,
   cache.note_given_up(magazine, c, count);
   for (std::uint32_t i = 0; i < count; ++i) {
     void* const block = magazine.bottom[i];
+    // Unless its slab has been passed on.
+    if (space_.map().tag_of(address_of(block)) != space::make_tag(cache.home.id(), c)) {
+      release(cache.home, block);
+      continue;
+    }
     if (!cache.home.magazines[c].push(block)) release_own(cache.home, c, block);
   }
   magazine.drop_oldest(count);

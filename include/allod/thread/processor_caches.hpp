@@ -7,7 +7,7 @@
 namespace allod::thread {
 
 // A second way of caching beside magazines of threads: a thread that does little, or is one of very
-// many, needs nothing of its own. Each cache leans on the shared domain of its processor and holds
+// many, needs nothing of its own. Each cache leans on the shared domain of its processor and takes
 // only blocks of that, like the cache of a thread. Its magazines have the same room as long as it
 // lives, and change by restartable sequences alone; see os/restartable.hpp. What is popped here and
 // put into a domain, or the other way, belongs to the calling thread in between.

@@ -50,6 +50,10 @@ class SharedDomains {
 
   // The one for the processor that the calling thread is on, or null.
   [[nodiscard]] Domain* near(Heap& heap) noexcept { return at(heap, here()); }
+  // The same, if it is there already.
+  [[nodiscard]] Domain* made_near() const noexcept {
+    return domains_[here()].load(std::memory_order_acquire);
+  }
   // The one for the processor of that number, or null.
   [[nodiscard]] Domain* of_processor(Heap& heap, std::uint32_t number) noexcept {
     return at(heap, number % count());
