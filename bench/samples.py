@@ -11,6 +11,7 @@ from bench.compare import machine, results
 from bench.compare.cases import CASES_BY_NAME, Case
 from bench.compare.counters import Count
 from bench.compare.peers import Peer
+from bench.compare.purging import Purging
 from bench.compare.rounds import CaseResult
 from bench.compare.run import Figure, Run, Series
 from bench.compare.syscalls import SystemCalls
@@ -84,6 +85,9 @@ def rich_results(cases: Sequence[Case], seed: int = 1) -> results.Results:
         for name in PEERS
     ]
     found.system_calls = [SystemCalls(name, {64: 0.0, 4096: 0.5}) for name in PEERS]
+    found.purging = [
+        Purging(name, case.name, 7, 81.5, 0.004) for case in cases for name in PEERS
+    ]
     found.notes = ["hoard is left out: <not built>"]
     return found
 

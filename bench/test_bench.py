@@ -20,6 +20,7 @@ from bench.compare import (
     peers,
     processes,
     progress,
+    purging,
     rounds,
     runner,
     selection,
@@ -501,6 +502,47 @@ def test_system_calls_are_counted_between_the_marks() -> None:
 7 write(-1, "sweep end size=128 pairs=2", 26) = -1 EBADF (Bad file descriptor)
 """
     assert syscalls.parse(log) == {64: 0.0, 128: 1.0}
+
+
+def test_calls_that_give_memory_back_are_those_of_the_program() -> None:
+    log = """\
+7     munmap(0x1, 4096)                 = 0 <0.000010>
+7 clone3({flags=CLONE_VM, parent_tid=0x7f0}, stack=0x7f1} => {parent_tid=[8]}, 88) = 8 <0.00002>
+8 clone(child_stack=0x1, flags=CLONE_THREAD|CLONE_CHILD_SETTID, child_tidptr=0x7) = 9 <0.00002>
+9 madvise(0x1, 4096, MADV_DONTNEED) = 0 <0.005000>
+8     madvise(0x1, 4096, MADV_HUGEPAGE) = 0 <0.000020>
+8 madvise(0x1, 4096, MADV_DONTNEED <unfinished ...>
+9 madvise(0x1, 4096, MADV_DONTNEED <unfinished ...>
+7 madvise(0x1, 4096, MADV_NOHUGEPAGE <unfinished ...>
+8 <... madvise resumed>) = 0 <0.000300>
+9 <... madvise resumed>) = 0 <0.000400>
+7 <... madvise resumed>) = 0 <0.000500>
+7 clone(child_stack=0x1, flags=CLONE_THREAD|CLONE_PARENT_SETTID, parent_tid=[10]) = 10 <0.1>
+10 madvise(0x1, 4096, MADV_FREE) = 0 <0.000030>
+"""
+    assert purging.calls_of_program(log) == pytest.approx([10.0, 300.0, 30.0])
+    assert purging.percentile_99([]) == 0.0
+    assert purging.percentile_99(range(1, 201)) == 198
+
+
+def test_what_giving_memory_back_costs_is_measured(programs: Path) -> None:
+    if not syscalls.prepare(print, may_install=True):
+        pytest.skip("strace is not there and cannot be installed")
+    case = CASES_BY_NAME["phases"]
+    cost = purging.measure(programs, case, GLIBC, quick=True)
+    assert cost.key == ("phases", "glibc")
+    assert cost.calls > 0
+    assert cost.held_us > 0
+    assert cost.helper_share < 0.01, "it has no helper"
+    try:
+        allod = peers.find("allod")
+    except peers.PeerError:
+        pytest.skip("the library is not built")
+    # Two looks at a thread may both miss what it does.
+    share = 0.0
+    for _ in range(5):
+        share = share or purging.measure(programs, case, allod, quick=True).helper_share
+    assert 0.0 < share < 1.0
 
 
 def test_an_allocator_that_maps_every_block_is_seen(

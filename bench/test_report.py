@@ -25,6 +25,7 @@ from bench.compare import (
     targets,
 )
 from bench.compare.cases import CASES, CASES_BY_NAME, Case
+from bench.compare.purging import Purging
 from bench.compare.results import Results
 from bench.compare.rounds import CaseResult
 from bench.compare.run import Figure, Series
@@ -250,6 +251,19 @@ def test_the_sweep_is_checked_for_cliffs_and_system_calls() -> None:
         == "1 of 3 sizes above, most at 1024 B"
     )
     assert checks["sweep: system calls for each pair"].value == 2.0
+
+
+def test_giving_memory_back_has_limits() -> None:
+    found = some_results()
+    found.purging = [
+        Purging("a", "phases", 900, 5000.0, 0.5),
+        Purging("allod", "phases", 3, 120.0, 0.009),
+    ]
+    checks = {check.name: check for check in targets.check(found)}
+    waits = checks["phases: who frees waits for the system, 99 %, in µs"]
+    assert (waits.value, waits.passed) == (120.0, False)
+    assert waits.detail == "3 calls, with what strace adds"
+    assert checks["phases: the helper's part of the processor time"].passed
 
 
 def test_real_programs_have_an_overview_of_their_own(rich: Results) -> None:

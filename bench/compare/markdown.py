@@ -96,6 +96,7 @@ def render(
     """The whole report."""
     cases = (line for each in results.cases for line in _case(each, results.precision))
     calls = _titled(tables.system_calls(results)) if results.system_calls else []
+    back = _titled(tables.purging(results)) if results.purging else []
     lines = [
         "# Allocators side by side",
         "",
@@ -110,6 +111,7 @@ def render(
         "",
         *cases,
         *calls,
+        *back,
         *setting_and_method(results),
     ]
     return "\n".join(lines)

@@ -81,6 +81,7 @@ def render(
         drift=tables.drift(comparison) if comparison else None,
         changes=tables.changes(comparison) if comparison else None,
         system_calls=tables.system_calls(results) if results.system_calls else None,
+        purging=tables.purging(results) if results.purging else None,
         setting=tables.setting(results),
         wording=wording,
         figures=figures,

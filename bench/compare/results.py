@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from bench.compare import stats
 from bench.compare.machine import Machine
 from bench.compare.peers import Peer, is_ours
+from bench.compare.purging import Purging
 from bench.compare.rounds import CaseResult
 from bench.compare.stats import Mean, Summary
 from bench.compare.syscalls import SystemCalls
@@ -24,6 +25,7 @@ class Results:
     peers: list[Peer]
     cases: list[CaseResult] = field(default_factory=list)
     system_calls: list[SystemCalls] = field(default_factory=list)
+    purging: list[Purging] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     interrupted: bool = False
 

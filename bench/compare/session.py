@@ -1,13 +1,14 @@
 """Measures all that was chosen, and keeps what is done whatever happens."""
 
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from bench.compare import counters, rounds, runner, storage, syscalls
-from bench.compare.cases import TRACED_CASE, Case
+from bench.compare import counters, purging, rounds, runner, storage, syscalls
+from bench.compare.cases import PURGING_CASES, TRACED_CASE, Case
 from bench.compare.processes import LeftOut, RunError
 from bench.compare.progress import Display
 from bench.compare.results import Results
@@ -39,6 +40,7 @@ class Session:
                 found.cases.sort(key=lambda result: ready.index(result.case))
             if any(case.name == TRACED_CASE for case in ready):
                 self._trace(found)
+            self._look_at_purging(found)
             if self.instructions:
                 self._count(found)
         except KeyboardInterrupt:
@@ -93,6 +95,30 @@ class Session:
                 found.system_calls.append(syscalls.count(self.programs, peer))
             except RunError as error:
                 self._note(found, f"system calls of {peer.name} not counted: {error}")
+
+    def _look_at_purging(self, found: Results) -> None:
+        cases = [
+            result for result in found.measured if result.case.name in PURGING_CASES
+        ]
+        if not cases:
+            return
+        if not syscalls.prepare(self.say, may_install=self.may_install):
+            self._note(found, "purging is not measured: strace is missing")
+            return
+        for result in cases:
+            self.say(f"{result.case.name}: what purging costs")
+            for peer in found.peers:
+                if peer.name not in result.runs:
+                    continue
+                try:
+                    cost = purging.measure(
+                        self.programs, result.case, peer, quick=self.plan.quick
+                    )
+                except (RunError, subprocess.TimeoutExpired) as error:
+                    text = f"purging of {peer.name} in {result.case.name}: {error}"
+                    self._note(found, text)
+                else:
+                    found.purging.append(cost)
 
     def _count(self, found: Results) -> None:
         tool = counters.tool(self.say, may_install=self.may_install)

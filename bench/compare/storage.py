@@ -11,6 +11,7 @@ from bench.compare.cases import Case
 from bench.compare.counters import Count
 from bench.compare.machine import Machine
 from bench.compare.peers import Peer
+from bench.compare.purging import Purging
 from bench.compare.results import Results, memory_ratios, overviews, time_ratios
 from bench.compare.rounds import CaseResult
 from bench.compare.run import Run
@@ -72,6 +73,7 @@ def to_json(results: Results) -> str:
         "overview": [asdict(overview) for overview in overviews(results)],
         "cases": [_case_to_json(result, results.precision) for result in results.cases],
         "system_calls": [asdict(calls) for calls in results.system_calls],
+        "purging": [asdict(cost) for cost in results.purging],
         "notes": results.notes,
     }
     return json.dumps(document, separators=(",", ":")) + "\n"
@@ -125,6 +127,8 @@ def _load(document: dict[str, Any]) -> Results:
             )
             for each in document["system_calls"]
         ],
+        # What was stored before this was measured has none.
+        purging=[Purging(**each) for each in document.get("purging", ())],
         notes=document["notes"],
         interrupted=document["interrupted"],
     )

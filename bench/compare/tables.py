@@ -207,6 +207,22 @@ def system_calls(results: Results) -> Table:
     return _plain("System calls in the sweep", header, rows)
 
 
+def purging(results: Results) -> Table:
+    """What it costs that memory goes back."""
+    rows = [
+        [
+            *(cost.case, cost.peer, str(cost.calls), wording.number(cost.held_us)),
+            f"{cost.helper_share:.1%}",
+        ]
+        for cost in results.purging
+    ]
+    header = [
+        *("workload", "allocator", "calls by the program's threads"),
+        *("99 % of them, at most, in µs", "processor time of a helper"),
+    ]
+    return _plain("Memory given back", header, rows, frozenset({0, 1}))
+
+
 def targets(found: Sequence[Check]) -> Table:
     """Pass or miss for each target."""
     rows = [

@@ -42,6 +42,9 @@ THREADS = "many-threads-1000"
 IDLE_THREADS = ("many-threads", THREADS)
 IDLE_THREAD = "memory per idle thread"
 IDLE_THREAD_LIMIT_KIB = 16
+# A percent of the calls may be the system's, or strace's.
+HELD_LIMIT_US = 100.0
+HELPER_LIMIT = 0.01
 # As many are named where several miss.
 _NAMED = 8
 
@@ -253,6 +256,23 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[CaseResult], Iterator[Check]]], .
 )
 
 
+def _purging(results: Results) -> Iterator[Check]:
+    for cost in results.purging:
+        if cost.peer == SUBJECT:
+            yield Check(
+                f"{cost.case}: who frees waits for the system, 99 %, in µs",
+                cost.held_us,
+                HELD_LIMIT_US,
+                f"{cost.calls} calls, with what strace adds",
+            )
+            yield Check(
+                f"{cost.case}: the helper's part of the processor time",
+                cost.helper_share,
+                HELPER_LIMIT,
+                "",
+            )
+
+
 def check(results: Results) -> list[Check]:
     """Every target that the results say something about.
 
@@ -288,4 +308,4 @@ def check(results: Results) -> list[Check]:
             size, worst = calls.worst
             name = "sweep: system calls for each pair"
             checks.append(Check(name, worst, SYSTEM_CALL_LIMIT, f"most at {size} B"))
-    return checks
+    return [*checks, *_purging(results)]

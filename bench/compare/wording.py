@@ -103,6 +103,9 @@ def method(results: Results) -> list[str]:
         "Peak and final size are VmHWM and VmRSS, read by the workload itself.",
         "Each process tells which library its malloc comes from, and all allocators "
         "must reach the same checksum.",
+        "What giving memory back costs is measured in two runs of their own: calls "
+        "of madvise and munmap by the program's threads under strace, which adds some "
+        "40 µs to each, and the processor time of threads that are open to no signal.",
         "Instructions are counted in a run of their own: by callgrind over the "
         "measured part with the parameters of a quick run, or by perf over the whole "
         "process where the processor has counters.",

@@ -460,17 +460,17 @@ class ProcessHeap {
     Cache* const cache = own_cache();
     Domain* const domain = heap_.attach();
     if (domain == nullptr) return false;
+    Domain* const shared = cache != nullptr ? &cache->home : shared_.made_near();
     if (cache != nullptr) {
       keep_counts(*cache);
       heap_.detach_cache(*cache);
     }
     bind(domain);
-    // The thread has allocated from the shared domain of its processor and will not any more: it
-    // takes along what others do not need all the time. (They adopt it again if they do.)
-    if (Domain* const shared = shared_.made_near()) {
-      Turn turn{*shared, heap_.gate(), Turn::Wait::no};
-      if (turn && is_shared(*shared)) heap_.pass_on(*shared);
-    }
+    if (shared == nullptr) return true;
+    // The thread has allocated from a shared domain, of its processor as a rule, and will not any
+    // more: it takes along what others do not need all the time. (They adopt it again if they do.)
+    Turn turn{*shared, heap_.gate(), Turn::Wait::no};
+    if (turn && is_shared(*shared)) heap_.pass_on(*shared);
     return true;
   }
   // Calls unbind when the thread ends, after its thread-local destructors.
