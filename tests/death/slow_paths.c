@@ -14,6 +14,13 @@ static void allocate_blocks(void* unused) {
     blocks[i] = allocating_function(kBlockBytes);
   }
 }
+// Too few for a domain of the thread's own.
+static void allocate_few_blocks(void* unused) {
+  (void)unused;
+  for (size_t i = 0; i < 100; ++i) {
+    blocks[i] = allocating_function(kBlockBytes);
+  }
+}
 static void free_blocks(size_t first, size_t end) {
   for (size_t i = first; i < end; ++i) {
     freeing_function(blocks[i]);
@@ -147,13 +154,13 @@ CASE(interior_free_in_a_block_whose_thread_has_ended) {
 }
 
 CASE(double_free_of_a_block_that_is_shared) {
-  on_another_thread(allocate_blocks, NULL);
+  on_another_thread(allocate_few_blocks, NULL);
   free_two_times(tell_block(blocks[10]));
   survive();
 }
 
 CASE(interior_free_in_a_block_that_is_shared) {
-  on_another_thread(allocate_blocks, NULL);
+  on_another_thread(allocate_few_blocks, NULL);
   misusing_function((unsigned char*)tell_block(blocks[10]) + 16);
   survive();
 }

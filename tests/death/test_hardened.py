@@ -364,11 +364,15 @@ def test_older_systems_have_a_guard_behind_some_slabs(
 ) -> None:
     """Guards that are mappings: behind one of four, so that an overflow ends at one of them."""
     options = {"HARDENED": measures, "HUGE_PAGES": "never"}
-    outcome = run_without_light_guards(
-        case, 4000, options, liballod_hardened, programs, tmp_path
-    )
-    assert outcome.status == -signal.SIGSEGV, outcome.description
-    assert guard_report(outcome, 4096), outcome.description
+    # It may come to memory that is closed for another reason before, once in fifty times.
+    for _ in range(4):
+        outcome = run_without_light_guards(
+            case, 4000, options, liballod_hardened, programs, tmp_path
+        )
+        assert outcome.status == -signal.SIGSEGV, outcome.description
+        if guard_report(outcome, 4096):
+            return
+    pytest.fail(outcome.description)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ SLOW_PATHS = {
     "double_free_seen_when_the_magazine_is_flushed": double_free(),
     "double_free_seen_by_trim": double_free(),
     "double_free_whose_slab_is_gone": double_free_of_what_is_gone,
-    "interior_free_seen_when_the_thread_ends": interior_free(owner="2"),
+    "interior_free_seen_when_the_thread_ends": interior_free(owner="3"),
     "double_free_of_the_block_of_another_thread": double_free(),
     "double_free_by_two_other_threads": double_free(),
     "double_free_by_two_other_threads_with_a_look_between": double_free(),
