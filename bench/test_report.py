@@ -502,6 +502,7 @@ def test_full_results_are_published(
     assert text.startswith(publish.HEADER)
     for case in CASES:
         assert f"| {case.name} |" in text
+    assert "### Memory given back" in text
     pictures = re.findall(r"\]\((images/[^)]+)\)", text)
     assert len(pictures) == 4
     assert all((docs / name).read_text().startswith("<?xml") for name in pictures)

@@ -35,6 +35,9 @@ function(allod_add_shared target output)
     LINKER:--as-needed
     LINKER:--exclude-libs,ALL
     LINKER:-z,relro
+    # The kernel maps a file in windows of 64 KiB, so that where each segment begins decides how
+    # much of it is resident.
+    LINKER:-z,max-page-size=65536
     # Threads, exit and fork call into it for as long as the process lives.
     LINKER:-z,nodelete
     LINKER:-O1)

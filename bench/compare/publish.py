@@ -99,6 +99,7 @@ def _render(results: Results, pictures: list[tuple[str, Path]]) -> str:
         *markdown.table(tables.ratios(results, of_time=False)),
         wording.marks(results.precision),
         "",
+        *_purging(results),
         "### What the workloads do",
         "",
         *markdown.table(_workloads(results)),
@@ -106,6 +107,13 @@ def _render(results: Results, pictures: list[tuple[str, Path]]) -> str:
         *markdown.setting_and_method(results),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _purging(results: Results) -> list[str]:
+    if not results.purging:
+        return []
+    found = tables.purging(results)
+    return [f"### {found.title}", "", *markdown.table(found)]
 
 
 def _workloads(results: Results) -> Table:

@@ -167,8 +167,8 @@ class Space {
   [[nodiscard]] bool unguard(Span& span) noexcept;
   // How large a guard behind a slab has to be; 0: there is to be none. `wished`: by a heap that is
   // hardened itself.
-  [[nodiscard]] std::size_t guard_bytes(Filling filling, const PageSource* source,
-                                        bool wished) noexcept;
+  [[nodiscard]] ALLOD_HOT std::size_t guard_bytes(Filling filling, const PageSource* source,
+                                                  bool wished) noexcept;
 
   // --- memory of one heap alone; see space_source.hpp ---------------------------
 
@@ -320,7 +320,7 @@ class Space {
 
   [[nodiscard]] ALLOD_HOT Span* take(Slices size, Slices alignment, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Span* take_free(Slices size, Filling filling) noexcept;
-  [[nodiscard]] Span* take_lengthened(Slices size) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* take_lengthened(Slices size) noexcept;
   [[nodiscard]] Address remap_pages(const Region& region, Slices to) noexcept;
   void move_region(Span* span, Address base, Slices to) noexcept;
   void prefer_huge_again(const Span& span, Slices taken) noexcept;
@@ -395,13 +395,18 @@ class Space {
                                               PageSource* source, Span* descriptor,
                                               std::size_t bytes) noexcept {
     return hand_out([&]() noexcept {
-      if (size > kLargestHuge || counters_.used < huge_from_) filling = Filling::sparse;
-      Span* const span = source != nullptr       ? take_from(*source, size, alignment)
-                         : descriptor != nullptr ? take_anywhere(size, filling)
-                                                 : take(size, alignment, filling);
-      if (span == nullptr) ++counters_.refused;
+      Span* const span = take_for(size, alignment, filling, source, descriptor != nullptr);
       return span == nullptr || descriptor == nullptr ? span : describe(span, descriptor, bytes);
     });
+  }
+  [[nodiscard]] ALLOD_HOT Span* take_for(Slices size, Slices alignment, Filling filling,
+                                         PageSource* source, bool described) noexcept {
+    if (size > kLargestHuge || counters_.used < huge_from_) filling = Filling::sparse;
+    Span* const span = source != nullptr ? take_from(*source, size, alignment)
+                       : described       ? take_anywhere(size, filling)
+                                         : take(size, alignment, filling);
+    if (span == nullptr) ++counters_.refused;
+    return span;
   }
   [[nodiscard]] static Span* describe(Span* span, Span* descriptor, std::size_t bytes) noexcept {
     *descriptor = *span;

@@ -456,7 +456,7 @@ class ProcessHeap {
     } while (!places_taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed));
     return true;
   }
-  [[nodiscard]] static bool become_owner() noexcept {
+  [[nodiscard]] ALLOD_HOT static bool become_owner() noexcept {
     Cache* const cache = own_cache();
     Domain* const domain = heap_.attach();
     if (domain == nullptr) return false;
