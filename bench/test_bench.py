@@ -24,8 +24,10 @@ from bench.compare import (
     rounds,
     runner,
     selection,
+    smallest,
     storage,
     syscalls,
+    targets,
     warmth,
 )
 from bench.compare.cases import CASES, CASES_BY_NAME, Case
@@ -543,6 +545,33 @@ def test_what_giving_memory_back_costs_is_measured(programs: Path) -> None:
     for _ in range(5):
         share = share or purging.measure(programs, case, allod, quick=True).helper_share
     assert 0.0 < share < 1.0
+
+
+def test_a_small_program_stays_small() -> None:
+    try:
+        allod = peers.find("allod")
+    except peers.PeerError:
+        pytest.skip("the library is not built")
+    plain, ours = smallest.means_kib(
+        [runner.environment(peer) for peer in (GLIBC, allod)]
+    )
+    # A fault on code or constants also maps the pages around it that the system has at hand just
+    # then, up to a window of 64 KiB: half of one is allowed.
+    assert ours - plain <= targets.SMALLEST_LIMIT_KIB + 32
+
+
+def test_a_library_that_touches_memory_is_seen(tmp_path: Path) -> None:
+    fat = compile_library(
+        tmp_path,
+        "static char fat[1 << 20];\n"
+        "__attribute__((constructor)) static void touch(void) {\n"
+        "  for (volatile char *p = fat; p < fat + sizeof fat; p += 4096) *p = 1;\n}\n",
+    )
+    plain, more = smallest.means_kib([{}, {"LD_PRELOAD": str(fat)}])
+    assert 1000 < more - plain < 1200
+    noisy = {"LD_PRELOAD": str(tmp_path / "missing.so")}
+    with pytest.raises(smallest.SmallestError, match="missing.so"):
+        smallest.means_kib([noisy])
 
 
 def test_an_allocator_that_maps_every_block_is_seen(

@@ -266,6 +266,16 @@ def test_giving_memory_back_has_limits() -> None:
     assert checks["phases: the helper's part of the processor time"].passed
 
 
+def test_a_program_that_does_nothing_has_a_limit() -> None:
+    found = some_results()
+    found.smallest = {"allod": 1400.0, "glibc": 980.0, "a": 900.0}
+    name = "a program that does nothing: more memory than with glibc, in KiB"
+    (small,) = (check for check in targets.check(found) if check.name == name)
+    assert (small.value, small.passed, small.detail) == (420.0, False, "glibc: 980")
+    del found.smallest["glibc"]
+    assert name not in {check.name for check in targets.check(found)}
+
+
 def test_real_programs_have_an_overview_of_their_own(rich: Results) -> None:
     workloads, programs = results.overviews(rich)
     scripts = sum(case.group == results.REAL_PROGRAMS for case in (*CASES, *EXTRA))
@@ -502,7 +512,12 @@ def test_full_results_are_published(
     assert text.startswith(publish.HEADER)
     for case in CASES:
         assert f"| {case.name} |" in text
-    assert "### Memory given back" in text
+    for table in (
+        "System calls in the sweep",
+        "Memory given back",
+        "The smallest program",
+    ):
+        assert f"### {table}" in text
     pictures = re.findall(r"\]\((images/[^)]+)\)", text)
     assert len(pictures) == 4
     assert all((docs / name).read_text().startswith("<?xml") for name in pictures)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from allod.environment import ensure_bench
 from allod.paths import ROOT
-from checks import budgets, install, layers, resident, style, symbols
+from checks import budgets, install, layers, style, symbols
 
-SCRIPTS = ("budgets", "install", "layers", "resident", "style", "symbols", "tidy")
+SCRIPTS = ("budgets", "install", "layers", "style", "symbols", "tidy")
 DebianPackages = Callable[..., None]
 # Stands in for malloc. Its fast path has 5 instructions; the one of 3 moves no block.
 FAST = """
@@ -276,26 +276,6 @@ def test_declarations_are_told_from_comments_and_macros() -> None:
     void allod_walk(void (*visit)(void*), allod_thing* thing);
     """
     assert symbols.declared_functions(header) == {"allod_malloc", "allod_walk"}
-
-
-# Resident size
-
-
-def test_a_small_program_stays_small(liballod: Path) -> None:
-    sizes = resident.measure(liballod)
-    assert sizes.added <= resident.MOST_ADDED_KIB, sizes
-
-
-def test_a_library_that_touches_memory_is_found(tmp_path: Path) -> None:
-    source = tmp_path / "fat.c"
-    source.write_text(
-        "static char fat[1 << 20];\n"
-        "__attribute__((constructor)) static void touch(void) {\n"
-        "  for (volatile char *p = fat; p < fat + sizeof fat; p += 4096) *p = 1;\n}\n"
-    )
-    library = tmp_path / "fat.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    assert resident.measure(library).added > resident.MOST_ADDED_KIB
 
 
 # Installation

@@ -95,8 +95,7 @@ def render(
 ) -> str:
     """The whole report."""
     cases = (line for each in results.cases for line in _case(each, results.precision))
-    calls = _titled(tables.system_calls(results)) if results.system_calls else []
-    back = _titled(tables.purging(results)) if results.purging else []
+    costs = (line for each in tables.costs(results) for line in _titled(each))
     lines = [
         "# Allocators side by side",
         "",
@@ -110,8 +109,7 @@ def render(
         "## Workloads",
         "",
         *cases,
-        *calls,
-        *back,
+        *costs,
         *setting_and_method(results),
     ]
     return "\n".join(lines)

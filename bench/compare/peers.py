@@ -13,6 +13,7 @@ from bench.compare import packages
 from bench.peers import builder, recipes
 
 SUBJECT = "allod"
+LIBC = "glibc"
 # The libraries of this repository, by the names of their files.
 OURS = (SUBJECT, "allod-debug", "allod-hardened")
 # The hardened library with some of its measures: allod-hardened+zero,guards.
@@ -62,7 +63,7 @@ _RECIPES = recipes.load()
 
 DEFAULT = (
     SUBJECT,
-    "glibc",
+    LIBC,
     "mimalloc3",
     "mimalloc2",
     "jemalloc",
@@ -73,7 +74,7 @@ DEFAULT = (
 )
 QUICK = (
     SUBJECT,
-    "glibc",
+    LIBC,
     "mimalloc3",
     "mimalloc2",
     "jemalloc",
@@ -155,7 +156,7 @@ def _allod_with_measures(name: str) -> Peer:
 
 def _glibc() -> Peer:
     try:
-        return Peer("glibc", None, os.confstr("CS_GNU_LIBC_VERSION") or "unknown")
+        return Peer(LIBC, None, os.confstr("CS_GNU_LIBC_VERSION") or "unknown")
     except (ValueError, OSError) as error:
         raise PeerError("the C library of this system is not glibc") from error
 
@@ -188,7 +189,7 @@ def find(name: str) -> Peer:
         return _allod_with_copies()
     if name.startswith(WITH_MEASURES):
         return _allod_with_measures(name)
-    if name == "glibc":
+    if name == LIBC:
         return _glibc()
     return _packaged(name) if name in _PACKAGED else _built(name)
 

@@ -69,6 +69,11 @@ def _render(results: Results, pictures: list[tuple[str, Path]]) -> str:
         for found in overviews(results)
         for line in (f"### {found.title}", "", *markdown.table(tables.overview(found)))
     )
+    costs = (
+        line
+        for found in tables.costs(results)
+        for line in (f"### {found.title}", "", *markdown.table(found))
+    )
     reading = READING.read_text().strip() if READING.is_file() else ""
     lines = [
         HEADER,
@@ -99,7 +104,7 @@ def _render(results: Results, pictures: list[tuple[str, Path]]) -> str:
         *markdown.table(tables.ratios(results, of_time=False)),
         wording.marks(results.precision),
         "",
-        *_purging(results),
+        *costs,
         "### What the workloads do",
         "",
         *markdown.table(_workloads(results)),
@@ -107,13 +112,6 @@ def _render(results: Results, pictures: list[tuple[str, Path]]) -> str:
         *markdown.setting_and_method(results),
     ]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _purging(results: Results) -> list[str]:
-    if not results.purging:
-        return []
-    found = tables.purging(results)
-    return [f"### {found.title}", "", *markdown.table(found)]
 
 
 def _workloads(results: Results) -> Table:

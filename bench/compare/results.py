@@ -26,6 +26,7 @@ class Results:
     cases: list[CaseResult] = field(default_factory=list)
     system_calls: list[SystemCalls] = field(default_factory=list)
     purging: list[Purging] = field(default_factory=list)
+    smallest: dict[str, float] = field(default_factory=dict)  # KiB, one allocation
     notes: list[str] = field(default_factory=list)
     interrupted: bool = False
 

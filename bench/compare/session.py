@@ -7,7 +7,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.compare import counters, purging, rounds, runner, storage, syscalls
+from bench.compare import (
+    counters,
+    purging,
+    rounds,
+    runner,
+    smallest,
+    storage,
+    syscalls,
+)
 from bench.compare.cases import PURGING_CASES, TRACED_CASE, Case
 from bench.compare.processes import LeftOut, RunError
 from bench.compare.progress import Display
@@ -41,6 +49,7 @@ class Session:
             if any(case.name == TRACED_CASE for case in ready):
                 self._trace(found)
             self._look_at_purging(found)
+            self._run_smallest(found)
             if self.instructions:
                 self._count(found)
         except KeyboardInterrupt:
@@ -119,6 +128,19 @@ class Session:
                     self._note(found, text)
                 else:
                     found.purging.append(cost)
+
+    def _run_smallest(self, found: Results) -> None:
+        """Says nothing of anyone if one of them fails: they run in turns."""
+        if self.plan.quick:
+            return
+        variables = [runner.environment(peer) for peer in found.peers]
+        try:
+            sizes = smallest.means_kib(variables)
+        except smallest.SmallestError as error:
+            self._note(found, f"the smallest program is not measured: {error}")
+        else:
+            names = (peer.name for peer in found.peers)
+            found.smallest = dict(zip(names, sizes, strict=True))
 
     def _count(self, found: Results) -> None:
         tool = counters.tool(self.say, may_install=self.may_install)

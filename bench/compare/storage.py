@@ -74,6 +74,7 @@ def to_json(results: Results) -> str:
         "cases": [_case_to_json(result, results.precision) for result in results.cases],
         "system_calls": [asdict(calls) for calls in results.system_calls],
         "purging": [asdict(cost) for cost in results.purging],
+        "smallest": results.smallest,
         "notes": results.notes,
     }
     return json.dumps(document, separators=(",", ":")) + "\n"
@@ -127,8 +128,9 @@ def _load(document: dict[str, Any]) -> Results:
             )
             for each in document["system_calls"]
         ],
-        # What was stored before this was measured has none.
+        # What was stored before these were measured has none.
         purging=[Purging(**each) for each in document.get("purging", ())],
+        smallest=document.get("smallest", {}),
         notes=document["notes"],
         interrupted=document["interrupted"],
     )

@@ -223,6 +223,27 @@ def purging(results: Results) -> Table:
     return _plain("Memory given back", header, rows, frozenset({0, 1}))
 
 
+def smallest(results: Results) -> Table:
+    """What a program needs at least."""
+    least_first = sorted(results.smallest.items(), key=lambda item: item[1])
+    rows = [[name, f"{kib:.0f}"] for name, kib in least_first]
+    header = ["allocator", "resident size of a program with one allocation, in KiB"]
+    return _plain("The smallest program", header, rows)
+
+
+def costs(results: Results) -> list[Table]:
+    """What is measured apart from the workloads' own runs."""
+    return [
+        table(results)
+        for found, table in (
+            (results.system_calls, system_calls),
+            (results.purging, purging),
+            (results.smallest, smallest),
+        )
+        if found
+    ]
+
+
 def targets(found: Sequence[Check]) -> Table:
     """Pass or miss for each target."""
     rows = [

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from bench.compare.peers import SUBJECT, is_ours
+from bench.compare.peers import LIBC, SUBJECT, is_ours
 from bench.compare.results import (
     REAL_PROGRAMS,
     RatiosOf,
@@ -45,6 +45,8 @@ IDLE_THREAD_LIMIT_KIB = 16
 # A percent of the calls may be the system's, or strace's.
 HELD_LIMIT_US = 100.0
 HELPER_LIMIT = 0.01
+# What a program that does nothing may have more than with the C library alone.
+SMALLEST_LIMIT_KIB = 0.4 * 1024
 # As many are named where several miss.
 _NAMED = 8
 
@@ -273,6 +275,17 @@ def _purging(results: Results) -> Iterator[Check]:
             )
 
 
+def _smallest(results: Results) -> Iterator[Check]:
+    if {SUBJECT, LIBC} <= results.smallest.keys():
+        plain = results.smallest[LIBC]
+        yield Check(
+            f"a program that does nothing: more memory than with {LIBC}, in KiB",
+            results.smallest[SUBJECT] - plain,
+            SMALLEST_LIMIT_KIB,
+            f"{LIBC}: {number(plain)}",
+        )
+
+
 def check(results: Results) -> list[Check]:
     """Every target that the results say something about.
 
@@ -308,4 +321,4 @@ def check(results: Results) -> list[Check]:
             size, worst = calls.worst
             name = "sweep: system calls for each pair"
             checks.append(Check(name, worst, SYSTEM_CALL_LIMIT, f"most at {size} B"))
-    return [*checks, *_purging(results)]
+    return [*checks, *_purging(results), *_smallest(results)]

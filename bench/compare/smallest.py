@@ -1,0 +1,44 @@
+"""How much of a program that makes one allocation is resident."""
+
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("smallest.c")
+REPEATS = 100
+
+
+class SmallestError(Exception):
+    """The program cannot be built, or complains."""
+
+
+def means_kib(environments: Sequence[Mapping[str, str]]) -> list[float]:
+    """Runs the program in turns; a mean for each environment, since libraries lie elsewhere in each
+    run, and with them the pages that a fault maps besides."""
+    with tempfile.TemporaryDirectory(prefix="allod-smallest-") as scratch:
+        program = Path(scratch) / "smallest"
+        build = ["cc", "-O2", "-fno-builtin", "-o", str(program), str(SOURCE)]
+        _output(build, os.environ)
+        found = [
+            [_resident_kib(program, variables) for variables in environments]
+            for _ in range(REPEATS)
+        ]
+    return [statistics.fmean(each) for each in zip(*found, strict=True)]
+
+
+def _resident_kib(program: Path, variables: Mapping[str, str]) -> int:
+    _, kib, unit = _output([str(program)], variables).split()
+    assert unit == "kB", unit
+    return int(kib)
+
+
+def _output(command: Sequence[str], variables: Mapping[str, str]) -> str:
+    done = subprocess.run(
+        command, env=variables, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0 or done.stderr:
+        raise SmallestError(f"{command[0]}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
