@@ -19,7 +19,8 @@ namespace {
 }
 
 // Null, and nothing is done, when `moved` is null.
-void* copy_and_release(void* moved, void* block, std::size_t old_size, std::size_t size) noexcept {
+ALLOD_HOT void* copy_and_release(void* moved, void* block, std::size_t old_size,
+                                 std::size_t size) noexcept {
   if (moved == nullptr) return nullptr;
   memcpy(moved, block, old_size < size ? old_size : size);
   release(block);
@@ -66,7 +67,7 @@ void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
 }  // namespace
 
 // As glibc does it: a size of 0 frees.
-void* reallocate(void* block, std::size_t size) noexcept {
+ALLOD_HOT void* reallocate(void* block, std::size_t size) noexcept {
   if (block == nullptr) return allocate<SetErrno>(size);
   if (size == 0) {
     release(block);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "allod/heap/quarantine.hpp"
+#include "allod/os/at_fork.hpp"
 #include "canary.hpp"
 #include "empty_blocks.hpp"
 #include "faults.hpp"
@@ -1007,7 +1008,7 @@ void start() noexcept {
   }
   has_key = pthread_key_create(&key, &close_quarantine) == 0;
   if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
-  pthread_atfork(nullptr, nullptr, &random::reseed);
+  os::at_fork(nullptr, nullptr, &random::reseed);
   if (on<Mitigation::sweep>() && !sweep::start()) {
     chosen = chosen.without(Mitigation::sweep);
     tell_no_effect("sweep", "the system does not let a process read its own memory");

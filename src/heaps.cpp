@@ -127,7 +127,7 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
 
 }  // namespace
 
-void* allocate_beside(const void* block, std::size_t size, bool* owned) noexcept {
+ALLOD_HOT void* allocate_beside(const void* block, std::size_t size, bool* owned) noexcept {
   *owned = false;
   block = memory_tags::bare(block);
   for (;;) {

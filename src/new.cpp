@@ -4,7 +4,7 @@
 #include "new_failure.hpp"
 #include "surface.hpp"
 
-#define ALLOD_EXPORT [[gnu::visibility("default")]]
+#define ALLOD_EXPORT [[gnu::visibility("default"), gnu::hot]]
 
 using allod::entry::NewReturnsNull;
 using allod::entry::ThrowBadAlloc;

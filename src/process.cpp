@@ -1,6 +1,7 @@
 // Start and end of the process, as far as the heap is concerned.
 #include "process.hpp"
 
+#include "allod/os/at_fork.hpp"
 #include "faults.hpp"
 #include "hardened.hpp"
 #include "heaps.hpp"
@@ -35,10 +36,10 @@ namespace {
   if (Guards::is_on()) Guards::prepare();
   if (Guards::is_on()) faults::watch();
   profile::watch_signal();
-  pthread_atfork(&profile::lock, &profile::unlock, &profile::reset_lock_after_fork);
+  os::at_fork(&profile::lock, &profile::unlock, &profile::reset_lock_after_fork);
   if constexpr (Policy::kTracked) {
     // Registered last, so taken first, as its rank demands.
-    pthread_atfork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
+    os::at_fork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
   }
   if constexpr (Policy::kBlockStates) hardened::start();
   show_help_if_asked();

@@ -111,7 +111,7 @@ void count_domain(Count& count, Heap::Domain& domain) noexcept {
     if (cache.is_used) ++count.caches;
     count_front(cache);
   });
-  for (const heap::RemoteBatch& batch : domain.remote) {
+  for (const heap::RemoteBatch& batch : domain.remote()) {
     const slab::Slab* const slab = __atomic_load_n(&batch.slab, __ATOMIC_RELAXED);
     if (slab != nullptr && slab->size_class() < kClasses) {
       count.classes[slab->size_class()].cached += count_bits(batch.bits);

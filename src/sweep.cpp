@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "allod/os/at_fork.hpp"
 #include "hardened.hpp"
 #include "mappings.hpp"
 #include "memory_tags.hpp"
@@ -240,7 +241,7 @@ bool start() noexcept {
   if (list == nullptr || sorted == nullptr) return false;
   platform().name(list, kListBytes, "allod: held");
   platform().name(sorted, kListBytes, "allod: held");
-  pthread_atfork(&lock_for_fork, &unlock_in_parent, &reset_in_child);
+  os::at_fork(&lock_for_fork, &unlock_in_parent, &reset_in_child);
   return true;
 }
 

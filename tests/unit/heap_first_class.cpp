@@ -197,7 +197,7 @@ TEST_F(FirstClassHeap, gets_a_block_back_later_when_somebody_uses_it) {
   release(*caller, blocks[3]);
   EXPECT_EQ(own.figures.live_blocks, 10U);
   EXPECT_EQ(caller->counters.remote_frees.value(), 1U);
-  for (const heap::RemoteBatch& batch : caller->remote) {
+  for (const heap::RemoteBatch& batch : caller->remote()) {
     EXPECT_EQ(batch.slab, nullptr) << "a batch would outlive the slab";
   }
   own.lock.unlock();

@@ -79,7 +79,7 @@ TEST_F(HeapRemote, bounds_what_waits_to_be_sent) {
   for (void* const block : blocks) {
     release(other, block);
     std::size_t waiting = 0;
-    for (const heap::RemoteBatch& batch : other.remote) {
+    for (const heap::RemoteBatch& batch : other.remote()) {
       if (batch.slab != nullptr) waiting += count_bits(batch.bits) * batch.slab->block_bytes();
     }
     most = std::max(most, waiting);

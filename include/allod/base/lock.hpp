@@ -113,7 +113,7 @@ class RankedLock {
   static constexpr int kSpins = 64;
 
   // Does the caller hold the lock for a fork?
-  [[nodiscard]] bool passes() const noexcept {
+  [[nodiscard]] ALLOD_HOT bool passes() const noexcept {
     void* const forker = forker_.load(std::memory_order_relaxed);
     return __builtin_expect(forker != nullptr, 0) && forker == Waiter::self();
   }

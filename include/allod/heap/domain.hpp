@@ -224,7 +224,8 @@ struct Front {
 template <class Sizes, class Lock>
 struct ThreadCache;
 
-// Used by one thread at a time; what other threads may read is atomic.
+// Used by one thread at a time; what other threads may read is atomic. Made in bytes() of memory
+// that is zero: batches follow it there, and take no memory before a block of others is freed.
 template <class Sizes, class Lock>
 struct Domain : Front<Sizes>, slab::Owner {
   using Front<Sizes>::kClasses;
@@ -242,12 +243,22 @@ struct Domain : Front<Sizes>, slab::Owner {
     for (Bin& bin : bins) visit(bin);
   }
 
+  using RemoteBatches = RemoteBatch[kRemoteBatches];
+  [[nodiscard]] static constexpr std::size_t bytes() noexcept {
+    return sizeof(Domain) + sizeof(RemoteBatches);
+  }
+  [[nodiscard]] ALLOD_INLINE RemoteBatches& remote() noexcept {
+    return *reinterpret_cast<RemoteBatches*>(this + 1);
+  }
+  [[nodiscard]] const RemoteBatches& remote() const noexcept {
+    return *reinterpret_cast<const RemoteBatches*>(this + 1);
+  }
+
   // True while its thread is inside a slow path; see heap/slow_path.hpp.
   std::atomic<bool> in_slow_path{false};
   std::atomic<DomainState> state{DomainState::active};
 
   Bin bins[kClasses] = {};
-  RemoteBatch remote[kRemoteBatches] = {};
   std::uint32_t slow_operations = 0;
   // Classes of large blocks that may keep a magazine, in order of first use.
   static constexpr std::size_t kLargeClasses = 8;

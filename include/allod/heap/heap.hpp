@@ -97,29 +97,29 @@ class Heap {
   [[nodiscard]] ALLOD_HOT Domain* attach() noexcept;
   // A domain that threads use in turn, or null: every call for it is made within a Turn,
   // but detach(). See heap/turn.hpp.
-  [[nodiscard]] Domain* attach_shared() noexcept;
+  [[nodiscard]] ALLOD_HOT Domain* attach_shared() noexcept;
   // Gives up everything the domain holds. What is still in use becomes an
   // orphan, for others to adopt.
-  void detach(Domain& domain) noexcept;
+  ALLOD_HOT void detach(Domain& domain) noexcept;
   // The same for a shared domain that goes on, in a turn, unless it holds so much that others
   // would not soon have use for all of it.
-  void pass_on(Domain& shared) noexcept;
+  ALLOD_HOT void pass_on(Domain& shared) noexcept;
 
   // --- caches of threads over a shared domain; see heap/thread_cache.hpp ----------
 
   // A cache for the calling thread, or null.
-  [[nodiscard]] Cache* attach_cache(Domain& home) noexcept;
+  [[nodiscard]] ALLOD_HOT Cache* attach_cache(Domain& home) noexcept;
   // Gives its blocks to the domain.
-  void detach_cache(Cache& cache) noexcept;
+  ALLOD_HOT void detach_cache(Cache& cache) noexcept;
   // Gives a cache room for blocks of every class that fit into `bytes`, for as long as it lives.
   // It belongs to no thread then; see thread/processor_caches.hpp.
-  void equip_cache(Cache& cache, std::size_t bytes) noexcept;
+  ALLOD_HOT void equip_cache(Cache& cache, std::size_t bytes) noexcept;
   // Blocks of it go to the domain, but the cache goes on.
   void empty_cache(Cache& cache, typename Turn::Wait wait = Turn::Wait::yes) noexcept;
   // When the magazine is empty, as allocate() and allocate_class().
-  [[nodiscard]] void* allocate_cached(Cache& cache, ClassIndex c, bool* zero) noexcept;
+  [[nodiscard]] ALLOD_HOT void* allocate_cached(Cache& cache, ClassIndex c, bool* zero) noexcept;
   // A block of the cache's domain, when the magazine is full.
-  void release_cached(Cache& cache, ClassIndex c, void* address) noexcept;
+  ALLOD_HOT void release_cached(Cache& cache, ClassIndex c, void* address) noexcept;
   template <class Visit>
   static void for_each_cache(const Domain& domain, Visit&& visit) noexcept {
     for (Cache* cache = domain.caches.load(std::memory_order_acquire); cache != nullptr;
@@ -171,7 +171,7 @@ class Heap {
   [[nodiscard]] ALLOD_HOT std::size_t usable_size(const void* address) const noexcept;
   // Is `address` the start of a block that is in use, as far as can be told
   // without stopping anybody?
-  [[nodiscard]] Misuse describe(MisuseKind kind, const void* address) const noexcept;
+  [[nodiscard]] ALLOD_HOT Misuse describe(MisuseKind kind, const void* address) const noexcept;
   // Of an address behind the last block of a slab: as if that went on. False, and nothing is done,
   // elsewhere.
   [[nodiscard]] bool describe_behind(const void* address, Misuse* misuse) const noexcept;
@@ -179,7 +179,7 @@ class Heap {
   [[nodiscard]] bool is_guarded(const void* address) const noexcept;
   // Is the span in use only as far as the space knows, because a domain keeps it for its next
   // request? Its memory is present, like that of a dirty one.
-  [[nodiscard]] bool is_kept(const space::Span& span) const noexcept;
+  [[nodiscard]] ALLOD_HOT bool is_kept(const space::Span& span) const noexcept;
   // What is wrong with a free of an address in a span, but in its first slice.
   [[nodiscard]] MisuseKind kind_of_interior(const void* address) const noexcept;
   // The block in use, as far as slabs know, around any address; what a thread has at hand counts
@@ -210,7 +210,7 @@ class Heap {
   // are in a slow path just now.
   void give_up_kept() noexcept { give_back_kept_of(Keepers::all); }
   // The same as give_up(), with a step of the usual purge.
-  void collect(Domain& domain) noexcept;
+  ALLOD_HOT void collect(Domain& domain) noexcept;
   // At the end of the process: what is ready to be handed out goes through the slabs, which see
   // what was freed twice, or was no block. Takes no lock; from then on no slab is given up.
   ALLOD_HOT void check_stocks(Domain& domain) noexcept;
@@ -224,7 +224,7 @@ class Heap {
   // it says, at its end, that it leaves. False when there is no memory for that; heaps are locks
   // for it then.
   bool take_seat() noexcept;
-  void leave_seat() noexcept;
+  ALLOD_HOT void leave_seat() noexcept;
 
   // An empty heap without limit, or null and `*error`. The name is copied, as far as it fits.
   [[nodiscard]] HeapDomain* create_heap(const char* name, const space::PageWishes& wishes,
@@ -247,10 +247,10 @@ class Heap {
   [[nodiscard]] bool release_at_once(HeapDomain& heap, void* address) noexcept;
   // The same in the heap that owns `block`, a block in use; `*owned` is set to
   // whether there is one.
-  [[nodiscard]] void* allocate_beside(Domain* own, const void* block, HeapRequest& request,
-                                      bool* owned) noexcept;
+  [[nodiscard]] ALLOD_HOT void* allocate_beside(Domain* own, const void* block,
+                                                HeapRequest& request, bool* owned) noexcept;
   // The heap that owns `block`, a block in use, unless it is deleted meanwhile; or null.
-  [[nodiscard]] HeapDomain* heap_of(const void* block) const noexcept;
+  [[nodiscard]] ALLOD_HOT HeapDomain* heap_of(const void* block) const noexcept;
   // Without a turn on a domain: a block of a first-class heap, as `tag` says, which was read of it.
   void release_to_heap(Domain* own, space::Tag tag, void* address) noexcept;
   // Any address; what is no block of this heap is reported.
@@ -375,14 +375,14 @@ class Heap {
   ALLOD_HOT void drop_magazine(Domain& domain, Magazine& magazine, ClassIndex c) noexcept;
 
   // remote.hpp
-  void release_others(Domain& domain, void* address) noexcept;
+  ALLOD_HOT void release_others(Domain& domain, void* address) noexcept;
   [[nodiscard]] bool join_batch(Domain& domain, const Slab& slab, const void* address) noexcept;
-  void release_anything(Domain& domain, void* address) noexcept;
-  void mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept;
-  void send(Domain& domain, RemoteBatch& batch) noexcept;
+  ALLOD_HOT void release_anything(Domain& domain, void* address) noexcept;
+  ALLOD_HOT void mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept;
+  ALLOD_HOT void send(Domain& domain, RemoteBatch& batch) noexcept;
   ALLOD_HOT void send_all(Domain& domain) noexcept;
   void collect_inbox(Domain& domain) noexcept;
-  void collect(Domain& domain, Slab& slab) noexcept;
+  ALLOD_HOT void collect(Domain& domain, Slab& slab) noexcept;
 
   // kept.hpp
   [[nodiscard]] ALLOD_HOT bool keep(Domain& domain, space::Span& span) noexcept;
@@ -391,13 +391,13 @@ class Heap {
   }
   [[nodiscard]] bool reserve_kept(Domain& domain, std::size_t bytes) noexcept;
   void ask_for_share(std::size_t bytes, std::size_t sharers) noexcept;
-  void set_reserved(Kept& kept, std::size_t bytes) noexcept;
+  ALLOD_HOT void set_reserved(Kept& kept, std::size_t bytes) noexcept;
   [[nodiscard]] ALLOD_HOT void* take_kept(Domain& domain, Slices size, Slices alignment) noexcept;
   void give_back_kept(Domain& domain) noexcept;
   // Those that have not kept or taken anything since the last look; or have more than their share.
   enum class Keepers : std::uint8_t { all, resting, greedy };
-  void give_back_kept_of(Keepers which) noexcept;
-  void look_at_kept() noexcept;
+  ALLOD_HOT void give_back_kept_of(Keepers which) noexcept;
+  ALLOD_HOT void look_at_kept() noexcept;
   void give_up_everything(Domain& domain) noexcept;
 
   // resize.hpp
@@ -407,24 +407,27 @@ class Heap {
 
   // lifetime.hpp
   [[nodiscard]] ALLOD_HOT Domain* new_domain(DomainState state) noexcept;
-  void strip(Domain& domain) noexcept;
+  ALLOD_HOT void strip(Domain& domain) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* adopt(Domain& domain, ClassIndex c) noexcept;
-  [[nodiscard]] Slab* adopt_locked(Domain& domain, ClassIndex c, const void** doubled) noexcept;
-  void abandon(Slab& slab, const void** doubled) noexcept;
+  [[nodiscard]] ALLOD_HOT Slab* adopt_locked(Domain& domain, ClassIndex c,
+                                             const void** doubled) noexcept;
+  ALLOD_HOT void abandon(Slab& slab, const void** doubled) noexcept;
   void collect_quietly(Slab& slab, const void** doubled) noexcept;
   template <class D>
-  static void disown_slabs(D& domain) noexcept;
-  void surrender(Domain& domain) noexcept;
-  void surrender_locked(Domain& domain, const void** doubled) noexcept;
+  static ALLOD_HOT void disown_slabs(D& domain) noexcept;
+  ALLOD_HOT void surrender(Domain& domain) noexcept;
+  ALLOD_HOT void surrender_locked(Domain& domain, const void** doubled) noexcept;
   ALLOD_HOT void set_slab_tags(const Slab& slab, space::Tag tag) noexcept;
   ALLOD_HOT void reap_orphans(std::uint32_t looks) noexcept;
-  void reap_orphans_locked(ClassIndex c, std::uint32_t* looks, const void** doubled) noexcept;
-  [[nodiscard]] bool is_quiet_but_for(const Domain* own) noexcept;
+  ALLOD_HOT void reap_orphans_locked(ClassIndex c, std::uint32_t* looks,
+                                     const void** doubled) noexcept;
+  [[nodiscard]] ALLOD_HOT bool is_quiet_but_for(const Domain* own) noexcept;
 
   // thread_cache.hpp
-  void grow_cache(Cache& cache, Magazine& magazine, ClassIndex c) noexcept;
-  void give_home(Cache& cache, Magazine& magazine, ClassIndex c, std::uint32_t count) noexcept;
-  void empty_in_turn(Cache& cache) noexcept;
+  ALLOD_HOT void grow_cache(Cache& cache, Magazine& magazine, ClassIndex c) noexcept;
+  ALLOD_HOT void give_home(Cache& cache, Magazine& magazine, ClassIndex c,
+                           std::uint32_t count) noexcept;
+  ALLOD_HOT void empty_in_turn(Cache& cache) noexcept;
   void forget_caches(Domain& domain, const Cache* own) noexcept;
 
   // first_class.hpp
@@ -544,16 +547,16 @@ class Heap {
   }
   ALLOD_HOT void return_stocks(Domain& domain) noexcept;
   void give_up_stocks(Domain& domain) noexcept;
-  void start_helper() noexcept;
-  [[nodiscard]] bool has_work_for_helper() const noexcept;
-  static void purge_on_helper(void* heap) noexcept;
-  void purge_until_done() noexcept;
+  ALLOD_HOT void start_helper() noexcept;
+  [[nodiscard]] ALLOD_HOT bool has_work_for_helper() const noexcept;
+  static ALLOD_HOT void purge_on_helper(void* heap) noexcept;
+  ALLOD_HOT void purge_until_done() noexcept;
 
   // rest.hpp
-  [[nodiscard]] bool pause() noexcept;
-  void resume() noexcept;
-  [[nodiscard]] bool purge_resting() noexcept;
-  [[nodiscard]] Address purge_resting_in(Address at, Address end, bool* moving) noexcept;
+  [[nodiscard]] ALLOD_HOT bool pause() noexcept;
+  ALLOD_HOT void resume() noexcept;
+  [[nodiscard]] ALLOD_HOT bool purge_resting() noexcept;
+  [[nodiscard]] ALLOD_HOT Address purge_resting_in(Address at, Address end, bool* moving) noexcept;
 
   ALLOD_COLD void report(MisuseKind kind, const void* address) noexcept {
     Reporter::report(describe(kind, address));

@@ -26,7 +26,7 @@ template <class Policy>
 auto Heap<Policy>::new_domain(DomainState state) noexcept -> Domain* {
   Domain* domain = pool_.pop_front();
   if (domain == nullptr) {
-    void* const memory = space_.allocate_metadata(sizeof(Domain));
+    void* const memory = space_.allocate_stable(Domain::bytes());
     if (memory == nullptr || next_id_ >= space::kFirstHeapOwner) return nullptr;
     domain = new (memory) Domain{next_id_};
     next_id_ += 2;

@@ -15,7 +15,7 @@ ALLOD_INLINE bool Heap<Policy>::join_batch(Domain& domain, const Slab& slab,
   if (__builtin_expect(index == Slab::kNoBlock, 0)) return false;
   const std::uint32_t word = index / kWordBits;
   const Address key = RemoteBatch::key_of(slab, word);
-  RemoteBatch& batch = domain.remote[RemoteBatch::place_of(key, word)];
+  RemoteBatch& batch = domain.remote()[RemoteBatch::place_of(key, word)];
   const Word bits = batch.bits;
   const Word mask = bit(index % kWordBits);
   const std::uint32_t bytes = batch.bytes + slab.block_bytes();
@@ -38,7 +38,7 @@ void Heap<Policy>::release_others(Domain& domain, void* address) noexcept {
   const std::uint32_t word = index / kWordBits;
   const Word mask = bit(index % kWordBits);
   const Address key = RemoteBatch::key_of(slab, word);
-  RemoteBatch& batch = domain.remote[RemoteBatch::place_of(key, word)];
+  RemoteBatch& batch = domain.remote()[RemoteBatch::place_of(key, word)];
   if (batch.key == key) {
     if ((batch.bits & mask) != 0) return report(MisuseKind::double_free, address);
     batch.bits |= mask;
@@ -108,7 +108,7 @@ void Heap<Policy>::send(Domain& domain, RemoteBatch& batch) noexcept {
 
 template <class Policy>
 void Heap<Policy>::send_all(Domain& domain) noexcept {
-  for (RemoteBatch& batch : domain.remote) {
+  for (RemoteBatch& batch : domain.remote()) {
     if (batch.key != 0) send(domain, batch);
   }
 }

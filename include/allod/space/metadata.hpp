@@ -25,7 +25,7 @@ class Metadata {
     return piece;
   }
   // `bytes` as it was allocated.
-  void free(void* piece, std::size_t bytes) noexcept {
+  ALLOD_HOT void free(void* piece, std::size_t bytes) noexcept {
     const std::size_t granules = granules_for(bytes);
     LockGuard guard{lock_};
     used_bytes_ -= granules * kGranule;

@@ -54,6 +54,13 @@ class Space {
     return piece;
   }
 
+  // The same for stable metadata: zeros, or what a piece of that size held when it was given back.
+  [[nodiscard]] ALLOD_HOT void* allocate_stable(std::size_t bytes) noexcept {
+    void* piece = metadata_.allocate_stable(platform_, bytes);
+    if (piece == nullptr && feed_metadata()) piece = metadata_.allocate_stable(platform_, bytes);
+    return piece;
+  }
+
   // A used span of at least `size` whose base is a multiple of `alignment`
   // slices (a power of two). The page map leads to it from every slice; tags are
   // the caller's to set. From `source`, or from everybody's regions for null. Null
@@ -84,10 +91,7 @@ class Space {
   // descriptor of that size was freed, or zeros.
   [[nodiscard]] ALLOD_HOT Span* allocate_described(Slices size, Filling filling, std::size_t bytes,
                                                    PageSource* source = nullptr) noexcept {
-    auto* descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
-    if (descriptor == nullptr && feed_metadata()) {
-      descriptor = static_cast<Span*>(metadata_.allocate_stable(platform_, bytes));
-    }
+    auto* const descriptor = static_cast<Span*>(allocate_stable(bytes));
     if (descriptor == nullptr) return nullptr;
     const auto attempt = [&]() noexcept {
       return allocate_with(size, {1}, filling, source, descriptor, bytes);
@@ -164,7 +168,7 @@ class Space {
   // Whoever has the span has closed parts of it, by the platform's own means, and may leave them
   // closed: unguard() opens all of it. Thread-safe.
   static void note_closed(Span& span) noexcept;
-  [[nodiscard]] bool unguard(Span& span) noexcept;
+  [[nodiscard]] ALLOD_HOT bool unguard(Span& span) noexcept;
   // How large a guard behind a slab has to be; 0: there is to be none. `wished`: by a heap that is
   // hardened itself.
   [[nodiscard]] ALLOD_HOT std::size_t guard_bytes(Filling filling, const PageSource* source,
@@ -203,7 +207,7 @@ class Space {
   // Gives back the memory of [from, to), whole pages within a used span that nobody touches
   // meanwhile. False when the system does not take it, or what is there then would not read
   // as zero. Thread-safe.
-  bool purge_within(const Span& span, Address from, Address to) noexcept;
+  ALLOD_HOT bool purge_within(const Span& span, Address from, Address to) noexcept;
   // The used part of the lowest region that does not end before `at`, from there on; empty when
   // there is none. Thread-safe.
   struct Range {
@@ -526,7 +530,7 @@ class Space {
     }
     file_free(span);
   }
-  void file_free(Span* span) noexcept {
+  ALLOD_HOT void file_free(Span* span) noexcept {
     map_.set_tags(span->base, {1}, kFreeTag);
     map_.set_span(span->base, span);
     map_.set_span(end_of(*span) - 1, span);
@@ -540,7 +544,7 @@ class Space {
       counters_.clean += span->size.bytes();
     }
   }
-  void remove_free(Span* span) noexcept {
+  ALLOD_HOT void remove_free(Span* span) noexcept {
     with_bins(*span, [&](auto& bins) noexcept { bins.remove(span); });
     if (span->state == SpanState::dirty && !ages(*span)) {
       remove_from_source(span);
@@ -571,10 +575,11 @@ class Space {
         static_cast<std::uint32_t>(platform_.now_ms()) - source.by_age.last()->freed_ms;
     return age >= delay ? 0 : delay - age;
   }
-  [[nodiscard]] Span* delayed_to_purge(std::size_t limit, bool now) noexcept;
-  [[nodiscard]] Span* take_part_to_purge(SpanAgeList& list, Span* span, std::size_t limit) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* delayed_to_purge(std::size_t limit, bool now) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* take_part_to_purge(SpanAgeList& list, Span* span,
+                                                   std::size_t limit) noexcept;
   template <class Choose>
-  std::size_t purge_chosen(std::size_t limit, Choose&& choose) noexcept;
+  ALLOD_HOT std::size_t purge_chosen(std::size_t limit, Choose&& choose) noexcept;
   void add_dirty(std::size_t bytes) noexcept {
     dirty_bytes_.store(dirty_bytes() + bytes, std::memory_order_relaxed);
   }

@@ -7,6 +7,7 @@
 
 #include <new>
 
+#include "allod/os/at_fork.hpp"
 #include "allod/tailored/heap.hpp"
 #include "allod/tailored/std.hpp"
 
@@ -94,8 +95,8 @@ class ProcessHeap {
 
   // A child of fork goes on with the forking thread alone.
   static void watch_forks() noexcept {
-    pthread_atfork([] { heap().lock_for_fork(); }, [] { heap().unlock_in_parent(); },
-                   [] { heap().reset_in_child(); });
+    os::at_fork([] { heap().lock_for_fork(); }, [] { heap().unlock_in_parent(); },
+                [] { heap().reset_in_child(); });
   }
 
  private:

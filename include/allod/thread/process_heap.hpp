@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "allod/os/at_fork.hpp"
 #include "allod/thread/processor_caches.hpp"
 #include "allod/thread/sampling.hpp"
 #include "allod/thread/shared_domains.hpp"
@@ -71,7 +72,7 @@ class ProcessHeap {
                         }),
                         size);
   }
-  [[nodiscard]] static void* resize_in_place(void* block, std::size_t size) noexcept {
+  [[nodiscard]] static ALLOD_HOT void* resize_in_place(void* block, std::size_t size) noexcept {
     if (__builtin_expect(Sampler::may_know(), 0)) return resize_counted(block, size);
     if (Domain* const own = own_domain()) return heap_.resize_in_place(own, block, size);
     if (void* const same = heap_.resize_in_place(nullptr, block, size)) return same;
@@ -146,7 +147,7 @@ class ProcessHeap {
   }
 
   // Once, early: no more domains than the container of the process has use for.
-  static void respect_quota() noexcept {
+  static ALLOD_HOT void respect_quota() noexcept {
     const std::uint32_t quota = shared_.respect_quota(heap_);
     if (quota != 0) set_places(quota);
   }
@@ -194,7 +195,7 @@ class ProcessHeap {
   // cannot be part of a slow path.
   static void start() noexcept {
     ensure_started();
-    pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
+    os::at_fork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
   }
 
  private:
@@ -364,7 +365,7 @@ class ProcessHeap {
     if (__builtin_expect(Sampler::may_know(), 0) && !forget_sample(block)) return;
     own != nullptr ? heap_.release(*own, block) : release_shared(block);
   }
-  static void release_shared(void* block) noexcept {
+  static ALLOD_HOT void release_shared(void* block) noexcept {
     const space::Tag tag = heap_.space().map().tag_of(address_of(block));
     if (shares_processor() && processors_.push(tag, block)) return;
     const Inside inside;
@@ -485,7 +486,7 @@ class ProcessHeap {
     if (current_ == &gone_ || !has_key_ || !inside.is_first()) return;
     if (heap_.take_seat() && current_ == &nobody_) pthread_setspecific(key_, current_);
   }
-  static void unbind(void*) noexcept {
+  static ALLOD_HOT void unbind(void*) noexcept {
     const Inside inside;
     heap_.leave_seat();
     keep_counts(*current_);

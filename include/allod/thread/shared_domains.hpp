@@ -33,7 +33,7 @@ class SharedDomains {
   // what it returns; without any call null, when there is no memory for a domain, or
   // when none is free and the caller may not wait.
   template <class Use>
-  void* with_any(Heap& heap, bool may_wait, Use&& use) noexcept {
+  ALLOD_HOT void* with_any(Heap& heap, bool may_wait, Use&& use) noexcept {
     const std::uint32_t first = here();
     const std::uint32_t count = this->count();
     for (std::uint32_t i = 0; i < count; ++i) {

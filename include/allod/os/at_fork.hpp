@@ -1,0 +1,20 @@
+// Handlers around fork.
+#pragma once
+
+#include "allod/base/cpu.hpp"
+
+extern "C" {
+extern void* __dso_handle __attribute__((visibility("hidden")));
+int __register_atfork(void (*before)(), void (*in_parent)(), void (*in_child)(), void*) noexcept;
+}
+
+namespace allod::os {
+
+// As pthread_atfork, which is no more than this call. libc links it from an archive, so that it
+// would lie behind all other code, and make a window of the library more resident in each process.
+// May allocate.
+inline ALLOD_HOT int at_fork(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept {
+  return __register_atfork(before, in_parent, in_child, &__dso_handle);
+}
+
+}  // namespace allod::os
