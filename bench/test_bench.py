@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -558,6 +559,41 @@ def test_a_small_program_stays_small() -> None:
     # A fault on code or constants also maps the pages around it that the system has at hand just
     # then, up to a window of 64 KiB: half of one is allowed.
     assert ours - plain <= targets.SMALLEST_LIMIT_KIB + 32
+
+
+@pytest.mark.parametrize("name", ["cfrac", "cache-scratch", "larson", "prodcons"])
+def test_common_programs_need_two_windows_of_code(
+    programs: Path, tmp_path: Path, name: str
+) -> None:
+    """The kernel maps the library's code in windows of 64 KiB; see ALLOD_HOT."""
+    try:
+        allod = peers.find("allod")
+    except peers.PeerError:
+        pytest.skip("the library is not built")
+    watcher = compile_library(
+        tmp_path,
+        "#include <fcntl.h>\n#include <unistd.h>\n"
+        "__attribute__((destructor)) static void copy(void) {\n"
+        '  int from = open("/proc/self/smaps", O_RDONLY);\n'
+        '  int to = open(getenv("COPY"), O_CREAT | O_WRONLY, 0600);\n'
+        "  char text[4096];\n"
+        "  for (ssize_t n; (n = read(from, text, sizeof text)) > 0;)\n"
+        "    if (write(to, text, n) != n) abort();\n}\n",
+    )
+    copy = tmp_path / "smaps"
+    preload = f"{allod.library}:{watcher}"
+    subprocess.run(
+        runner.command(programs, CASES_BY_NAME[name], quick=True),
+        env={"PATH": os.defpath, "LD_PRELOAD": preload, "COPY": str(copy)},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    code = re.search(
+        r" r-xp .*/liballod\.so.*\n(?:.*\n)*?Rss: +(\d+) kB", copy.read_text()
+    )
+    assert code is not None
+    # One more is allowed for what a busy machine makes happen.
+    assert int(code[1]) <= 3 * 64
 
 
 def test_a_library_that_touches_memory_is_seen(tmp_path: Path) -> None:
