@@ -3,10 +3,12 @@
 
 #include "allod/base/cpu.hpp"
 
+// NOLINTBEGIN(readability-identifier-naming, bugprone-reserved-identifier)
 extern "C" {
 extern void* __dso_handle __attribute__((visibility("hidden")));
 int __register_atfork(void (*before)(), void (*in_parent)(), void (*in_child)(), void*) noexcept;
 }
+// NOLINTEND(readability-identifier-naming, bugprone-reserved-identifier)
 
 namespace allod::os {
 
