@@ -575,12 +575,30 @@ Mitigations active() noexcept { return HardenedPolicy::kMitigations & chosen; }
 
 // --- on the way out ----------------------------------------------------------------------------
 
+namespace {
+
+// A narrow state tells where a block's canary is only if little of the block is spare, as it is but
+// for large alignments.
+constexpr std::size_t kMinAlignment = 16;
+[[nodiscard]] bool fits_narrow_state(std::size_t size, std::size_t room,
+                                     std::size_t alignment) noexcept {
+  using States = slab::BlockStates;
+  if (room > States::kLargestNarrow) return true;
+  const std::size_t bytes = Sizes::size_of(Sizes::of_aligned(room, alignment));
+  return bytes > States::kLargestNarrow || bytes - size < slab::BlockStateCell::kMostNarrowSlack;
+}
+
+}  // namespace
+
 // Blocks of 8 bytes have no room for a state: all are larger. Large alignments are asked for with
 // sizes that are multiples of them, and must not double.
 std::size_t room_for(std::size_t size, std::size_t alignment) noexcept {
   if (size > kMaxBlock) return size;
   if (!on<Mitigation::canary>() || alignment >= 4096) return size > 8 ? size : 9;
   const std::size_t room = size + Canary::kBytes;
+  if (alignment > kMinAlignment && !fits_narrow_state(size, room, alignment)) {
+    return slab::BlockStates::kLargestNarrow + 1;
+  }
   if (room <= Sizes::kMaxSize) return room > 8 ? room : 9;
   return on<Mitigation::guards>() ? room + platform().page_size() : room;
 }

@@ -62,6 +62,16 @@ CASE(write_behind_a_block) {
   survive();
 }
 
+// Alignments leave much room behind what was asked for.
+CASE(write_behind_an_aligned_block) {
+  void* block = aligned_alloc(parameter("TEST_ALIGNMENT"), size());
+  CHECK(block != nullptr, "no block");
+  CHECK(malloc_usable_size(block) == size(), "more than was asked for");
+  flip(block, static_cast<std::ptrdiff_t>(size() + offset()));
+  freeing_function(block);
+  survive();
+}
+
 CASE(write_behind_a_block_that_is_resized) {
   void* block = tell_block(allocating_function(size()));
   flip(block, static_cast<std::ptrdiff_t>(size()));

@@ -525,6 +525,28 @@ def test_measures_by_name(
     assert outcome.status == (-signal.SIGABRT if is_found else 0), outcome.description
 
 
+@pytest.mark.parametrize("offset", [0, 7])
+@pytest.mark.parametrize("size", [1, 32, 64, 100, 200, 3000])
+@pytest.mark.parametrize("alignment", [16, 32, 64, 128, 512, 2048])
+def test_a_write_behind_an_aligned_block_is_found(
+    alignment: int,
+    size: int,
+    offset: int,
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    outcome = run(
+        programs / "overruns",
+        "write_behind_an_aligned_block",
+        liballod_hardened,
+        tmp_path,
+        {"SIZE": size, "OFFSET": offset, "ALIGNMENT": alignment},
+    )
+    assert outcome.status == -signal.SIGABRT, outcome.description
+    assert "write past the end of" in outcome.errors
+
+
 @pytest.mark.parametrize(
     ("measures", "is_told"),
     [("sweep", True), ("all,sweep,-zero", True), ("all,sweep", False)],
