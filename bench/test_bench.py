@@ -327,6 +327,21 @@ def test_rounds_are_interleaved_and_rotated_and_the_first_is_discarded(
     assert [run.round for run in result.runs["a"]] == [1, 2]
 
 
+def test_rounds_can_be_added(fake_runs: list[tuple[int, str]]) -> None:
+    result = measure_fake("abc", repeats=2)
+    result.failures["c"] = "crashed"
+    del result.runs["c"]
+    fake_runs.clear()
+    plan = Plan(quick=True, repeats=2, precision=0.01)
+    fakes = [Peer(name, None, "any") for name in "abc"]
+    rounds.measure(
+        Path(), result, fakes, plan, Budget(plan, 1), lambda done, most: None
+    )
+    assert "".join(name for _, name in fake_runs) == "ab" + "ba" + "ab"
+    assert [run.round for run in result.runs["a"]] == [1, 2, 3, 4]
+    assert [run.round for run in result.runs["b"]] == [1, 2, 3, 4]
+
+
 def test_every_run_finds_warm_what_the_largest_before_took(
     monkeypatch: pytest.MonkeyPatch, fake_runs: list[tuple[int, str]]
 ) -> None:
@@ -659,6 +674,32 @@ def test_a_quick_comparison_writes_its_files(
     assert (tmp_path / "runs.csv").read_text().count("\ntree,") == 4
 
 
+def test_rounds_are_added_to_what_they_belong_to_alone(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench(tmp_path, "--workload", "tree", "--quick", "--repeats", "1") == 0
+    stored = tmp_path / "results.json"
+    more = ["--more", str(stored), "--repeats", "2"]
+    assert cli.main([*more, "--workload", "immediate", "--workload", "tree"]) == 0
+    document = json.loads(stored.read_text())
+    assert [peer["name"] for peer in document["peers"]] == ["glibc"]
+    by_name = {case["case"]["name"]: case["runs"] for case in document["cases"]}
+    assert [run["round"] for run in by_name["tree"]] == [1, 2, 3]
+    assert [run["round"] for run in by_name["immediate"]] == [1, 2]
+    (note,) = document["notes"]
+    assert re.fullmatch(r"rounds added at .+: immediate 2, tree 2", note)
+
+    document["peers"][0]["version"] = "glibc 1.0"
+    stored.write_text(json.dumps(document))
+    capsys.readouterr()
+    assert cli.main(more) == 1
+    assert "glibc was glibc 1.0, and is glibc 2" in capsys.readouterr().err
+    document["machine"]["cores"] = 4711
+    stored.write_text(json.dumps(document))
+    assert cli.main(more) == 1
+    assert "on the same kind of machine only" in capsys.readouterr().err
+
+
 def test_a_failing_allocator_is_reported_and_the_others_are_kept(
     programs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -760,6 +801,7 @@ def test_what_the_machine_cannot_run_is_left_out(
         (["--fail-on-regression", "5"], "needs --compare"),
         (["--publish"], "--publish needs --full"),
         (["--compare", "/no/such.json"], "does not exist"),
+        (["--more", __file__, "--peer", "glibc"], "--more goes with the kind"),
         (["--fast"], "No such option '--fast'"),
         (["tree"], "unexpected extra argument (tree)"),
     ],

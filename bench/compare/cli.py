@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -25,7 +25,7 @@ from bench.compare.cases import CASES_BY_NAME, GROUPS
 from bench.compare.outcome import Outcome
 from bench.compare.peers import SUBJECT
 from bench.compare.results import Results
-from bench.compare.rounds import Plan
+from bench.compare.rounds import CaseResult, Plan
 from bench.compare.session import Session
 from bench.profilers import cli as profilers
 from bench.security import cli as security
@@ -81,32 +81,72 @@ def _measure(request: Request, choice: selection.PeerChoice, folder: Path) -> Re
         )
     for note in notes:
         _say(note)
+    found = Results(
+        machine.describe(),
+        _now(),
+        request.kind,
+        request.precision,
+        allocators,
+        notes=notes,
+    )
+    _session(request, folder).run(cases, found)
+    return found
+
+
+def _now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _session(request: Request, folder: Path) -> Session:
     _make(folder)
     try:
         programs = build.build(_say, may_install=request.may_install)
     except build.BuildError as error:
         raise click.ClickException(str(error)) from error
+    quick = request.kind == QUICK
     plan = Plan(
         quick,
         request.repeats or REPEATS[request.kind],
         request.precision,
         seconds=QUICK_SECONDS if quick else None,
     )
-    now = datetime.datetime.now().astimezone()
-    found = Results(
-        machine.describe(),
-        now.isoformat(timespec="seconds"),
-        request.kind,
-        request.precision,
-        allocators,
-        notes=notes,
-    )
-    session = Session(
+    return Session(
         *(programs, plan, request.instructions, request.may_install),
         *(folder / "results.json", _console),
     )
-    session.run(cases, found)
-    return found
+
+
+def _add_rounds(request: Request, found: Results, folder: Path) -> None:
+    """Measures the chosen cases again, or all that are there, and adds to what was found."""
+    named = request.workloads or request.groups
+    quick = found.kind == QUICK
+    cases = (
+        selection.choose_cases(request.workloads, request.groups, quick=quick)
+        if named
+        else [result.case for result in found.cases]
+    )
+    here = machine.describe()
+    if not here.is_like(found.machine):
+        raise click.ClickException(
+            "rounds can be added on the same kind of machine only: these are of "
+            f"{found.machine.cpu}, {found.machine.cores} cores, {found.machine.kernel}"
+        )
+    found.peers = selection.find_again(found.peers)
+    session = _session(replace(request, kind=found.kind, instructions=False), folder)
+    before = {result.case.name: _rounds_of(result) for result in found.cases}
+    found.interrupted = False
+    session.add_rounds(cases, found)
+    added = [
+        f"{result.case.name} {more}"
+        for result in found.cases
+        if (more := _rounds_of(result) - before.get(result.case.name, 0)) > 0
+    ]
+    if added:
+        found.notes.append(f"rounds added at {_now()}: {', '.join(added)}")
+
+
+def _rounds_of(result: CaseResult) -> int:
+    return max(map(len, result.runs.values()), default=0)
 
 
 def _make(folder: Path) -> None:
@@ -206,6 +246,13 @@ def _load(path: Path) -> Results:
     help="Measure nothing, make the report of these results again.",
 )
 @click.option(
+    "--more",
+    "earlier",
+    type=_file,
+    metavar="RESULTS.json",
+    help="Add rounds to these results, with the same allocators on the same machine.",
+)
+@click.option(
     "--publish",
     "to_publish",
     is_flag=True,
@@ -238,6 +285,7 @@ def command(
     old: Path | None,
     percent: float | None,
     source: Path | None,
+    earlier: Path | None,
     to_publish: bool,
     out: Path | None,
     as_json: bool,
@@ -254,8 +302,15 @@ def command(
         raise click.UsageError("--quick and --full exclude each other")
     if percent is not None and old is None:
         raise click.UsageError("--fail-on-regression needs --compare")
-    if to_publish and not full and source is None:
-        raise click.UsageError("--publish needs --full, or --from with such results")
+    if to_publish and not full and source is None and earlier is None:
+        raise click.UsageError(
+            "--publish needs --full, or --from or --more with such results"
+        )
+    if earlier is not None and (quick or full or source is not None or given_peers):
+        raise click.UsageError(
+            "--more goes with the kind and the allocators of its results: "
+            "without --quick, --full, --from and --peer"
+        )
     request = Request(
         QUICK if quick else FULL if full else MODERATE,
         *(workloads, groups, given_peers, repeats, precision),
@@ -272,6 +327,10 @@ def command(
         folder = out or source.parent
         found = _load(source)
         _make(folder)
+    elif earlier is not None:
+        folder = out or earlier.parent
+        found = _load(earlier)
+        _add_rounds(request, found, folder)
     else:
         now = datetime.datetime.now()
         folder = out or peers.ROOT / "build" / "bench" / now.strftime("%Y%m%d-%H%M%S")

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -20,6 +20,12 @@ class Machine:
     transparent_huge_pages: str
     governor: str
     load_at_start: float
+
+    def is_like(self, other: "Machine") -> bool:
+        """Can figures of both stand beside each other?"""
+        return replace(self, memory_mib=0, load_at_start=0.0) == replace(
+            other, memory_mib=0, load_at_start=0.0
+        )
 
 
 def _read(path: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bench.compare import stats
+from bench.compare.cases import Case
 from bench.compare.machine import Machine
 from bench.compare.peers import Peer, is_ours
 from bench.compare.purging import Purging
@@ -37,6 +38,15 @@ class Results:
     @property
     def measured(self) -> list[CaseResult]:
         return [result for result in self.cases if result.runs]
+
+    def of(self, case: Case) -> CaseResult:
+        """What there is of a case; nothing yet for one that is new, and then its place."""
+        for result in self.cases:
+            if result.case.name == case.name:
+                return result
+        result = CaseResult(case)
+        self.cases.append(result)
+        return result
 
     @property
     def compiler(self) -> str:

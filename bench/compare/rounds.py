@@ -145,21 +145,24 @@ def measure(
     budget: Budget,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Fills ``result`` with interleaved rounds; it stays valid when interrupted.
+    """Adds interleaved rounds to ``result``; it stays valid when interrupted.
 
     Each round runs every peer once and starts with another one. The first round
     warms the machine and is discarded; its length says how many the budget allows.
+    Peers that have failed before are left out.
     Every run finds as much warm memory as the largest before it took.
     ``progress`` is told how many runs are done, and how many it will be at most.
     LeftOut: the first run says that the machine cannot do this.
     """
-    alive = list(peers)
-    checksum: str | None = None
+    alive = [peer for peer in peers if peer.name not in result.failures]
+    before = [run for runs in result.runs.values() for run in runs]
+    checksum = before[0].checksum if before else None
+    made = max((run.round for run in before), default=0)
     rounds, done, number = plan.rounds, 0, 0
     peak_kib = 0
     started = time.monotonic()
     while number < rounds and alive:
-        order = _rotated(alive, number)
+        order = _rotated(alive, made + number)
         for place, peer in enumerate(order, 1):
             try:
                 warmth.warm(peak_kib)
@@ -168,7 +171,7 @@ def measure(
                     result.case,
                     peer,
                     quick=plan.quick,
-                    number=number,
+                    number=made + number,
                     timeout=plan.timeout,
                 )
                 peak_kib = max(peak_kib, run.peak_rss_kib)
@@ -190,7 +193,11 @@ def measure(
             progress(done, done + len(order) - place + later)
         if number == 0:
             rounds = budget.rounds(time.monotonic() - started)
-        if number >= FEWEST_ROUNDS and _is_exact(result, plan.precision):
+        if (
+            made + number >= FEWEST_ROUNDS
+            and number > 0
+            and _is_exact(result, plan.precision)
+        ):
             break
         number += 1
 

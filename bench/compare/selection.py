@@ -67,6 +67,29 @@ def find_peers(
     return found, notes
 
 
+def find_again(stored: Sequence[Peer]) -> list[Peer]:
+    """The peers of earlier results; ClickException says which are not what they were."""
+    changed: list[str] = []
+    found: list[Peer] = []
+    for before in stored:
+        try:
+            if peers.is_known(before.name) or before.library is None:
+                now = peers.find(before.name)
+            else:
+                now = peers.from_file(before.name, before.library)
+        except peers.PeerError as error:
+            changed.append(f"{before.name} is missing: {error}")
+            continue
+        found.append(now)
+        if now.code != before.code:
+            changed.append(f"{now.name} was {before.version}, and is {now.version}")
+    if changed:
+        raise click.ClickException(
+            "rounds can be added with the same allocators only: " + "; ".join(changed)
+        )
+    return found
+
+
 def choose_cases(
     workloads: Sequence[str], groups: Sequence[str], *, quick: bool
 ) -> list[Case]:

@@ -16,11 +16,11 @@ from bench.compare import (
     storage,
     syscalls,
 )
-from bench.compare.cases import PURGING_CASES, TRACED_CASE, Case
+from bench.compare.cases import CASES_BY_NAME, PURGING_CASES, TRACED_CASE, Case
 from bench.compare.processes import LeftOut, RunError
 from bench.compare.progress import Display
 from bench.compare.results import Results
-from bench.compare.rounds import Budget, CaseResult, Plan
+from bench.compare.rounds import Budget, Plan
 from bench.compare.selection import by_turns
 
 
@@ -41,11 +41,7 @@ class Session:
     def run(self, cases: Sequence[Case], found: Results) -> None:
         """Measures into ``found``; Ctrl-C ends it and keeps what is there."""
         try:
-            ready = [case for case in cases if self._is_ready(case, found)]
-            try:
-                self._measure(ready, found)
-            finally:
-                found.cases.sort(key=lambda result: ready.index(result.case))
+            ready = self._run_rounds(cases, found)
             if any(case.name == TRACED_CASE for case in ready):
                 self._trace(found)
             self._look_at_purging(found)
@@ -55,6 +51,23 @@ class Session:
         except KeyboardInterrupt:
             found.interrupted = True
             self.say("interrupted; keeping what is done")
+
+    def add_rounds(self, cases: Sequence[Case], found: Results) -> None:
+        """Measures more rounds into ``found``, and nothing else; Ctrl-C does as above."""
+        try:
+            self._run_rounds(cases, found)
+        except KeyboardInterrupt:
+            found.interrupted = True
+            self.say("interrupted; keeping what is done")
+
+    def _run_rounds(self, cases: Sequence[Case], found: Results) -> list[Case]:
+        ready = [case for case in cases if self._is_ready(case, found)]
+        try:
+            self._measure(ready, found)
+        finally:
+            order = list(CASES_BY_NAME)
+            found.cases.sort(key=lambda result: order.index(result.case.name))
+        return ready
 
     def _is_ready(self, case: Case, found: Results) -> bool:
         """Scripts prepare their programs before anything is measured."""
@@ -78,15 +91,15 @@ class Session:
                     self._note(found, f"{case.name} is left out: the time is over")
                     display.end_case(f"{case.name}: left out")
                     continue
-                result = CaseResult(case)
-                found.cases.append(result)
+                result = found.of(case)
                 try:
                     rounds.measure(
                         *(self.programs, result, found.peers),
                         *(self.plan, budget, display.advance),
                     )
                 except LeftOut as error:
-                    found.cases.remove(result)
+                    if not result.runs:
+                        found.cases.remove(result)
                     self._note(found, f"{case.name} is left out: {error}")
                 budget.end_case()
                 made = sum(map(len, result.runs.values()))
