@@ -62,6 +62,15 @@ void* new_with_handler(std::size_t size, std::size_t alignment) {
   }
 }
 
+template <class Call>
+void* unless_thrown(Call&& call) noexcept {
+  try {
+    return call();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 void* new_or_throw(std::size_t size, std::size_t alignment) {
@@ -71,11 +80,15 @@ void* new_or_throw(std::size_t size, std::size_t alignment) {
 }
 
 void* new_or_null(std::size_t size, std::size_t alignment) noexcept {
-  try {
-    return new_with_handler(size, alignment);
-  } catch (...) {
-    return nullptr;
-  }
+  return unless_thrown([=] { return new_with_handler(size, alignment); });
+}
+
+void* or_null(void* (*form)(std::size_t), std::size_t size) noexcept {
+  return unless_thrown([=] { return form(size); });
+}
+void* or_null(void* (*form)(std::size_t, std::align_val_t), std::size_t size,
+              std::align_val_t alignment) noexcept {
+  return unless_thrown([=] { return form(size, alignment); });
 }
 
 }  // namespace allod::entry

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <new>
 
 namespace allod::entry {
 
@@ -11,6 +12,11 @@ namespace allod::entry {
 [[gnu::cold, gnu::noinline]] void* new_or_throw(std::size_t size, std::size_t alignment);
 // The same, but returns null where the other throws, also when the handler does.
 [[gnu::cold, gnu::noinline]] void* new_or_null(std::size_t size, std::size_t alignment) noexcept;
+
+// What the form gives, which somebody else has replaced; or null where it throws.
+[[nodiscard, gnu::cold]] void* or_null(void* (*form)(std::size_t), std::size_t size) noexcept;
+[[nodiscard, gnu::cold]] void* or_null(void* (*form)(std::size_t, std::align_val_t),
+                                       std::size_t size, std::align_val_t alignment) noexcept;
 
 struct ThrowBadAlloc {
   static constexpr bool kNoexcept = false;

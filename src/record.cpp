@@ -7,6 +7,7 @@
 
 #include <new>
 
+#include "operators.hpp"
 #include "record_writer.hpp"
 #include "text.hpp"
 
@@ -19,6 +20,7 @@ using allod::record::Recorder;
 using allod::record::Thread;
 using std::align_val_t;
 using std::nothrow_t;
+using namespace allod::operators;
 
 namespace {
 
@@ -237,18 +239,30 @@ void* new_or_throw(std::size_t size, align_val_t alignment) {
   if (block != nullptr) return block;
   return new_by_runtime<void*(std::size_t, align_val_t)>("_ZnwmSt11align_val_t", size, alignment);
 }
-void* new_or_null(std::size_t size) noexcept {
-  void* const block = new_block(size);
-  if (block != nullptr) return block;
-  const auto retry = runtime_operator<void*(std::size_t, const nothrow_t&)>("_ZnwmRKSt9nothrow_t");
-  return retry == nullptr ? nullptr : retry(size, nothrow_t{});
+// The runtime's form calls the one that throws, whoever has replaced that, and catches.
+[[gnu::cold, gnu::noinline]] void* null_by_runtime(const char* name, std::size_t size) noexcept {
+  const auto form = runtime_operator<void*(std::size_t, const nothrow_t&)>(name);
+  return form == nullptr ? nullptr : form(size, nothrow_t{});
 }
-void* new_or_null(std::size_t size, align_val_t alignment) noexcept {
-  void* const block = new_block(size, alignment);
-  if (block != nullptr) return block;
-  const auto retry = runtime_operator<void*(std::size_t, align_val_t, const nothrow_t&)>(
-      "_ZnwmSt11align_val_tRKSt9nothrow_t");
-  return retry == nullptr ? nullptr : retry(size, alignment, nothrow_t{});
+[[gnu::cold, gnu::noinline]] void* null_by_runtime(const char* name, std::size_t size,
+                                                   align_val_t alignment) noexcept {
+  const auto form = runtime_operator<void*(std::size_t, align_val_t, const nothrow_t&)>(name);
+  return form == nullptr ? nullptr : form(size, alignment, nothrow_t{});
+}
+// `name` is that of the form, which is made of these.
+template <class... MadeOf, class... Alignment>
+void* new_or_null(const char* name, std::size_t size, Alignment... alignment) noexcept {
+  if (!are_replaced<MadeOf...>()) {
+    if (void* const block = new_block(size, alignment...)) return block;
+  }
+  return null_by_runtime(name, size, alignment...);
+}
+
+// What a replaced form does is recorded where it calls malloc and free.
+template <class First, class... Rest, class... Alignment>
+void release_by(void* block, Alignment... alignment) noexcept {
+  if (are_replaced<First, Rest...>()) return First::in_force()(block, alignment...);
+  release<Kind::delete_block>(block);
 }
 
 }  // namespace
@@ -320,59 +334,64 @@ ALLOD_EXPORT void free_aligned_sized(void* block, size_t, size_t) noexcept {
 }
 
 ALLOD_EXPORT_CXX void* operator new(std::size_t size) { return new_or_throw(size); }
-ALLOD_EXPORT_CXX void* operator new[](std::size_t size) { return new_or_throw(size); }
+ALLOD_EXPORT_CXX void* operator new[](std::size_t size) {
+  if (are_replaced<New>()) return New::in_force()(size);
+  return new_or_throw(size);
+}
 ALLOD_EXPORT_CXX void* operator new(std::size_t size, const nothrow_t&) noexcept {
-  return new_or_null(size);
+  return new_or_null<New>("_ZnwmRKSt9nothrow_t", size);
 }
 ALLOD_EXPORT_CXX void* operator new[](std::size_t size, const nothrow_t&) noexcept {
-  return new_or_null(size);
+  return new_or_null<NewArray, New>("_ZnamRKSt9nothrow_t", size);
 }
 ALLOD_EXPORT_CXX void* operator new(std::size_t size, align_val_t alignment) {
   return new_or_throw(size, alignment);
 }
 ALLOD_EXPORT_CXX void* operator new[](std::size_t size, align_val_t alignment) {
+  if (are_replaced<NewAligned>()) return NewAligned::in_force()(size, alignment);
   return new_or_throw(size, alignment);
 }
 ALLOD_EXPORT_CXX void* operator new(std::size_t size, align_val_t alignment,
                                     const nothrow_t&) noexcept {
-  return new_or_null(size, alignment);
+  return new_or_null<NewAligned>("_ZnwmSt11align_val_tRKSt9nothrow_t", size, alignment);
 }
 ALLOD_EXPORT_CXX void* operator new[](std::size_t size, align_val_t alignment,
                                       const nothrow_t&) noexcept {
-  return new_or_null(size, alignment);
+  return new_or_null<NewArrayAligned, NewAligned>("_ZnamSt11align_val_tRKSt9nothrow_t", size,
+                                                  alignment);
 }
 
 ALLOD_EXPORT_CXX void operator delete(void* block) noexcept { release<Kind::delete_block>(block); }
-ALLOD_EXPORT_CXX void operator delete[](void* block) noexcept {
-  release<Kind::delete_block>(block);
-}
+ALLOD_EXPORT_CXX void operator delete[](void* block) noexcept { release_by<Delete>(block); }
 ALLOD_EXPORT_CXX void operator delete(void* block, const nothrow_t&) noexcept {
-  release<Kind::delete_block>(block);
+  release_by<Delete>(block);
 }
 ALLOD_EXPORT_CXX void operator delete[](void* block, const nothrow_t&) noexcept {
-  release<Kind::delete_block>(block);
+  release_by<DeleteArray, Delete>(block);
 }
 ALLOD_EXPORT_CXX void operator delete(void* block, std::size_t) noexcept {
-  release<Kind::delete_block>(block);
+  release_by<Delete>(block);
 }
 ALLOD_EXPORT_CXX void operator delete[](void* block, std::size_t) noexcept {
-  release<Kind::delete_block>(block);
+  release_by<DeleteArray, Delete>(block);
 }
 ALLOD_EXPORT_CXX void operator delete(void* block, align_val_t) noexcept {
   release<Kind::delete_block>(block);
 }
-ALLOD_EXPORT_CXX void operator delete[](void* block, align_val_t) noexcept {
-  release<Kind::delete_block>(block);
+ALLOD_EXPORT_CXX void operator delete[](void* block, align_val_t alignment) noexcept {
+  release_by<DeleteAligned>(block, alignment);
 }
-ALLOD_EXPORT_CXX void operator delete(void* block, align_val_t, const nothrow_t&) noexcept {
-  release<Kind::delete_block>(block);
+ALLOD_EXPORT_CXX void operator delete(void* block, align_val_t alignment,
+                                      const nothrow_t&) noexcept {
+  release_by<DeleteAligned>(block, alignment);
 }
-ALLOD_EXPORT_CXX void operator delete[](void* block, align_val_t, const nothrow_t&) noexcept {
-  release<Kind::delete_block>(block);
+ALLOD_EXPORT_CXX void operator delete[](void* block, align_val_t alignment,
+                                        const nothrow_t&) noexcept {
+  release_by<DeleteArrayAligned, DeleteAligned>(block, alignment);
 }
-ALLOD_EXPORT_CXX void operator delete(void* block, std::size_t, align_val_t) noexcept {
-  release<Kind::delete_block>(block);
+ALLOD_EXPORT_CXX void operator delete(void* block, std::size_t, align_val_t alignment) noexcept {
+  release_by<DeleteAligned>(block, alignment);
 }
-ALLOD_EXPORT_CXX void operator delete[](void* block, std::size_t, align_val_t) noexcept {
-  release<Kind::delete_block>(block);
+ALLOD_EXPORT_CXX void operator delete[](void* block, std::size_t, align_val_t alignment) noexcept {
+  release_by<DeleteArrayAligned, DeleteAligned>(block, alignment);
 }

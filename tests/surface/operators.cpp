@@ -1,4 +1,4 @@
-// Every replaceable operator new and delete: eight of the one, twelve of the other.
+// Every replaceable operator new and delete.
 #include <sys/resource.h>
 
 #include <cstdlib>
@@ -10,70 +10,11 @@
 #include <vector>
 
 #include "cases.h"
+#include "operator_forms.hpp"
 
 namespace {
 
-struct Allocation {
-  const char* name;
-  bool aligned;
-  bool throwing;
-  void* (*allocate)(std::size_t size, std::align_val_t alignment);
-};
-
-using std::align_val_t;
-using std::nothrow;
-using std::size_t;
-
-const Allocation kAllocations[] = {
-    {"new", false, true, [](size_t n, align_val_t) { return ::operator new(n); }},
-    {"new[]", false, true, [](size_t n, align_val_t) { return ::operator new[](n); }},
-    {"new (nothrow)", false, false,
-     [](size_t n, align_val_t) { return ::operator new(n, nothrow); }},
-    {"new[] (nothrow)", false, false,
-     [](size_t n, align_val_t) { return ::operator new[](n, nothrow); }},
-    {"new (align)", true, true, [](size_t n, align_val_t a) { return ::operator new(n, a); }},
-    {"new[] (align)", true, true, [](size_t n, align_val_t a) { return ::operator new[](n, a); }},
-    {"new (align, nothrow)", true, false,
-     [](size_t n, align_val_t a) { return ::operator new(n, a, nothrow); }},
-    {"new[] (align, nothrow)", true, false,
-     [](size_t n, align_val_t a) { return ::operator new[](n, a, nothrow); }},
-};
-
-struct Deallocation {
-  const char* name;
-  bool array;
-  bool aligned;
-  void (*release)(void* block, std::size_t size, std::align_val_t alignment);
-};
-
-const Deallocation kDeallocations[] = {
-    {"delete", false, false, [](void* p, size_t, align_val_t) { ::operator delete(p); }},
-    {"delete[]", true, false, [](void* p, size_t, align_val_t) { ::operator delete[](p); }},
-    {"delete (nothrow)", false, false,
-     [](void* p, size_t, align_val_t) { ::operator delete(p, nothrow); }},
-    {"delete[] (nothrow)", true, false,
-     [](void* p, size_t, align_val_t) { ::operator delete[](p, nothrow); }},
-    {"delete (size)", false, false,
-     [](void* p, size_t n, align_val_t) { ::operator delete(p, n); }},
-    {"delete[] (size)", true, false,
-     [](void* p, size_t n, align_val_t) { ::operator delete[](p, n); }},
-    {"delete (align)", false, true,
-     [](void* p, size_t, align_val_t a) { ::operator delete(p, a); }},
-    {"delete[] (align)", true, true,
-     [](void* p, size_t, align_val_t a) { ::operator delete[](p, a); }},
-    {"delete (size, align)", false, true,
-     [](void* p, size_t n, align_val_t a) { ::operator delete(p, n, a); }},
-    {"delete[] (size, align)", true, true,
-     [](void* p, size_t n, align_val_t a) { ::operator delete[](p, n, a); }},
-    {"delete (align, nothrow)", false, true,
-     [](void* p, size_t, align_val_t a) { ::operator delete(p, a, nothrow); }},
-    {"delete[] (align, nothrow)", true, true,
-     [](void* p, size_t, align_val_t a) { ::operator delete[](p, a, nothrow); }},
-};
-
-void* allocate(const Allocation& allocation, size_t size, size_t alignment) {
-  return hidden(allocation.allocate(hidden_size(size), align_val_t{hidden_size(alignment)}));
-}
+using namespace operator_forms;
 
 const size_t kImpossible[] = {std::numeric_limits<size_t>::max(),
                               std::numeric_limits<size_t>::max() - 4095,
@@ -107,34 +48,28 @@ int calls_of_handler = 0;
 CASE(every_new_goes_with_every_delete_of_its_kind) {
   static const size_t sizes[] = {0,    1,    7,    8,     16,    24,        100,     500,
                                  1000, 1024, 4096, 10000, 32768, 100 * KIB, 1000000, 5 * MIB};
-  for (const Allocation& allocation : kAllocations) {
-    const bool array = std::strncmp(allocation.name, "new[]", 5) == 0;
-    for (const Deallocation& deallocation : kDeallocations) {
-      if (deallocation.array != array || deallocation.aligned != allocation.aligned) {
-        continue;
-      }
-      for (const size_t size : sizes) {
-        for (size_t alignment = 8; alignment <= MIB; alignment *= 4) {
-          void* first = allocate(allocation, size, alignment);
-          void* second = allocate(allocation, size, alignment);
-          CHECK(first != nullptr && second != nullptr && first != second, "%s of %zu",
-                allocation.name, size);
-          const size_t owed = allocation.aligned ? alignment : natural_alignment(size);
-          CHECK(is_aligned(first, owed) && is_aligned(second, owed), "%s of %zu at %zu: %p, %p",
-                allocation.name, size, alignment, first, second);
-          fill(first, size, 1);
-          fill(second, size, 2);
-          CHECK(holds(first, size, 1), "%s: blocks of %zu overlap", allocation.name, size);
-          deallocation.release(first, size, align_val_t{alignment});
-          CHECK(holds(second, size, 2), "%s wrote to another block", deallocation.name);
-          deallocation.release(second, size, align_val_t{alignment});
-          if (!allocation.aligned) {
-            break;
-          }
+  for_each_pair([](const Allocation& allocation, const Deallocation& deallocation) {
+    for (const size_t size : sizes) {
+      for (size_t alignment = 8; alignment <= MIB; alignment *= 4) {
+        void* first = allocate(allocation, size, alignment);
+        void* second = allocate(allocation, size, alignment);
+        CHECK(first != nullptr && second != nullptr && first != second, "%s of %zu",
+              allocation.name, size);
+        const size_t owed = allocation.aligned ? alignment : natural_alignment(size);
+        CHECK(is_aligned(first, owed) && is_aligned(second, owed), "%s of %zu at %zu: %p, %p",
+              allocation.name, size, alignment, first, second);
+        fill(first, size, 1);
+        fill(second, size, 2);
+        CHECK(holds(first, size, 1), "%s: blocks of %zu overlap", allocation.name, size);
+        deallocation.release(first, size, align_val_t{alignment});
+        CHECK(holds(second, size, 2), "%s wrote to another block", deallocation.name);
+        deallocation.release(second, size, align_val_t{alignment});
+        if (!allocation.aligned) {
+          break;
         }
       }
     }
-  }
+  });
 }
 
 CASE(every_delete_gives_memory_back) {

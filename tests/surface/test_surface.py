@@ -7,10 +7,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from surface.black_box import Case, cases_in, listed_cases, run_case
+from surface.black_box import (
+    Case,
+    cases_in,
+    describe,
+    environment,
+    listed_cases,
+    run_case,
+    run_program,
+)
 
 FOLDER = Path(__file__).parent
 CASES = cases_in(FOLDER)
+REPLACED = [case for case in CASES if case.program.startswith("replaced_")]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -19,6 +28,33 @@ def test_surface(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> 
     run_case(
         build_dir / "tests" / "surface" / case.program, case.name, library, tmp_path
     )
+
+
+@pytest.mark.parametrize("case", REPLACED, ids=str)
+def test_replaced_operators_with_every_measure(
+    case: Case, liballod_hardened: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """Nothing is freed by a function of another family than allocated it."""
+    program = build_dir / "tests" / "surface" / case.program
+    variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all"}
+    result = run_program([program, case.name], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+    assert "allod: " not in result.stderr, describe(result)
+
+
+@pytest.mark.parametrize("case", REPLACED, ids=str)
+def test_replaced_operators_behind_the_recorder(
+    case: Case, build_dir: Path, tmp_path: Path
+) -> None:
+    """The recorder has all forms of operators, too."""
+    program = build_dir / "tests" / "surface" / case.program
+    trace = tmp_path / "trace"
+    variables = environment(build_dir / "liballod-record.so")
+    result = run_program(
+        [program, case.name], variables | {"LIBALLOD_RECORD": str(trace)}, tmp_path
+    )
+    assert result.returncode == 0, describe(result)
+    assert trace.stat().st_size > 0
 
 
 @pytest.mark.parametrize("program", sorted({case.program for case in CASES}))

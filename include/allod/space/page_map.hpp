@@ -96,10 +96,20 @@ class PageMap {
   // may be starting the map: then it is false, or the map is there. (On arm64, where
   // that is not so, it is enough that libc allocates when it makes a thread.)
   [[nodiscard]] ALLOD_INLINE bool fast_tag_of(Address address, Tag* tag) const noexcept {
+    return fast_tag_of(address, fast_slices_, tag);
+  }
+  // The same for who looks only up to a bound of its own: 0, or fast_slices().
+  [[nodiscard]] ALLOD_INLINE bool fast_tag_of(Address address,
+                                              const std::atomic<std::size_t>& bound,
+                                              Tag* tag) const noexcept {
     const std::size_t slice = address >> kSliceShift;
-    if (__builtin_expect(!is_below(slice, fast_slices_), 0)) return false;
+    if (__builtin_expect(!is_below(slice, bound), 0)) return false;
     *tag = tags()[slice].load(std::memory_order_relaxed);
     return true;
+  }
+  // How many there are for the fast path: 0 before the map is started, and when it is a window.
+  [[nodiscard]] ALLOD_INLINE const std::atomic<std::size_t>& fast_slices() const noexcept {
+    return fast_slices_;
   }
   // The same, and the span of an address with a tag.
   [[nodiscard]] ALLOD_INLINE bool fast_find(Address address, Tag* tag, Span** span) const noexcept {

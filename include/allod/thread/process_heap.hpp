@@ -40,14 +40,37 @@ class ProcessHeap {
   }
 
   static ALLOD_INLINE void release(void* block) noexcept {
+    const auto& slices = heap_.space().map().fast_slices();
+    if (__builtin_expect(release_at_once(block, slices), 1)) return;
+    release_slow(block);
+  }
+  // Both parts of release() apart: false where the second has to follow. `slices` is 0, and nothing
+  // is done, or the map's fast_slices().
+  [[nodiscard]] static ALLOD_INLINE bool release_at_once(
+      void* block, const std::atomic<std::size_t>& slices) noexcept {
     Front& front = *current_;
     space::Tag tag;
-    if (__builtin_expect(heap_.space().map().fast_tag_of(address_of(block), &tag), 1)) {
+    if (__builtin_expect(heap_.space().map().fast_tag_of(address_of(block), slices, &tag), 1)) {
       if (__builtin_expect(front.owns(tag), 1)) {
-        if (__builtin_expect(front.push(tag, block), 1)) return;
+        if (__builtin_expect(front.push(tag, block), 1)) return true;
       }
     }
-    release_slow(block);
+    return false;
+  }
+  static ALLOD_NOINLINE ALLOD_HOT void release_slow(void* block) noexcept {
+    if (block == nullptr) return;
+    Domain* const own = own_domain();
+    if (__builtin_expect(own != nullptr && !Sampler::may_know(), 1)) {
+      return heap_.release(*own, block);
+    }
+    if (may_cut_short()) {
+      space::Tag tag;
+      if (heap_.space().map().fast_tag_of(address_of(block), &tag) &&
+          processors_.push(tag, block)) {
+        return;
+      }
+    }
+    release_anyhow(block);
   }
 
   // `*zero` tells whether the block is known to be all zeros.
@@ -345,21 +368,6 @@ class ProcessHeap {
     return result;
   }
 
-  static ALLOD_NOINLINE ALLOD_HOT void release_slow(void* block) noexcept {
-    if (block == nullptr) return;
-    Domain* const own = own_domain();
-    if (__builtin_expect(own != nullptr && !Sampler::may_know(), 1)) {
-      return heap_.release(*own, block);
-    }
-    if (may_cut_short()) {
-      space::Tag tag;
-      if (heap_.space().map().fast_tag_of(address_of(block), &tag) &&
-          processors_.push(tag, block)) {
-        return;
-      }
-    }
-    release_anyhow(block);
-  }
   static ALLOD_NOINLINE ALLOD_HOT void release_anyhow(void* block) noexcept {
     Domain* const own = domain_now();
     if (__builtin_expect(Sampler::may_know(), 0) && !forget_sample(block)) return;
