@@ -27,10 +27,16 @@ struct ReturnNull {
 
 using slab::Origin;
 
-// What to ask of a heap for a block of `size` bytes.
-[[nodiscard]] ALLOD_INLINE std::size_t room_for(std::size_t size,
-                                                std::size_t alignment = 1) noexcept {
-  if constexpr (Policy::kBlockStates) return hardened::room_for(size, alignment);
+// What to ask for, for a block of `size` bytes.
+[[nodiscard]] ALLOD_INLINE std::size_t room_for(std::size_t size) noexcept {
+  if constexpr (Policy::kBlockStates) return hardened::room_for(size);
+  return size;
+}
+// The same of a first-class heap.
+[[nodiscard]] ALLOD_INLINE std::size_t room_in_heap_for(std::size_t size,
+                                                        std::size_t alignment = 1) noexcept {
+  using hardened::Guarded;
+  if constexpr (Policy::kBlockStates) return hardened::room_for(size, alignment, Guarded::never);
   return size;
 }
 // Every block that a heap gives for that leaves through here.

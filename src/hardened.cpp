@@ -341,6 +341,8 @@ ALLOD_INLINE void zero_small(Address from, std::size_t bytes) noexcept {
         state.is_live() ? !has_canary(state) || canary.is_end_intact(before.address, before.bytes)
         : state.was_freed() ? !on<Mitigation::zero>() || ends_with_zero(before)
                             : true;
+    // What was read is of that state only if the state is the same afterwards.
+    std::atomic_thread_fence(std::memory_order_acquire);
     if (intact || before.cell.load() != state) return;
     cpu_relax();
   }
@@ -590,17 +592,22 @@ constexpr std::size_t kMinAlignment = 16;
 
 }  // namespace
 
-// Blocks of 8 bytes have no room for a state: all are larger. Large alignments are asked for with
-// sizes that are multiples of them, and must not double.
-std::size_t room_for(std::size_t size, std::size_t alignment) noexcept {
+// Blocks of 8 bytes have no room for a state: all are larger. Behind large blocks there is a page
+// for a guard, which takes addresses only. Other blocks of large alignments are asked for with
+// sizes that are multiples of these, and must not double.
+std::size_t room_for(std::size_t size, std::size_t alignment, Guarded guarded) noexcept {
+  constexpr std::size_t kLargestUnguarded = Sizes::size_of(Sizes::of(kDiscarded) - 1);
   if (size > kMaxBlock) return size;
-  if (!on<Mitigation::canary>() || alignment >= 4096) return size > 8 ? size : 9;
   const std::size_t room = size + Canary::kBytes;
+  if (__builtin_expect(room > kLargestUnguarded, 0) && on<Mitigation::guards>() &&
+      guarded == Guarded::if_large && alignment <= kSliceBytes) {
+    return room + platform().page_size();
+  }
+  if (!on<Mitigation::canary>() || alignment >= 4096) return size > 8 ? size : 9;
   if (alignment > kMinAlignment && !fits_narrow_state(size, room, alignment)) {
     return slab::BlockStates::kLargestNarrow + 1;
   }
-  if (room <= Sizes::kMaxSize) return room > 8 ? room : 9;
-  return on<Mitigation::guards>() ? room + platform().page_size() : room;
+  return room > 8 ? room : 9;
 }
 
 namespace {
@@ -623,6 +630,8 @@ ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin)
   if (__builtin_expect(block.is_large(), 0) && !set_guard(block, before, size)) return nullptr;
   if (has_canary(state)) {
     block.cell.store(BlockState::busy());
+    // Nobody is to take what follows for a change in the state before.
+    std::atomic_thread_fence(std::memory_order_release);
     canary.write(block.address, block.bytes - slack, block.bytes);
   }
   void* const pointer = has_tag(block) ? put_tag(block, block.requested(state))
@@ -655,7 +664,15 @@ ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) no
   return seal_found(SmallBlock{slab, index, at}, size, origin);
 }
 
-// A block of the heap, sealed. When the system refuses, what the thread has in quarantine is used.
+// Of what waits to be used again: what the thread has in quarantine, and then what a sweep finds
+// nothing to point to. False when there was nothing.
+[[nodiscard, gnu::cold, gnu::noinline]] bool make_room() noexcept {
+  Quarantine* const quarantine = own_quarantine;
+  if (quarantine != nullptr && quarantine->clear(random::own, kLeave)) return true;
+  return on<Mitigation::sweep>() && !Process::is_interrupted() && sweep::make_room(&let_go);
+}
+
+// A block of the heap, sealed. When the system refuses, room is made.
 template <class Take>
 [[nodiscard]] ALLOD_INLINE void* allocate_by(std::size_t size, Origin origin,
                                              Take&& take) noexcept {
@@ -665,8 +682,7 @@ template <class Take>
       if (__builtin_expect(sealed != nullptr, 1)) return sealed;
       continue;  // with another one
     }
-    Quarantine* const quarantine = own_quarantine;
-    if (quarantine == nullptr || !quarantine->clear(random::own, kLeave)) return nullptr;
+    if (size > kMaxBlock || !make_room()) return nullptr;
   }
 }
 
@@ -718,6 +734,7 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
     report_not_in_use(block, BlockState::freed(state.slack()));
     return false;
   }
+  std::atomic_thread_fence(std::memory_order_release);  // as in seal_found()
   if (has_tag(block)) take_tag(block, block.requested(state));
   if (has_canary(state) &&
       __builtin_expect(!canary.is_intact(block.address, block.requested(state), block.bytes), 0)) {
@@ -886,6 +903,11 @@ heap::Bounds bounds_of(const void* address) noexcept {
 
 namespace {
 
+// What to ask for when it is to have another size.
+[[nodiscard]] std::size_t room_again(const Block& block, std::size_t size) noexcept {
+  return room_for(size, 1, block.is_heaps ? Guarded::never : Guarded::if_large);
+}
+
 // Within its class. `from` is not live.
 void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
@@ -910,7 +932,7 @@ void* resize_span(const Block& block, BlockState from, std::size_t size) noexcep
     return nullptr;
   }
   if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
-  void* const same = Process::resize_in_place(old, room_for(size));
+  void* const same = Process::resize_in_place(old, room_again(block, size));
   if (same == nullptr) {
     block.cell.store(BlockState{});
     static_cast<void>(seal(old, before, from.origin()));
@@ -932,13 +954,17 @@ void* resize(void* address, std::size_t size) noexcept {
   const Block block = find(address);
   if (block.bytes == 0 || size == 0) return nullptr;
   const BlockState state = block.cell.load();
-  const std::size_t room = room_for(size);
+  // By realloc, it has to move: what frees it then is the wrong function, and that is found out.
+  const bool is_of_new = state.origin() == Origin::scalar || state.origin() == Origin::array;
+  if (is_of_new && on<Mitigation::origin>()) return nullptr;
+  const std::size_t room = room_again(block, size);
   if (block.slab != nullptr) {
     if (room > Sizes::kMaxSize || Sizes::size_of(Sizes::of(room)) != block.bytes) return nullptr;
   } else if (room < heap::kGrowable) {
     return nullptr;
   }
   if (!state.is_live() || !block.cell.replace(state, BlockState::busy())) return nullptr;
+  std::atomic_thread_fence(std::memory_order_release);  // as in seal_found()
   return block.slab != nullptr ? resize_in_slab(block, state, size)
                                : resize_span(block, state, size);
 }

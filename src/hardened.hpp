@@ -14,8 +14,10 @@ using slab::Origin;
 // What is compiled in and was not switched off.
 [[nodiscard]] Mitigations active() noexcept;
 
-// How much to ask of the heap for a block of `size` bytes.
-[[nodiscard]] std::size_t room_for(std::size_t size, std::size_t alignment = 1) noexcept;
+// How much to ask of the heap for a block of `size` bytes; first-class heaps have no guards.
+enum class Guarded : bool { never, if_large };
+[[nodiscard]] std::size_t room_for(std::size_t size, std::size_t alignment = 1,
+                                   Guarded guarded = Guarded::if_large) noexcept;
 // The heap's block, or null, becomes one of `size` bytes in the program's hands.
 void* seal(void* block, std::size_t size, Origin origin) noexcept;
 

@@ -42,7 +42,8 @@ ALLOD_INLINE bool contains(HeapDomain& heap, const void* block) noexcept {
                                           bool* zero = nullptr) noexcept {
   Process::take_seat();
   for (;;) {
-    heap::HeapRequest request{.size = entry::room_for(size, alignment), .alignment = alignment};
+    heap::HeapRequest request{.size = entry::room_in_heap_for(size, alignment),
+                              .alignment = alignment};
     void* const block = engine().allocate_in(Process::own_domain(), heap, request);
     if (__builtin_expect(request.slow, 0) && Process::wants_beats()) Process::beat(false);
     if (zero != nullptr) *zero = request.zero;
@@ -76,8 +77,14 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
   }
   // Everything but the move into another heap is what plain realloc does.
   if (contains(heap, block)) return entry::reallocate(block, size);
-  const std::size_t old_size = entry::usable_size(block);
-  if (old_size == 0) return entry::reallocate(block, size);
+  std::size_t old_size;
+  if constexpr (Policy::kBlockStates) {
+    // It may be one of no bytes.
+    if (!hardened::inspect(block, &old_size)) return SetErrno::out_of_memory(size);
+  } else {
+    old_size = entry::usable_size(block);
+    if (old_size == 0) return entry::reallocate(block, size);
+  }
   void* const moved = allocate(heap, size);
   if (moved == nullptr) return nullptr;
   memcpy(moved, block, old_size < size ? old_size : size);
@@ -134,7 +141,7 @@ ALLOD_HOT void* allocate_beside(const void* block, std::size_t size, bool* owned
     const space::Tag tag = engine().space().map().tag_of(address_of(block));
     // Samples of the profile are blocks like all others.
     if (!space::is_heaps(tag) || space::owner_of(tag) == Profile::owner()) return nullptr;
-    heap::HeapRequest request{.size = entry::room_for(size)};
+    heap::HeapRequest request{.size = entry::room_in_heap_for(size)};
     void* const beside = engine().allocate_beside(Process::own_domain(), block, request, owned);
     if (beside != nullptr) return entry::handed_out(beside, size);
     if (!*owned) return nullptr;
@@ -268,7 +275,7 @@ void allod_heap_destroy(allod_heap_t* heap) noexcept {
 
 void* allod_heap_malloc(allod_heap_t* heap, size_t size) noexcept {
   auto& domain = heaps::domain_of(heap);
-  void* const block = Process::heap().allocate_at_once(domain, entry::room_for(size));
+  void* const block = Process::heap().allocate_at_once(domain, entry::room_in_heap_for(size));
   if (__builtin_expect(block != nullptr, 1)) return entry::handed_out(block, size);
   return heaps::allocate_slowly(domain, size);
 }

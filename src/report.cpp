@@ -72,28 +72,25 @@ std::string_view freeing_function(slab::Origin origin) noexcept {
   return kNames[static_cast<unsigned>(origin)];
 }
 
-void write_owner(Text& out, std::uint32_t id) noexcept {
-  char name[heaps::kNameBytes];
-  if (!heaps::copy_name(id, name)) {
+// `record` is that of the heap with this id, if it is known. Names are asked for under locks, which
+// whoever was interrupted, by a fault or a signal, may have: then the record is asked, which stays
+// where it is.
+void write_owner(Text& out, const heap::Misuse& misuse, std::uint32_t id,
+                 const heaps::HeapDomain* record) noexcept {
+  char name[heaps::kNameBytes] = {};
+  bool is_heap;
+  if (heap::is_fault(misuse.kind) || Process::is_interrupted()) {
+    is_heap = id >= space::kFirstHeapOwner && id <= space::kMaxOwner;
+    if (record != nullptr) memcpy(name, record->name, sizeof name);
+  } else {
+    is_heap = heaps::copy_name(id, name);
+  }
+  if (!is_heap) {
     out << "domain " << id / 2;  // see Front::count
   } else if (name[0] == '\0') {
     out << "heap " << id;
   } else {
     out << "heap \"" << name << "\"";
-  }
-}
-
-// Whom the block belongs to. Names are asked for under locks, which whoever is interrupted by a
-// fault may have: there the record is asked, which stays where it is.
-void write_owner_of(Text& out, const heap::Misuse& misuse) noexcept {
-  const auto* const heap =
-      heap::is_fault(misuse.kind) ? Process::heap().heap_of(misuse.block) : nullptr;
-  if (heap != nullptr && heap->name[0] != '\0') {
-    out << "heap \"" << heap->name << "\"";
-  } else if (heap::is_fault(misuse.kind)) {
-    heap != nullptr ? out << "heap " << misuse.owner : out << "domain " << misuse.owner / 2;
-  } else {
-    write_owner(out, misuse.owner);
   }
 }
 
@@ -120,7 +117,7 @@ void write_block(Text& out, const heap::Misuse& misuse) noexcept {
     out << ", whose thread has ended";
   } else if (misuse.owner != 0) {
     out << ", owned by ";
-    write_owner_of(out, misuse);
+    write_owner(out, misuse, misuse.owner, Process::heap().heap_of(misuse.block));
   }
 }
 
@@ -222,7 +219,7 @@ void ReportToUser::report(const heap::Misuse& misuse) noexcept {
     }
     if (misuse.kind == heap::MisuseKind::wrong_heap) {
       message << "\nallod:   the caller names ";
-      write_owner(message, misuse.claimed_owner);
+      write_owner(message, misuse, misuse.claimed_owner, nullptr);
     }
     if (heap::is_copy(misuse.kind)) write_copy(message, misuse);
     write_state(message, misuse);

@@ -185,14 +185,33 @@ void sweep_on_own_thread(void*) noexcept {
 
 // --- blocks that are held ------------------------------------------------------------------------
 
+// Blocks that nothing points to, on their way back.
+class Batch {
+ public:
+  [[nodiscard]] bool is_full() const noexcept { return count_ == kBatch; }
+  [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
+  void add(Address block) noexcept { blocks_[count_++] = block; }
+  void hand_to(void (*let_go)(void*)) noexcept {
+    for (std::size_t i = 0; i < count_; ++i) {
+      let_go(reinterpret_cast<void*>(blocks_[i]));
+      // The next sweep must not find what is left of it.
+      __atomic_store_n(&blocks_[i], 0, __ATOMIC_RELAXED);
+    }
+  }
+
+ private:
+  Address blocks_[kBatch];
+  std::size_t count_ = 0;
+};
+
 // With the lock held: is so much held since the last sweep, times `patience`?
 bool is_much_held(std::size_t patience) noexcept {
   return bytes_held / patience >= bytes_wanted || blocks_held / patience >= blocks_wanted;
 }
 
 // With the lock held. From then on the list stays as it is, and nobody else begins a sweep.
-bool begin_sweep() noexcept {
-  if (phase != Phase::holding || !is_much_held(1)) return false;
+bool begin_sweep(bool is_due) noexcept {
+  if (phase != Phase::holding || !is_due) return false;
   phase = Phase::sweeping;
   swept = count;
   return true;
@@ -207,19 +226,22 @@ void start_sweep(bool is_late) noexcept {
 }
 
 // With the lock held. The next blocks to be let go of; the others stay.
-std::size_t take_free(Address* out) noexcept {
-  std::size_t taken = 0;
-  for (std::size_t look = 0; look < kLooks && looked_at < swept && taken < kBatch; ++look) {
+void take_free(Batch& batch) noexcept {
+  for (std::size_t look = 0; look < kLooks && looked_at < swept && !batch.is_full(); ++look) {
     if ((*find_sorted(list[looked_at]) & kPointedTo) != 0) {
       ++looked_at;
       continue;
     }
-    out[taken++] = list[looked_at];
+    batch.add(list[looked_at]);
     list[looked_at] = list[--swept];
     list[swept] = list[--count];
   }
   if (looked_at == swept) phase = Phase::holding;
-  return taken;
+}
+
+void wait_a_little() noexcept {
+  static constinit std::atomic<std::uint32_t> never{0};
+  os::Linux::futex_wait_ms(&never, 0, 1);
 }
 
 void lock_for_fork() noexcept { lock.lock_for_fork(); }
@@ -246,8 +268,7 @@ bool start() noexcept {
 }
 
 bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept {
-  Address batch[kBatch];
-  std::size_t taken = 0;
+  Batch batch;
   bool begins = false;
   bool is_late = false;
   bool waits = false;
@@ -257,21 +278,42 @@ bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept {
     list[count++] = address_of(block);
     bytes_held += bytes;
     ++blocks_held;
-    if (phase == Phase::letting_go) taken = take_free(batch);
+    if (phase == Phase::letting_go) take_free(batch);
     is_late = is_much_held(kPatience);
     // Or more and more would be held, and each sweep take longer.
     waits = phase == Phase::sweeping && is_much_held(1);
-    begins = begin_sweep();
+    begins = begin_sweep(is_much_held(1));
   }
-  for (std::size_t i = 0; i < taken; ++i) {
-    let_go(reinterpret_cast<void*>(batch[i]));
-    // The next sweep must not find what is left of it.
-    __atomic_store_n(&batch[i], 0, __ATOMIC_RELAXED);
-  }
+  batch.hand_to(let_go);
   if (begins) start_sweep(is_late);
-  static constinit std::atomic<std::uint32_t> never{0};
-  if (waits) os::Linux::futex_wait_ms(&never, 0, 1);
+  if (waits) wait_a_little();
   return true;
+}
+
+bool make_room(void (*let_go)(void*)) noexcept {
+  if (list == nullptr) return false;
+  bool has_swept = false;
+  bool has_made_some = false;
+  for (;;) {
+    Batch batch;
+    bool begins = false;
+    bool waits = false;
+    {
+      LockGuard guard{lock};
+      begins = begin_sweep(!has_swept && blocks_held != 0);
+      waits = phase == Phase::sweeping && !begins;
+      if (phase == Phase::letting_go) {
+        take_free(batch);
+      } else if (phase == Phase::holding) {
+        return has_made_some;
+      }
+    }
+    has_made_some |= !batch.is_empty();
+    batch.hand_to(let_go);
+    if (begins) sweep_here();
+    if (waits) wait_a_little();
+    has_swept |= begins;
+  }
 }
 
 }  // namespace allod::sweep

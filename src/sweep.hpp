@@ -16,4 +16,9 @@ namespace allod::sweep {
 // blocks that nothing points to to `let_go`. False when no more can be held. Thread-safe.
 [[nodiscard]] bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept;
 
+// Sweeps, if a block is held since the last time, and hands over as hold() does. Takes its time.
+// False when there was nothing to hand over. Thread-safe; not for signal handlers that have
+// interrupted the heap.
+[[nodiscard]] bool make_room(void (*let_go)(void*)) noexcept;
+
 }  // namespace allod::sweep

@@ -72,6 +72,12 @@ CASE(write_behind_an_aligned_block) {
   survive();
 }
 
+CASE(write_far_behind_an_aligned_block) {
+  void* block = aligned_alloc(parameter("TEST_ALIGNMENT"), size());
+  CHECK(block != nullptr, "no block");
+  flip(block, static_cast<std::ptrdiff_t>(size() + offset()));
+}
+
 CASE(write_behind_a_block_that_is_resized) {
   void* block = tell_block(allocating_function(size()));
   flip(block, static_cast<std::ptrdiff_t>(size()));
@@ -149,6 +155,10 @@ CASE(double_free_of_a_block_of_no_bytes) {
 
 CASE(new_and_free) {
   misusing_function(tell_block(using_new(size())));
+  survive();
+}
+CASE(new_and_realloc) {
+  static_cast<void>(misusing_realloc(tell_block(using_new(size())), size() + 1));
   survive();
 }
 CASE(malloc_and_delete) {

@@ -114,6 +114,8 @@ CASE(a_resized_block_stays_in_its_heap) {
   void* plain = allod_malloc(100);
   plain = allod_heap_realloc(other, plain, 50);
   CHECK(allod_heap_contains(other, plain), "moved");
+  void* empty = allod_heap_realloc(other, allod_malloc(hidden_size(0)), 50);
+  CHECK(allod_heap_contains(other, empty), "moved");
   allod_heap_destroy(other);
   allod_heap_destroy(heap);
 }

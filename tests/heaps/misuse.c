@@ -1,15 +1,19 @@
 // Frees a block to another heap than its own: misuse named|nameless|plain
 // Uses a heap that is gone: misuse destroyed|deleted|nameless-gone
 // Leaves blocks: misuse leaks|many-leaks|exit
+// Frees a large block on two threads at the same instant: misuse at-once
+// Frees to another heap in a signal handler: misuse interrupted
 // In hardened heaps, beside another thread, just before they go: misuse late
 // In a hardened heap, and tells the block's address: misuse hardened-...
 #include <allod.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/time.h>
 
 static void leave_blocks(allod_heap_options_t options, const char* how) {
   options.name = "leaky";
@@ -108,6 +112,58 @@ static void misuse_hardened(const char* how) {
   }
 }
 
+// Two threads free the same block at the same instant.
+static atomic_int turn;
+static void* volatile contested;
+static void* free_in_turn(void* unused) {
+  for (int i = 1; i <= 400; ++i) {
+    while (turn < i) {
+    }
+    allod_free(contested);
+    atomic_fetch_add(&turn, 1000000);
+    while (turn > 1000000) {
+    }
+  }
+  return unused;
+}
+static void free_at_once(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, free_in_turn, NULL) != 0) return;
+  for (int i = 1; i <= 400; ++i) {
+    allod_heap_t* heap = allod_heap_new();
+    contested = allod_heap_malloc(heap, 5 << 20);
+    turn = i;
+    for (volatile int later = 0; later < i % 100; ++later) {
+    }
+    allod_free(contested);
+    while (turn < 1000000) {
+    }
+    allod_heap_destroy(heap);
+    turn = i;
+  }
+  pthread_join(thread, NULL);
+}
+
+// A handler frees to the wrong heap, whatever it has interrupted.
+static allod_heap_t* wrong;
+static atomic_int frees;
+static void free_to_the_wrong_heap(int signal) {
+  (void)signal;
+  allod_heap_free(wrong, contested);
+  ++frees;
+}
+static void be_interrupted(allod_heap_t* heap, allod_heap_t* other) {
+  wrong = other;
+  contested = allod_heap_malloc(heap, 100);
+  struct sigaction action = {.sa_handler = free_to_the_wrong_heap, .sa_flags = SA_RESTART};
+  sigaction(SIGALRM, &action, NULL);
+  const struct itimerval often = {{0, 200}, {0, 200}};
+  setitimer(ITIMER_REAL, &often, NULL);
+  while (frees < 1000) allod_heap_free(heap, allod_heap_malloc(heap, 100));
+  const struct itimerval never = {{0, 0}, {0, 0}};
+  setitimer(ITIMER_REAL, &never, NULL);
+}
+
 static atomic_bool stops;
 static void* use(void* heap) {
   while (!stops) allod_free(allod_heap_malloc(heap, 64));
@@ -156,6 +212,8 @@ int main(int count, char** arguments) {
     return allod_heap_malloc(one, 100) != NULL;
   }
   if (strcmp(arguments[1], "late") == 0) misuse_late(options);
+  if (strcmp(arguments[1], "at-once") == 0) free_at_once();
+  if (strcmp(arguments[1], "interrupted") == 0) be_interrupted(one, other);
   if (strncmp(arguments[1], "hardened-", 9) == 0) misuse_hardened(arguments[1] + 9);
   if (strcmp(arguments[1], "nameless-gone") == 0) {
     allod_heap_destroy(other);

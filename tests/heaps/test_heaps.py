@@ -159,6 +159,36 @@ def test_a_hardened_heap_that_goes_has_reported_all(
     assert result.stderr.count("error: write past the end of ") >= 4 * 300
 
 
+def test_of_two_threads_that_free_a_large_block_at_once_one_is_told(
+    library: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """The late one finds the block gone, and leaves what may be another's by then."""
+    variables = environment(library) | {"ALLOD_ABORT_ON_ERROR": "0"}
+    program = build_dir / "tests" / "heaps" / "misuse"
+    result = run_program([program, "at-once"], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+    assert result.stderr.count("allod: error: double free of ") == 400, describe(result)
+    assert result.stderr.count("allod: error: ") == 400, describe(result)
+
+
+@pytest.mark.parametrize("name", ["liballod", "liballod_hardened"])
+def test_a_handler_that_interrupts_a_heap_can_be_told_of_misuse(
+    name: str, request: pytest.FixtureRequest, build_dir: Path, tmp_path: Path
+) -> None:
+    """The report waits for nothing that the interrupted thread has. (The debug library's record of
+    each block does.)"""
+    library: Path = request.getfixturevalue(name)
+    variables = environment(library) | {"ALLOD_ABORT_ON_ERROR": "0"}
+    program = build_dir / "tests" / "heaps" / "misuse"
+    result = run_program([program, "interrupted"], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+    reports = re.findall(
+        r"free to the wrong heap of 0x[0-9a-f]+\n.* owned by heap \"one\"\n",
+        result.stderr,
+    )
+    assert len(reports) == 1000, describe(result)
+
+
 @pytest.mark.parametrize(
     ("how", "place"),
     [

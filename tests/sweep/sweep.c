@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -206,6 +207,33 @@ CASE(a_pointer_may_move) {
   must_keep(block, SIZE, "a place that changes");
   is_over = true;
   CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
+// Blocks that have memory, as many as there are; what is written to them are no addresses.
+enum { LUMP = 60000, MOST_LUMPS = 8192 };
+static secret lumps[MOST_LUMPS];
+static int obtain_all(void) {
+  int count = 0;
+  for (; count < MOST_LUMPS; ++count) {
+    char* lump = malloc(LUMP);
+    if (lump == NULL) break;
+    memset(lump, 1, LUMP);
+    lumps[count] = hide(lump);
+  }
+  CHECK(count > 100 && count < MOST_LUMPS, "%d lumps", count);
+  return count;
+}
+CASE(what_is_held_serves_when_there_is_no_more) {
+  const struct rlimit limit = {mapped_bytes() + 256 * (size_t)MIB, RLIM_INFINITY};
+  CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+  const int most = obtain_all();
+  for (int round = 0, again = most; round < 5; ++round) {
+    for (int i = 0; i < again; ++i) free((void*)~lumps[i]);
+    clear_stack();
+    again = obtain_all();
+    CHECK(again >= most - most / 10, "%d of %d in round %d", again, most, round);
+    CHECK(again <= most + most / 10, "%d instead of %d", again, most);
+  }
 }
 
 static void* churn_on(void* unused) {

@@ -376,7 +376,7 @@ ALLOD_NOINLINE void Heap<Policy>::release_to_heap_in_turn(Domain* own, void* add
   space::Span* const span = space_.map().span_of(address_of(address));
   if (__builtin_expect(span->home == nullptr, 0)) {
     if (span->base != address_of(address)) return report(MisuseKind::invalid_free, address);
-    free_huge_of_heap(span);
+    free_huge_of_heap(span, address);
     return maybe_purge();
   }
   HeapDomain* const heap = heap_of(address);
@@ -447,20 +447,30 @@ ALLOD_INLINE void Heap<Policy>::tell(HeapDomain& heap, const HeapRelease& outcom
 }
 
 template <class Policy>
-void Heap<Policy>::free_huge_of_heap(space::Span* span) noexcept {
+void Heap<Policy>::free_huge_of_heap(space::Span* span, void* address) noexcept {
   auto& heap = *static_cast<HeapDomain*>(span->heap);
-  if (__builtin_expect(free_huge_in_turn(heap, span, false), 1)) return;
-  report_huge(*span);
-  static_cast<void>(free_huge_in_turn(heap, span, true));
+  HugeRelease outcome = free_huge_in_turn(heap, span, address, false);
+  if (__builtin_expect(outcome == HugeRelease::damaged, 0)) {
+    report_huge(*span);
+    outcome = free_huge_in_turn(heap, span, address, true);
+  }
+  if (__builtin_expect(outcome == HugeRelease::gone, 0)) report(MisuseKind::double_free, address);
 }
 
-// False, and nothing is done, when it was written past its end and `reported` does not say so.
+// `span` was read of the address before the turn. Nothing is done when it was written past its end
+// and `reported` does not say so.
 template <class Policy>
-bool Heap<Policy>::free_huge_in_turn(HeapDomain& heap, space::Span* span, bool reported) noexcept {
+HugeRelease Heap<Policy>::free_huge_in_turn(HeapDomain& heap, space::Span* span, void* address,
+                                            bool reported) noexcept {
+  const space::PageMap& map = space_.map();
   HeapTurn turn{heap, gate_};
-  if (is_owned_by(heap, reinterpret_cast<void*>(span->base))) {
+  const bool owned = is_owned_by(heap, address);
+  // What a heap has left is nobody's.
+  const bool in_use = owned || map.tag_of(address_of(address)) == space::kHugeTag;
+  if (!in_use || map.span_of(address_of(address)) != span) return HugeRelease::gone;
+  if (owned) {
     if (__builtin_expect(heap.hardening != nullptr, 0)) {
-      if (!reported && !is_huge_intact(heap, *span)) return false;
+      if (!reported && !is_huge_intact(heap, *span)) return HugeRelease::damaged;
       clear(*span, span->base, open_end_of(*span) - span->base);
     }
     const std::size_t bytes = span->size.bytes();
@@ -470,7 +480,7 @@ bool Heap<Policy>::free_huge_in_turn(HeapDomain& heap, space::Span* span, bool r
     heap.count_out(bytes, 1);
   }
   space_.free(span);
-  return true;
+  return HugeRelease::done;
 }
 
 template <class Policy>

@@ -225,6 +225,13 @@ class Heap {
   // for it then.
   bool take_seat() noexcept;
   ALLOD_HOT void leave_seat() noexcept;
+  // Is the calling thread, or what a signal has interrupted on it, in a turn on a heap that leans
+  // to it?
+  [[nodiscard]] static bool is_in_leaning_turn() noexcept {
+    const Seat* const seat = ForkGate<Platform>::seat();
+    if (seat == nullptr || seat == &nobodys_seat) return false;
+    return seat->on.load(std::memory_order_relaxed) != nullptr;
+  }
 
   // An empty heap without limit, or null and `*error`. The name is copied, as far as it fits.
   [[nodiscard]] HeapDomain* create_heap(const char* name, const space::PageWishes& wishes,
@@ -472,8 +479,9 @@ class Heap {
   void mark_for_heap(Domain* own, Slab& slab, void* address) noexcept;
   [[nodiscard]] bool release_small_at_once(space::Tag tag, void* address) noexcept;
   void release_to_heap_in_turn(Domain* own, void* address, bool interrupts) noexcept;
-  void free_huge_of_heap(space::Span* span) noexcept;
-  [[nodiscard]] bool free_huge_in_turn(HeapDomain& heap, space::Span* span, bool reported) noexcept;
+  void free_huge_of_heap(space::Span* span, void* address) noexcept;
+  [[nodiscard]] HugeRelease free_huge_in_turn(HeapDomain& heap, space::Span* span, void* address,
+                                              bool reported) noexcept;
   [[nodiscard]] void* resize_in_heap(void* address, std::size_t size) noexcept;
   // first_class_hardened.hpp
   [[nodiscard]] bool open_hardening(HeapDomain& heap) noexcept;

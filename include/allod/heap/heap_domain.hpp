@@ -155,6 +155,13 @@ struct HeapRelease {
   bool found = false;    // something to be told, by tell_findings()
 };
 
+// The same of a block that is a span of its own.
+enum class HugeRelease : std::uint8_t {
+  done,
+  damaged,  // it was written past its end, and stays
+  gone,     // another thread has freed it meanwhile
+};
+
 // A wish, and what became of it.
 struct HeapRequest {
   std::size_t size = 0;

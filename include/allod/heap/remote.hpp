@@ -74,7 +74,7 @@ void Heap<Policy>::release_detached(void* address) noexcept {
   if (span->home == nullptr) {
     // Of a first-class heap.
     if (span->base != address_of(address)) return report(MisuseKind::invalid_free, address);
-    return free_huge_of_heap(span);
+    return free_huge_of_heap(span, address);
   }
   Slab& slab = *slab::as_slab(span);
   const std::uint32_t index = slab.index_of(address_of(address));

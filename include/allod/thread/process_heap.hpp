@@ -179,7 +179,7 @@ class ProcessHeap {
   // half changed, or its locks are held.
   [[nodiscard]] static bool is_interrupted() noexcept {
     const Domain* const own = own_domain();
-    return inside_ || HeldLocks::any() ||
+    return inside_ || HeldLocks::any() || Heap::is_in_leaning_turn() ||
            (own != nullptr && own->in_slow_path.load(std::memory_order_relaxed));
   }
 
