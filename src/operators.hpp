@@ -40,15 +40,15 @@ struct Entry {
   void* in_force;
   void* own;
 };
-extern "C" [[gnu::visibility("hidden")]] const Entry allod_operators[];
+[[gnu::visibility("hidden")]] extern const Entry kOperators[] __asm__("allod_operators");
 
 template <class Function, int kPlace>
 struct Form {
   [[nodiscard, gnu::always_inline]] static inline bool is_replaced() noexcept {
-    return __builtin_expect(allod_operators[kPlace].in_force != allod_operators[kPlace].own, 0);
+    return __builtin_expect(kOperators[kPlace].in_force != kOperators[kPlace].own, 0);
   }
   [[nodiscard]] static Function* in_force() noexcept {
-    return reinterpret_cast<Function*>(allod_operators[kPlace].in_force);
+    return reinterpret_cast<Function*>(kOperators[kPlace].in_force);
   }
 };
 using New = Form<void*(std::size_t), 0>;
