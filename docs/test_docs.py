@@ -141,11 +141,17 @@ def test_every_function_of_the_header_is_in_the_reference() -> None:
     assert sorted(name for name in functions if f"`{name}" not in reference) == []
 
 
-def anchors_of(document: Path) -> set[str]:
+def anchors_of(document: Path) -> list[str]:
     """The names that headings can be linked by."""
     text = FENCE.sub("", document.read_text())
     plain = (re.sub(r"[^\w\- ]", "", title.lower()) for title in HEADING.findall(text))
-    return {title.strip().replace(" ", "-") for title in plain}
+    return [title.strip().replace(" ", "-") for title in plain]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.name))
+def test_no_heading_is_there_twice(document: Path) -> None:
+    anchors = anchors_of(document)
+    assert sorted({name for name in anchors if anchors.count(name) > 1}) == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.name))
