@@ -85,7 +85,7 @@ ALLOD_HOT void* reallocate(void* block, std::size_t size) noexcept {
     if (Process::heap().fits(Process::current(), block, size)) return block;
   }
   const std::size_t old_size = Process::heap().usable_size(block);
-  if (__builtin_expect(old_size == 0, 0)) {
+  if (__builtin_expect(old_size == 0, 0) && !Process::heap().is_block_of_no_bytes(block)) {
     return Guards::holds(block) ? reallocate_guarded(block, size)
                                 : reallocate_what_is_no_block(block);
   }

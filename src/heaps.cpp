@@ -83,7 +83,9 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
     if (!hardened::inspect(block, &old_size)) return SetErrno::out_of_memory(size);
   } else {
     old_size = entry::usable_size(block);
-    if (old_size == 0) return entry::reallocate(block, size);
+    if (old_size == 0 && !engine().is_block_of_no_bytes(block)) {
+      return entry::reallocate(block, size);
+    }
   }
   void* const moved = allocate(heap, size);
   if (moved == nullptr) return nullptr;

@@ -649,14 +649,28 @@ def test_report_for_programs(
     }
 
 
+@pytest.mark.parametrize("measures", ["all", "all,sweep", "-guards,-empty"])
 @pytest.mark.parametrize("seed", MODEL_SEEDS)
 def test_every_defect_is_found_and_nothing_else(
-    seed: int, programs: Path, liballod_hardened: Path
+    seed: int, measures: str, programs: Path, liballod_hardened: Path
 ) -> None:
     """Random calls with defects among them: the model says which report must come, and when."""
+    model_holds(programs, seed, liballod_hardened, ALLOD_HARDENED=measures)
+
+
+@pytest.mark.parametrize("seed", MODEL_SEEDS)
+def test_every_defect_in_hardened_heaps_of_the_default_library_is_found(
+    seed: int, programs: Path, liballod: Path
+) -> None:
+    model_holds(programs, seed, liballod, "heaps")
+
+
+def model_holds(
+    programs: Path, seed: int, library: Path, *words: str, **variables: str
+) -> None:
     done = subprocess.run(
-        [programs / "corruption", str(seed), str(MODEL_OPERATIONS)],
-        env={"LD_PRELOAD": str(liballod_hardened)},
+        [programs / "corruption", str(seed), str(MODEL_OPERATIONS), *words],
+        env={"LD_PRELOAD": str(library), **variables},
         capture_output=True,
         text=True,
         timeout=CASE_SECONDS,

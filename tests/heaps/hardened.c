@@ -113,6 +113,52 @@ CASE(blocks_are_resized_and_aligned) {
   allod_heap_destroy(heap);
 }
 
+CASE(a_block_of_no_bytes_can_grow) {
+  allod_heap_t* heap = new_heap();
+  allod_heap_t* other = new_heap();
+  void* plain = allod_realloc(allod_heap_malloc(heap, 0), 100);
+  CHECK(plain != NULL && allod_heap_contains(heap, plain), "by realloc");
+  void* stays = allod_heap_realloc(heap, allod_heap_malloc(heap, 0), 100);
+  CHECK(stays != NULL && allod_heap_contains(heap, stays), "in its heap");
+  void* moves = allod_heap_realloc(other, allod_heap_malloc(heap, 0), 100);
+  CHECK(moves != NULL && allod_heap_contains(other, moves), "into another heap");
+  CHECK(stats_of(heap).live_blocks == 2, "%zu blocks", stats_of(heap).live_blocks);
+  allod_heap_destroy(other);
+  allod_heap_destroy(heap);
+}
+
+enum { SECRET = 0x5e };
+static bool has_secret(const unsigned char* block, size_t size) {
+  size_t in_a_row = 0;
+  for (size_t i = 0; i < size && in_a_row < 16; ++i) {
+    in_a_row = block[i] == SECRET ? in_a_row + 1 : 0;
+  }
+  return in_a_row == 16;
+}
+
+CASE(nobody_sees_what_a_destroyed_heap_held) {
+  static const size_t kSizes[] = {40, 1000, 30000, 300000, 5 * MIB};
+  enum { SIZES = sizeof kSizes / sizeof *kSizes, EACH = 100 };
+  static void* later[SIZES][EACH];
+  allod_heap_t* heap = new_heap();
+  for (size_t s = 0; s < SIZES; ++s) {
+    for (size_t i = 0; i < EACH; ++i) {
+      const size_t size = kSizes[s] > MIB && i > 3 ? 1000 : kSizes[s];
+      memset(allod_heap_malloc(heap, size), SECRET, size);
+    }
+  }
+  allod_heap_destroy(heap);
+  for (size_t s = SIZES; s-- > 0;) {
+    for (size_t i = 0; i < (kSizes[s] > MIB ? 4 : EACH); ++i) {
+      later[s][i] = allod_malloc(kSizes[s]);
+      CHECK(!has_secret(later[s][i], kSizes[s]), "size %zu", kSizes[s]);
+    }
+  }
+  for (size_t s = 0; s < SIZES; ++s) {
+    for (size_t i = 0; i < EACH; ++i) allod_free(later[s][i]);
+  }
+}
+
 static volatile sig_atomic_t faults;
 static void count_fault(int signal) {
   (void)signal;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 import secrets
 import subprocess
@@ -27,6 +28,16 @@ RECORD_NAME = "tests/fuzz/record.csv"
 RECORD = ROOT / RECORD_NAME
 # Calls of one run of random calls with defects among them: each run begins with a fresh process.
 CALLS = 200_000
+# In turns: the library, what the program is to do besides, and the measures. Those that are left
+# out here change where blocks lie, and not what is found.
+CORRUPTED = (
+    ("liballod-hardened.so", (), "all"),
+    ("liballod.so", ("heaps",), None),
+    ("liballod-hardened.so", (), "all,sweep"),
+    ("liballod-hardened.so", (), "-guards,-empty"),
+    ("liballod.so", ("heaps",), None),
+    ("liballod-hardened.so", (), "-shuffle,-positions,-addresses,-neighbours"),
+)
 # One that hangs is a finding.
 PATIENCE_SECONDS = 600
 
@@ -84,16 +95,21 @@ def _fuzz_layer(target: str, seconds: int) -> tuple[int, int, int]:
 
 def _fuzz_corruption(seconds: int) -> tuple[int, int, int]:
     program = build_dir("release") / "tests" / "death" / CORRUPTION
-    library = product("liballod-hardened.so")
     end = time.monotonic() + seconds
     calls = defects = findings = 0
+    ways = itertools.cycle(CORRUPTED)
     while time.monotonic() < end:
-        command = [str(program), str(secrets.randbits(62)), str(CALLS)]
-        ended = run_to_end(command, seconds=PATIENCE_SECONDS, LD_PRELOAD=str(library))
+        library, words, measures = next(ways)
+        variables = {"LD_PRELOAD": str(product(library))}
+        if measures is not None:
+            variables["ALLOD_HARDENED"] = measures
+        command = [str(program), str(secrets.randbits(62)), str(CALLS), *words]
+        ended = run_to_end(command, seconds=PATIENCE_SECONDS, **variables)
         counted = re.search(r"(\d+) operations, (\d+) defects, all found", ended.output)
         if ended.status != 0 or counted is None:
             findings += 1
-            _keep(CORRUPTION, command, ended)
+            settings = [f"{name}={value}" for name, value in variables.items()]
+            _keep(CORRUPTION, ["env", *settings, *command], ended)
         else:
             calls += int(counted[1])
             defects += int(counted[2])

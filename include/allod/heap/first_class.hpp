@@ -221,8 +221,9 @@ void Heap<Policy>::destroy_in_turn(HeapDomain& heap) noexcept {
   const auto free_all = [&](SpanList& slabs) noexcept {
     while (space::Span* const span = slabs.pop_front()) {
       Slab& slab = *slab::as_slab(span);
+      const bool is_empty = slab.is_empty();
       slab::is_mixed(slab) ? slab::as_mixed(slab).forget() : slab.forget_remote();
-      space_.free(span);
+      is_empty ? space_.free(span) : free_in_use(heap, span);
     }
   };
   heap.for_each_bin([&](Bin& bin) noexcept {
@@ -230,8 +231,18 @@ void Heap<Policy>::destroy_in_turn(HeapDomain& heap) noexcept {
     free_all(bin.full);
   });
   free_all(heap.mixed);
-  while (space::Span* const span = heap.huge.pop_front()) space_.free(span);
+  while (space::Span* const span = heap.huge.pop_front()) free_in_use(heap, span);
   close_heap(heap);
+}
+
+// With blocks in it that nobody has freed, and nobody else is to read. A source takes its memory
+// along.
+template <class Policy>
+void Heap<Policy>::free_in_use(HeapDomain& heap, space::Span* span) noexcept {
+  if (heap.hardening != nullptr && heap.source == nullptr) {
+    clear(*span, span->base, open_end_of(*span) - span->base);
+  }
+  space_.free(span, 0, Space::Contents::users);
 }
 
 template <class Policy>

@@ -237,19 +237,27 @@ void Heap<Policy>::settle_hardening(HeapDomain& heap) noexcept {
 
 // --- questions ------------------------------------------------------------------------
 
-// What the program may use of a block in a hardened heap; 0 when it is free.
+// What was asked for, of a block in a hardened heap; SizedCanary::kDamaged when it is free, or was
+// written past its end.
+template <class Policy>
+std::size_t Heap<Policy>::sealed_size(const HeapDomain& heap, const Misuse& block) const noexcept {
+  const Address at = address_of(block.block);
+  const space::Span& span = *space_.map().span_of(at);
+  return heap.hardening->canary.read(at, canary_end(span, block.block_bytes));
+}
+
+// What the program may use of it; 0 when it is free.
 template <class Policy>
 std::size_t Heap<Policy>::hardened_size(const HeapDomain& heap,
                                         const Misuse& block) const noexcept {
+  const std::size_t size = sealed_size(heap, block);
+  if (size != SizedCanary::kDamaged) return size;
   const Address at = address_of(block.block);
   const space::Span& span = *space_.map().span_of(at);
-  const bool is_huge = span.home == nullptr;
-  const std::size_t bytes = is_huge ? sealed_bytes(span.block_state) : block.block_bytes;
-  const std::size_t size = heap.hardening->canary.read(at, bytes);
-  if (size != SizedCanary::kDamaged) return size;
-  if (!is_huge && SizedCanary::is_clear(at, bytes)) return 0;
+  const std::size_t end = canary_end(span, block.block_bytes);
+  if (span.home != nullptr && SizedCanary::is_clear(at, end)) return 0;
   Reporter::report(describe(MisuseKind::overflow, block.block));
-  return bytes - SizedCanary::kBytes;
+  return end - SizedCanary::kBytes;
 }
 
 // Of a block of a first-class heap, which lies within these bounds if the heap is hardened.
@@ -261,12 +269,11 @@ Bounds Heap<Policy>::sealed_bounds(const Bounds& whole) const noexcept {
   if (hardening == nullptr) return whole;
   const Address at = address_of(whole.start);
   const space::Span& span = *space_.map().span_at(at);
-  const bool is_huge = span.home == nullptr;
-  const std::size_t bytes = is_huge ? sealed_bytes(span.block_state) : whole.bytes;
-  const std::size_t size = hardening->canary.read(at, bytes);
+  const std::size_t end = canary_end(span, whole.bytes);
+  const std::size_t size = hardening->canary.read(at, end);
   if (size != SizedCanary::kDamaged) return {whole.start, size};
-  if (!is_huge && SizedCanary::is_clear(at, bytes)) return {};
-  return {whole.start, bytes - SizedCanary::kBytes};
+  if (span.home != nullptr && SizedCanary::is_clear(at, end)) return {};
+  return {whole.start, end - SizedCanary::kBytes};
 }
 
 // Without a turn: what the program may use of a block that was in use a moment ago, of `step` bytes

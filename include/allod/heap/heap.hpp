@@ -169,6 +169,8 @@ class Heap {
 
   // Bytes that the block at `address` offers; 0 for an address that is no block.
   [[nodiscard]] ALLOD_HOT std::size_t usable_size(const void* address) const noexcept;
+  // Is it a block of no bytes, in a hardened heap? Of others, usable_size() is not 0.
+  [[nodiscard]] bool is_block_of_no_bytes(const void* address) const noexcept;
   // Is `address` the start of a block that is in use, as far as can be told
   // without stopping anybody?
   [[nodiscard]] ALLOD_HOT Misuse describe(MisuseKind kind, const void* address) const noexcept;
@@ -447,6 +449,7 @@ class Heap {
                                  int* error) noexcept;
   void abandon_slabs(HeapDomain& heap, const void** doubled) noexcept;
   void destroy_in_turn(HeapDomain& heap) noexcept;
+  void free_in_use(HeapDomain& heap, space::Span* span) noexcept;
   void pool_heap(HeapDomain& heap) noexcept;
   static void snapshot(HeapDomain& heap, Address* bases) noexcept;
   template <class Visit>
@@ -508,6 +511,10 @@ class Heap {
   void tell_findings(HeapDomain& heap) noexcept;
   void settle_hardening(HeapDomain& heap) noexcept;
   [[nodiscard]] Bounds bounds_elsewhere(Address at, space::Tag tag) const noexcept;
+  [[nodiscard]] static std::size_t canary_end(const space::Span& span, std::size_t step) noexcept {
+    return span.home == nullptr ? sealed_bytes(span.block_state) : step;
+  }
+  [[nodiscard]] std::size_t sealed_size(const HeapDomain& heap, const Misuse& block) const noexcept;
   [[nodiscard]] std::size_t hardened_size(const HeapDomain& heap,
                                           const Misuse& block) const noexcept;
   [[nodiscard]] Bounds sealed_bounds(const Bounds& whole) const noexcept;

@@ -15,6 +15,14 @@ std::size_t Heap<Policy>::usable_size(const void* address) const noexcept {
 }
 
 template <class Policy>
+bool Heap<Policy>::is_block_of_no_bytes(const void* address) const noexcept {
+  const Misuse found = describe(MisuseKind::invalid_free, address);
+  if (found.block != address) return false;
+  const HeapDomain* const heap = heap_of(address);
+  return heap != nullptr && heap->hardening != nullptr && sealed_size(*heap, found) == 0;
+}
+
+template <class Policy>
 Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexcept {
   Misuse misuse{.kind = kind, .address = address};
   const space::PageMap& map = space_.map();

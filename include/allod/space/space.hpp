@@ -104,10 +104,16 @@ class Space {
 
   // Takes the span back; its descriptor is gone afterwards. Nobody has used it for `age_ms`.
   // Thread-safe.
-  ALLOD_HOT void free(Span* span, std::uint32_t age_ms = 0) noexcept {
+  enum class Contents : bool {
+    nobodys,  // what is there may be seen by whoever gets it next
+    users,    // not where the platform erases
+  };
+  ALLOD_HOT void free(Span* span, std::uint32_t age_ms = 0,
+                      Contents contents = Contents::nobodys) noexcept {
     if (!unguard(*span)) return abandon(*span);
     const auto now = static_cast<std::uint32_t>(platform_.now_ms()) - age_ms;
-    const bool clean = is_purged_at_once(*span, {0});
+    const bool clean =
+        is_purged_at_once(*span, {0}) || (contents == Contents::users && is_erased(*span, {0}));
     // As long as it is used, neighbours do not merge with it, whatever its tags say.
     map_.set_tags(span->base, span->size, kFreeTag);
     LockGuard guard{lock_};
