@@ -32,6 +32,7 @@ struct Count {
   std::uint64_t huge_bytes = 0;
   std::uint64_t kept_blocks = 0;  // huge ones, free, and used spans as far as the space knows
   std::uint64_t kept_bytes = 0;
+  std::uint64_t kept_present = 0;  // of these bytes, in memory
   std::uint64_t kept_reused = 0;   // ever
   std::uint64_t mixed_blocks = 0;  // of any size, in buffers of first-class heaps
   std::uint64_t mixed_bytes = 0;
@@ -69,6 +70,7 @@ void count_span(Count& count, const space::Span& span) noexcept {
   if (Process::heap().is_kept(span)) {
     ++count.kept_blocks;
     count.kept_bytes += span.size.bytes();
+    count.kept_present += Process::heap().present_in_kept(span);
     return;
   }
   if (span.home == nullptr) {
@@ -129,7 +131,8 @@ void take_count(Count& count) noexcept {
   count.space = heap.space().counters();
   const std::size_t unused = unseen + count.kept_bytes;
   count.space.used -= unused < count.space.used ? unused : count.space.used;
-  count.space.dirty += count.kept_bytes;
+  count.space.dirty += count.kept_present;
+  count.space.clean += count.kept_bytes - count.kept_present;
   count.space.span_allocations += count.kept_reused;
   count.space.span_frees += count.kept_reused + count.kept_blocks;
   count.metadata_mapped = heap.space().metadata().mapped_bytes();

@@ -148,7 +148,7 @@ static const int kOptionalCalls[] = {
     SYS_membarrier,      SYS_rseq,          SYS_getrandom,         SYS_getcpu,
     SYS_sysinfo,         SYS_get_mempolicy, SYS_sched_getaffinity, SYS_set_mempolicy,
     SYS_mbind,           SYS_userfaultfd,   SYS_memfd_create,      SYS_getrusage,
-    SYS_process_madvise,
+    SYS_process_madvise, SYS_mincore,
 };
 static void refuse_optional_calls(void) {
   refuse(kOptionalCalls, sizeof kOptionalCalls / sizeof *kOptionalCalls, ENOSYS);

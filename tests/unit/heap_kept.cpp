@@ -1,6 +1,8 @@
 // Layer 5: huge blocks that domains keep for their next request.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "heap_world.hpp"
 
 namespace allod::test {
@@ -25,6 +27,26 @@ class HeapKept : public HeapWorld {
     ASSERT_TRUE(system.helper_waits());
     heap.trim(domain);
     heap.detach(domain);
+  }
+  // Of which little is in memory.
+  void* allocate_sparse(Domain& domain, std::size_t size = kHuge,
+                        std::size_t touched = kSliceBytes) {
+    void* const block = allocate(domain, size);
+    std::memset(block, 1, touched);
+    return block;
+  }
+  std::vector<void*> keep_sparse(Domain& domain, std::size_t count, std::size_t size = kHuge,
+                                 std::size_t touched = kSliceBytes) {
+    std::vector<void*> blocks;
+    for (std::size_t i = 0; i < count; ++i) {
+      blocks.push_back(allocate_sparse(domain, size, touched));
+    }
+    release_all(domain, blocks);
+    return blocks;
+  }
+  std::size_t count_kept(const std::vector<void*>& blocks) {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(blocks, [&](const void* block) { return is_kept(block); }));
   }
   // A block that was just freed and is kept.
   void* keep(Domain& domain, std::size_t size = kHuge) {
@@ -119,11 +141,161 @@ TEST_F(HeapKept, knows_that_it_was_freed) {
 TEST_F(HeapKept, takes_the_place_of_what_was_kept_before) {
   Domain& domain = attach();
   const std::vector<void*> blocks = allocate_many(domain, 3, kHuge);
+  for (void* const block : blocks) std::memset(block, 1, kHuge);
   release_all(domain, blocks);
   EXPECT_FALSE(is_kept(blocks[0]));
   EXPECT_FALSE(is_kept(blocks[1]));
   EXPECT_TRUE(is_kept(blocks[2]));
   EXPECT_EQ(heap.space().dirty_bytes(), 2 * kHuge);
+}
+
+TEST_F(HeapKept, is_many_blocks_of_which_little_is_in_memory) {
+  Domain& domain = attach();
+  std::vector<void*> blocks = keep_sparse(domain, 10);
+  EXPECT_EQ(count_kept(blocks), 10U);
+  EXPECT_EQ(heap.space().dirty_bytes(), 0U);
+  const std::uint64_t before = span_calls();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<void*> again = allocate_many(domain, 10, kHuge);
+    EXPECT_EQ(count_kept(blocks), 0U);
+    std::ranges::sort(blocks);
+    std::ranges::sort(again);
+    EXPECT_EQ(again, blocks) << "where their memory is";
+    release_all(domain, again);
+  }
+  EXPECT_EQ(span_calls(), before);
+}
+
+TEST_F(HeapKept, is_cut_to_what_is_asked_for_and_lengthened_again) {
+  heap.options().purge_budget = 64 * kMiB;
+  Domain& domain = attach();
+  void* const block = keep_sparse(domain, 2, 4 * kHuge).front();
+  EXPECT_EQ(allocate_sparse(domain, kHuge), block) << "the one that was freed first";
+  EXPECT_EQ(heap.usable_size(block), kHuge);
+  EXPECT_EQ(used(), 5 * kHuge);
+  void* const other = allocate(domain, 4 * kHuge);
+  EXPECT_EQ(used(), 5 * kHuge) << "the whole of the other one";
+  release(domain, block);
+  EXPECT_EQ(allocate(domain, 2 * kHuge), block) << "what was cut off is behind it";
+  EXPECT_EQ(heap.usable_size(block), 2 * kHuge);
+  EXPECT_EQ(used(), 6 * kHuge);
+  release(domain, static_cast<char*>(block) + kHuge);
+  expect_one(MisuseKind::invalid_free, static_cast<char*>(block) + kHuge);
+  release(domain, other);
+}
+
+TEST_F(HeapKept, is_the_smallest_sparse_block_that_is_large_enough_and_aligned) {
+  Domain& domain = attach();
+  std::vector<void*> blocks;
+  for (const std::size_t size : {8 * kMiB, 6 * kMiB, 9 * kMiB, 5 * kMiB}) {
+    blocks.push_back(allocate_sparse(domain, size));
+  }
+  release_all(domain, blocks);
+  const auto is_aligned_to = [&](std::size_t alignment) {
+    return address_of(blocks[1]) % alignment == 0;
+  };
+  if (!is_aligned_to(64 * kMiB)) {
+    EXPECT_NE(heap.allocate_aligned(domain, 6 * kMiB, 64 * kMiB, nullptr), blocks[1]);
+  }
+  EXPECT_EQ(allocate(domain, 6 * kMiB), blocks[1]);
+  EXPECT_EQ(allocate(domain, 7 * kMiB), blocks[0]);
+}
+
+TEST_F(HeapKept, is_no_sparse_block_for_who_wants_zeros) {
+  Domain& domain = attach();
+  const std::vector<void*> blocks = keep_sparse(domain, 3);
+  bool zero = false;
+  void* const block = program.allocate_zeroable(domain, kHuge + kMiB, &zero);
+  EXPECT_TRUE(zero) << "nothing has to be cleared, and so comes into memory";
+  EXPECT_EQ(count_kept(blocks), 3U);
+  release(domain, block);
+}
+
+TEST_F(HeapKept, is_as_many_sparse_blocks_as_their_memory_is_a_part_of_the_budget) {
+  Domain& domain = attach();
+  const std::vector<void*> blocks = keep_sparse(domain, 8, kHuge, 2 * kMiB);
+  // 5 MiB for the one that was freed last, and 2 MiB for each of the others.
+  EXPECT_EQ(count_kept(blocks), 6U);
+  EXPECT_FALSE(is_kept(blocks[0])) << "the oldest have given way";
+  EXPECT_FALSE(is_kept(blocks[1]));
+}
+
+TEST_F(HeapKept, is_few_sparse_blocks_whatever_is_in_memory) {
+  Domain& domain = attach();
+  const std::vector<void*> blocks = keep_sparse(domain, 40, kHuge, 1);
+  EXPECT_EQ(count_kept(blocks), 17U);
+  EXPECT_TRUE(is_kept(blocks.back()));
+  EXPECT_TRUE(is_kept(blocks[23]));
+  EXPECT_FALSE(is_kept(blocks[22]));
+}
+
+TEST_F(HeapKept, is_no_sparse_block_where_the_system_does_not_tell) {
+  Domain& domain = attach();
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::present) system.fail_call(call, 1);
+  });
+  EXPECT_EQ(count_kept(keep_sparse(domain, 5)), 1U);
+}
+
+TEST_F(HeapKept, makes_way_for_slabs_but_where_it_is_sparse) {
+  Domain& domain = attach();
+  const std::vector<void*> blocks = keep_sparse(domain, 2);
+  static_cast<void>(allocate(domain, 100));
+  EXPECT_EQ(count_kept(blocks), 2U);
+}
+
+TEST_F(HeapKept, gives_sparse_blocks_back_that_are_not_asked_for) {
+  Domain& domain = attach();
+  const std::vector<void*> blocks = keep_sparse(domain, 4);
+  void* const busy = allocate(domain, 3 * kHuge);
+  std::uint64_t waits = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::wait) return;
+    if (++waits == 1) {
+      EXPECT_EQ(count_kept(blocks), 4U);
+    }
+    if (waits <= 8) {
+      // Another one is freed and asked for all the time.
+      release(domain, busy);
+      EXPECT_EQ(allocate(domain, 3 * kHuge), busy);
+    }
+  });
+  system.run_helper();
+  EXPECT_GT(waits, 8U);
+  EXPECT_EQ(count_kept(blocks), 0U);
+  for (const void* const block : blocks) EXPECT_EQ(resident(block), 0U);
+  EXPECT_EQ(used(), 3 * kHuge);
+}
+
+TEST_F(HeapKept, gives_sparse_blocks_back_with_all_else) {
+  Domain& one = attach();
+  Domain& two = attach();
+  const std::vector<void*> first = keep_sparse(one, 3);
+  std::vector<void*> second = keep_sparse(two, 3);
+  heap.detach(two);
+  EXPECT_EQ(count_kept(second), 0U);
+  EXPECT_EQ(count_kept(first), 3U);
+  heap.trim(one);
+  EXPECT_EQ(count_kept(first), 0U);
+  EXPECT_EQ(used(), 0U);
+  Domain& own = attach();
+  Domain& other = attach();
+  const std::vector<void*> mine = keep_sparse(own, 3);
+  const std::vector<void*> others = keep_sparse(other, 3);
+  heap.before_fork(&own);
+  heap.after_fork_in_child(&own);
+  EXPECT_EQ(count_kept(mine) + count_kept(others), 0U);
+  EXPECT_EQ(used(), 0U);
+}
+
+TEST_F(HeapKept, serves_others_with_sparse_blocks_when_the_system_refuses) {
+  Domain& one = attach();
+  Domain& two = attach();
+  static_cast<void>(allocate(two, 100));
+  const std::vector<void*> blocks = keep_sparse(one, 3, 12 * kMiB);
+  system.set_address_space_limit(kMiB);
+  EXPECT_NE(allocate(two, 12 * kMiB), nullptr);
+  EXPECT_EQ(count_kept(blocks), 0U);
 }
 
 TEST_F(HeapKept, is_a_part_of_the_budget) {

@@ -133,6 +133,7 @@ TEST_F(HeapPurge, is_done_by_callers_when_the_helper_falls_behind_by_an_eighth) 
   leave_dirty(domain, 8 * kMiB);
   ASSERT_TRUE(system.helper_waits());
   const std::vector<void*> blocks = allocate_many(domain, 20, 5 * kMiB);
+  for (void* const block : blocks) std::memset(block, 1, 5 * kMiB);
   std::size_t freed = 0;
   for (; heap.space().dirty_bytes() <= kBudget; ++freed) release(domain, blocks[freed]);
   EXPECT_LE(heap.space().dirty_bytes(), 72 * kMiB);

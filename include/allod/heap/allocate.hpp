@@ -33,7 +33,7 @@ void* Heap<Policy>::allocate_huge(Domain& domain, std::size_t size, Slices align
   if (size > kMaxBlock) return nullptr;
   const Slices slices = Slices::covering(size > 0 ? size : 1);
   if (slices.count > ~0U - alignment.count) return nullptr;
-  if (void* const kept = take_kept(domain, slices, alignment)) return kept;
+  if (void* const kept = take_kept(domain, slices, alignment, zero != nullptr)) return kept;
   space::Span* span = space_.allocate(slices, alignment);
   if (span == nullptr) {
     SlowPath slow{domain, gate_};
@@ -115,7 +115,7 @@ Slab* Heap<Policy>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept 
 
 template <class Policy>
 Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
-  give_back_kept(domain);
+  put_aside(domain);
   Slab* const slab = fresh_slab(domain.bins[c], c, &domain, domain.id());
   if (slab != nullptr) domain.counters.slabs_created.add(1);
   return slab;

@@ -72,10 +72,23 @@ inline std::size_t RemoteBatch::place_of(Address key, std::uint32_t word) noexce
 
 // See heap/kept.hpp. Changed in slow paths of the domain.
 struct Kept {
+  struct Sparse {
+    space::Span* span;
+    std::size_t present;  // bytes of it in memory
+    std::uint32_t since_ms;
+  };
+  static constexpr std::uint32_t kMostSparse = 16;
+
+  [[nodiscard]] bool is_nothing() const noexcept { return span == nullptr && sparse_count == 0; }
+
   space::Span* span = nullptr;  // or null
   std::size_t bytes = 0;        // in the last one
   std::size_t reserved = 0;     // of the bytes that all domains may keep
   bool rests = false;           // nothing was kept or taken since the helper looked last
+  // Those that were freed before, and are in memory in small part only; the oldest first.
+  std::uint32_t sparse_count = 0;
+  std::size_t sparse_bytes = 0;  // of them in memory
+  Sparse sparse[kMostSparse] = {};
 };
 
 enum class DomainState : std::uint8_t {

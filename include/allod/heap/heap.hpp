@@ -180,8 +180,10 @@ class Heap {
   // Is the address in a guard behind a slab or a block?
   [[nodiscard]] bool is_guarded(const void* address) const noexcept;
   // Is the span in use only as far as the space knows, because a domain keeps it for its next
-  // request? Its memory is present, like that of a dirty one.
+  // request? Its memory is present, like that of a dirty one, or a part of it is.
   [[nodiscard]] ALLOD_HOT bool is_kept(const space::Span& span) const noexcept;
+  // How many of its bytes, if these are half of them at most, and all of them otherwise.
+  [[nodiscard]] std::size_t present_in_kept(const space::Span& span) noexcept;
   // What is wrong with a free of an address in a span, but in its first slice.
   [[nodiscard]] MisuseKind kind_of_interior(const void* address) const noexcept;
   // The block in use, as far as slabs know, around any address; what a thread has at hand counts
@@ -398,11 +400,19 @@ class Heap {
   [[nodiscard]] bool may_keep() const noexcept {
     return options_.purge_delay_ms > 0 && options_.purge_thread && !space_.refuses_purge();
   }
-  [[nodiscard]] bool reserve_kept(Domain& domain, std::size_t bytes) noexcept;
-  void ask_for_share(std::size_t bytes, std::size_t sharers) noexcept;
+  [[nodiscard]] bool make_room_for_kept(Kept& kept, std::size_t bytes) noexcept;
+  [[nodiscard]] bool reserve_kept(Kept& kept, std::size_t bytes) noexcept;
+  void ask_for_share(const Kept& kept, std::size_t bytes) noexcept;
   ALLOD_HOT void set_reserved(Kept& kept, std::size_t bytes) noexcept;
-  [[nodiscard]] ALLOD_HOT void* take_kept(Domain& domain, Slices size, Slices alignment) noexcept;
-  void give_back_kept(Domain& domain) noexcept;
+  [[nodiscard]] ALLOD_HOT void* take_kept(Domain& domain, Slices size, Slices alignment,
+                                          bool wants_zeros) noexcept;
+  [[nodiscard]] void* take_sparse(Domain& domain, Slices size, Slices alignment) noexcept;
+  [[nodiscard]] void* hand_out_kept(Domain& domain, space::Span& span) noexcept;
+  void put_aside(Domain& domain) noexcept;
+  void add_sparse(Kept& kept, space::Span& span, std::size_t present) noexcept;
+  static space::Span* remove_sparse(Kept& kept, std::uint32_t index) noexcept;
+  void end_sparse_since(Kept& kept, std::uint32_t age_ms) noexcept;
+  void give_back_kept(Kept& kept, std::uint32_t age_ms = 0) noexcept;
   // Those that have not kept or taken anything since the last look; or have more than their share.
   enum class Keepers : std::uint8_t { all, resting, greedy };
   ALLOD_HOT void give_back_kept_of(Keepers which) noexcept;

@@ -1,9 +1,13 @@
-// The huge block that a thread freed last stays with its domain, for whoever asks that domain for
-// as much again: no lock, and nothing along its slices that has to be written.
+// Huge blocks that a thread has freed stay with its domain, for whoever asks that domain for as
+// much again: the one that was freed last, which takes no lock, and nothing along its slices that
+// has to be written; and some of those before that are in memory in small part only, as when a
+// buffer is made for the worst case. In their place, what is in memory is what the next such block
+// needs; in any other, its pages would have to come anew, and would stay behind in whatever block
+// has them in its midst.
 //
-// For the space it is a used span; the tag of its first slice says that nobody uses it. Its owner
-// changes what is kept in slow paths only, so that the helper, which gives back what has not been
-// asked for again, may do so while it keeps everybody out of these, as a fork does.
+// For the space they are used spans; the tag of the first slice says that nobody uses them. Their
+// owner changes what is kept in slow paths only, so that the helper, which gives back what has not
+// been asked for again, may do so while it keeps everybody out of these, as a fork does.
 #pragma once
 
 #include <utility>
@@ -16,24 +20,41 @@ namespace allod::heap {
 template <class Policy>
 bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
   if constexpr (kBlockStates) return false;
-  space::Span* const before = domain.kept.span;
+  Kept& kept = domain.kept;
+  const std::size_t bytes = span.size.bytes();
   // Of another heap once, and not like others; or hardly anybody asks for so little as for a span,
   // but who wants it aligned.
   if (span.region->source != nullptr || space::is_partly_closed(span)) return false;
-  if (span.size.bytes() <= Sizes::kMaxSize && before != nullptr) return false;
+  if (bytes <= Sizes::kMaxSize && kept.span != nullptr) return false;
   // Somebody has to take care that it goes.
-  if (!may_keep() || !reserve_kept(domain, span.size.bytes())) return false;
+  if (!may_keep() || bytes > options_.purge_budget) return false;
+  put_aside(domain);
+  if (!make_room_for_kept(kept, bytes)) return false;
   if (__builtin_expect(!helper_.is_running(), 0)) {
-    set_reserved(domain.kept, before != nullptr ? domain.kept.bytes : 0);
+    set_reserved(kept, kept.sparse_bytes);
     return false;
   }
   space_.map().set_tags(span.base, {1}, space::kFreeTag);
-  domain.kept.span = &span;
-  domain.kept.bytes = span.size.bytes();
-  domain.kept.rests = false;
-  if (before != nullptr) {
-    space_.free(before);
-    maybe_purge();
+  kept.span = &span;
+  kept.bytes = bytes;
+  kept.rests = false;
+  return true;
+}
+
+// Reserves what is kept, and so many bytes more; the oldest give way. False when that is too much.
+template <class Policy>
+bool Heap<Policy>::make_room_for_kept(Kept& kept, std::size_t bytes) noexcept {
+  if (__builtin_expect(bytes > kept_share_.load(std::memory_order_relaxed), 0)) {
+    give_back_kept(kept);
+    set_reserved(kept, 0);
+    return false;
+  }
+  while (__builtin_expect(!reserve_kept(kept, kept.sparse_bytes + bytes), 0)) {
+    if (kept.sparse_count == 0) {
+      ask_for_share(kept, bytes);
+      return false;
+    }
+    space_.free(remove_sparse(kept, 0));
   }
   return true;
 }
@@ -43,27 +64,21 @@ bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
 // left for one of them, none may have more than its share, and the helper takes it from who has
 // more and sleeps; from its next usual look on they may have more again.
 template <class Policy>
-bool Heap<Policy>::reserve_kept(Domain& domain, std::size_t bytes) noexcept {
-  Kept& kept = domain.kept;
-  if (__builtin_expect(bytes > kept_share_.load(std::memory_order_relaxed), 0)) {
-    give_back_kept(domain);
-    set_reserved(kept, 0);
-    return false;
-  }
+bool Heap<Policy>::reserve_kept(Kept& kept, std::size_t bytes) noexcept {
   if (__builtin_expect(bytes <= kept.reserved, 1)) return true;
+  if (bytes > kept_share_.load(std::memory_order_relaxed)) return false;
   const std::size_t before = kept.reserved;
-  if (kept_bytes_.load() + (bytes - before) <= options_.purge_budget) {
-    set_reserved(kept, bytes);
-    if (__builtin_expect(kept_bytes_.load() <= options_.purge_budget, 1)) return true;
-    set_reserved(kept, before);
-  }
-  if (bytes <= options_.purge_budget) ask_for_share(bytes, keepers_.load() + (before == 0 ? 1 : 0));
+  if (kept_bytes_.load() + (bytes - before) > options_.purge_budget) return false;
+  set_reserved(kept, bytes);
+  if (__builtin_expect(kept_bytes_.load() <= options_.purge_budget, 1)) return true;
+  set_reserved(kept, before);
   return false;
 }
 
 // Nobody need give way to who wants more himself.
 template <class Policy>
-void Heap<Policy>::ask_for_share(std::size_t bytes, std::size_t sharers) noexcept {
+void Heap<Policy>::ask_for_share(const Kept& kept, std::size_t bytes) noexcept {
+  const std::size_t sharers = keepers_.load() + (kept.reserved == 0 ? 1 : 0);
   const std::size_t even = options_.purge_budget / sharers;
   const std::size_t share = bytes > even ? bytes : even;
   if (share >= kept_share_.load()) return;
@@ -81,34 +96,122 @@ void Heap<Policy>::set_reserved(Kept& kept, std::size_t bytes) noexcept {
   kept.reserved = bytes;
 }
 
-// A block of `size` slices at least, and hardly more; null when another one is kept, which then is
-// among the free spans, or none is.
-template <class Policy>
-void* Heap<Policy>::take_kept(Domain& domain, Slices size, Slices alignment) noexcept {
+[[nodiscard]] inline bool is_hardly_more(const space::Span& span, Slices size) noexcept {
   constexpr std::uint32_t kSlack = 8;
-  SlowPath slow{domain, gate_};
-  space::Span* const span = domain.kept.span;
-  if (span == nullptr) return nullptr;
-  if (span->size < size || (span->size - size).count > size.count / kSlack ||
-      span->base % alignment.bytes() != 0) {
-    give_back_kept(domain);
-    return nullptr;
-  }
-  domain.kept.span = nullptr;
-  domain.kept.rests = false;
-  domain.counters.kept_reused.add(1);
-  span->zero = false;
-  space_.map().set_tags(span->base, {1}, space::kHugeTag);
-  return reinterpret_cast<void*>(span->base);
+  return span.size >= size && (span.size - size).count <= size.count / kSlack;
 }
 
-// Within a slow path of the domain. Whatever it asks the space for next may be cut from it.
+// A block of `size` slices at least, and hardly more; or null. The last one is then among the free
+// spans, or put aside. Who wants zeros does not want memory that would have to be cleared, most of
+// which is not there.
 template <class Policy>
-void Heap<Policy>::give_back_kept(Domain& domain) noexcept {
+void* Heap<Policy>::take_kept(Domain& domain, Slices size, Slices alignment,
+                              bool wants_zeros) noexcept {
+  SlowPath slow{domain, gate_};
   space::Span* const span = domain.kept.span;
-  if (__builtin_expect(span == nullptr, 1)) return;
-  domain.kept.span = nullptr;
-  space_.free(span);
+  if (span != nullptr && is_hardly_more(*span, size) && span->base % alignment.bytes() == 0) {
+    domain.kept.span = nullptr;
+    return hand_out_kept(domain, *span);
+  }
+  put_aside(domain);
+  return wants_zeros ? nullptr : take_sparse(domain, size, alignment);
+}
+
+template <class Policy>
+void* Heap<Policy>::hand_out_kept(Domain& domain, space::Span& span) noexcept {
+  domain.kept.rests = false;
+  domain.counters.kept_reused.add(1);
+  span.zero = false;
+  space_.map().set_tags(span.base, {1}, space::kHugeTag);
+  return reinterpret_cast<void*>(span.base);
+}
+
+// The smallest that is large enough, and what it has too much is cut off; or one that can be
+// lengthened by what is free behind it. What is in memory is mostly at the start.
+template <class Policy>
+void* Heap<Policy>::take_sparse(Domain& domain, Slices size, Slices alignment) noexcept {
+  Kept& kept = domain.kept;
+  constexpr std::uint32_t kNone = Kept::kMostSparse;
+  std::uint32_t best = kNone;
+  for (std::uint32_t i = 0; i < kept.sparse_count; ++i) {
+    const space::Span& span = *kept.sparse[i].span;
+    if (span.size < size || span.base % alignment.bytes() != 0) continue;
+    if (best == kNone || span.size < kept.sparse[best].span->size) best = i;
+  }
+  for (std::uint32_t i = kept.sparse_count; best == kNone && i-- > 0;) {
+    space::Span& span = *kept.sparse[i].span;
+    if (span.size.count < size.count / 2 || span.base % alignment.bytes() != 0) continue;
+    if (space_.grow(&span, size)) best = i;
+  }
+  if (best == kNone) return nullptr;
+  space::Span& span = *remove_sparse(kept, best);
+  if (!is_hardly_more(span, size)) {
+    space_.shrink(&span, size);
+    maybe_purge();
+  }
+  space_.map().set_tags(span.base, span.size, space::kInteriorTag);
+  return hand_out_kept(domain, span);
+}
+
+// Within a slow path of the domain. Whatever it asks the space for next may be cut from the last
+// block, but where that is sparse.
+template <class Policy>
+void Heap<Policy>::put_aside(Domain& domain) noexcept {
+  Kept& kept = domain.kept;
+  if (__builtin_expect(kept.span == nullptr, 1)) return;
+  space::Span& span = *std::exchange(kept.span, nullptr);
+  const std::size_t present = present_in_kept(span);
+  if (present != span.size.bytes()) return add_sparse(kept, span, present);
+  space_.free(&span);
+  maybe_purge();
+}
+
+template <class Policy>
+std::size_t Heap<Policy>::present_in_kept(const space::Span& span) noexcept {
+  const std::size_t bytes = span.size.bytes();
+  if (bytes <= Sizes::kMaxSize) return bytes;
+  void* const memory = reinterpret_cast<void*>(span.base);
+  const std::size_t present = space_.platform().present_bytes(memory, bytes);
+  return present <= bytes / 2 ? present : bytes;
+}
+
+// Much more than it needs is reserved, as long as it was the last.
+template <class Policy>
+void Heap<Policy>::add_sparse(Kept& kept, space::Span& span, std::size_t present) noexcept {
+  // Nothing at all would be nobody's to give back.
+  if (present < kSliceBytes) present = kSliceBytes;
+  end_sparse_since(kept, static_cast<std::uint32_t>(options_.purge_delay_ms));
+  if (kept.sparse_count == Kept::kMostSparse) space_.free(remove_sparse(kept, 0));
+  const auto now = static_cast<std::uint32_t>(space_.platform().now_ms());
+  kept.sparse[kept.sparse_count++] = {&span, present, now};
+  kept.sparse_bytes += present;
+}
+
+template <class Policy>
+space::Span* Heap<Policy>::remove_sparse(Kept& kept, std::uint32_t index) noexcept {
+  const Kept::Sparse removed = kept.sparse[index];
+  --kept.sparse_count;
+  kept.sparse_bytes -= removed.present;
+  for (std::uint32_t i = index; i < kept.sparse_count; ++i) kept.sparse[i] = kept.sparse[i + 1];
+  return removed.span;
+}
+
+// Those that nobody has asked for so long.
+template <class Policy>
+void Heap<Policy>::end_sparse_since(Kept& kept, std::uint32_t age_ms) noexcept {
+  if (kept.sparse_count == 0) return;
+  const auto now = static_cast<std::uint32_t>(space_.platform().now_ms());
+  while (kept.sparse_count != 0 && now - kept.sparse[0].since_ms >= age_ms) {
+    space_.free(remove_sparse(kept, 0), age_ms);
+  }
+}
+
+// Within a slow path of the domain, or by who keeps it out of these. Nobody has asked for it for
+// `age_ms`.
+template <class Policy>
+void Heap<Policy>::give_back_kept(Kept& kept, std::uint32_t age_ms) noexcept {
+  while (kept.sparse_count != 0) space_.free(remove_sparse(kept, 0), age_ms);
+  if (kept.span != nullptr) space_.free(std::exchange(kept.span, nullptr), age_ms);
 }
 
 // The same for domains that are not in a slow path just now; what they have reserved goes as well.
@@ -133,10 +236,12 @@ void Heap<Policy>::give_back_kept_of(Keepers which) noexcept {
       if (which == Keepers::greedy && kept.reserved <= kept_share_.load()) return;
       if (which == Keepers::resting && !kept.rests) {
         kept.rests = true;
-        return set_reserved(kept, kept.bytes < kept.reserved ? kept.bytes : kept.reserved);
+        end_sparse_since(kept, static_cast<std::uint32_t>(options_.purge_delay_ms));
+        const std::size_t needed = kept.sparse_bytes + kept.bytes;
+        return set_reserved(kept, needed < kept.reserved ? needed : kept.reserved);
       }
       // Who finds nothing reserved can have what was kept from the space.
-      if (kept.span != nullptr) space_.free(std::exchange(kept.span, nullptr), age);
+      give_back_kept(kept, age);
       set_reserved(kept, 0);
     });
   }

@@ -58,7 +58,7 @@ void Heap<Policy>::strip(Domain& domain) noexcept {
     drop_magazine(domain, domain.magazines[c], c);
     drop_magazine(domain, domain.freed[c], c);
   }
-  give_back_kept(domain);
+  give_back_kept(domain.kept);
   set_reserved(domain.kept, 0);
   domain.kept = {};
   domain.large_count = 0;
@@ -280,7 +280,7 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
   }
   keep_own_seat();
   if (own != nullptr) {
-    give_back_kept(*own);
+    give_back_kept(own->kept);
     set_reserved(own->kept, 0);
   }
   kept_share_.store(~std::size_t{0});

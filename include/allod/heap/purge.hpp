@@ -189,7 +189,7 @@ void Heap<Policy>::return_stocks(Domain& domain) noexcept {
 template <class Policy>
 void Heap<Policy>::give_up_stocks(Domain& domain) noexcept {
   return_stocks(domain);
-  give_back_kept(domain);
+  give_back_kept(domain.kept);
   for (ClassIndex c = 0; c < kClasses; ++c) {
     for_each_slab(domain.bins[c], [&](Slab& slab) noexcept {
       if (slab.is_empty()) retire(domain, domain.bins[c], slab);

@@ -69,7 +69,7 @@ void* Heap<Policy>::allocate_growing(Domain* own, std::size_t size) noexcept {
   if (size < kGrowable || size > kMaxBlock || !usable_) return nullptr;
   if (own != nullptr) {
     SlowPath slow{*own, gate_};
-    give_back_kept(*own);
+    put_aside(*own);
   }
   space::Span* const span = space_.allocate_growing(Slices::covering(size));
   return span == nullptr ? nullptr : make_huge(span, space::kHugeTag);
@@ -81,8 +81,8 @@ bool Heap<Policy>::grow(Domain* own, space::Span& span, Slices to) noexcept {
   if (space_.grow(&span, to)) return true;
   if (own == nullptr) return false;
   SlowPath slow{*own, gate_};
-  if (own->kept.span == nullptr) return false;
-  give_back_kept(*own);
+  if (own->kept.is_nothing()) return false;
+  give_back_kept(own->kept);
   return space_.grow(&span, to);
 }
 

@@ -44,9 +44,10 @@ class Fake {
     bind,
     guard,
     unguard,
+    present,
     wait,  // of the helper, for time to pass
   };
-  static constexpr std::size_t kCalls = 16;
+  static constexpr std::size_t kCalls = 17;
 
   // Where the next mapping goes.
   enum class Placement : std::uint8_t {
@@ -307,6 +308,12 @@ class Fake {
     void* const memory = map_as(Call::map_huge, Pages::usable, bytes, page);
     if (memory == nullptr) *error = kNoMemory;
     return memory;
+  }
+  [[nodiscard]] std::size_t present_bytes(void* address, std::size_t bytes) noexcept {
+    check_range(address, bytes, "present_bytes");
+    always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::usable; }),
+                 "present_bytes: pages that are not usable");
+    return fails(Call::present, 0) ? bytes : resident_bytes(address, bytes);
   }
   [[nodiscard]] int lock(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "lock");

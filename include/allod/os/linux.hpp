@@ -100,6 +100,21 @@ class Linux {
     }
     return reinterpret_cast<void*>(result);
   }
+  [[nodiscard]] ALLOD_NOINLINE std::size_t present_bytes(void* address,
+                                                         std::size_t bytes) noexcept {
+    unsigned char pages[1024];
+    const std::size_t step = sizeof pages * page_size_;
+    std::size_t present = 0;
+    for (std::size_t done = 0; done < bytes; done += step) {
+      const std::size_t part = bytes - done < step ? bytes - done : step;
+      if (raw_syscall(SYS_mincore, to_long(address) + to_long(done), to_long(part),
+                      to_long(&pages)) != 0) {
+        return bytes;
+      }
+      for (std::size_t i = 0; i < part / page_size_; ++i) present += pages[i] & 1;
+    }
+    return present * page_size_;
+  }
   [[nodiscard]] int lock(void* address, std::size_t bytes) noexcept {
     return static_cast<int>(-raw_syscall(SYS_mlock, to_long(address), to_long(bytes)));
   }

@@ -36,6 +36,9 @@ namespace allod::os {
 //   map_huge(bytes, shift, error)
 //                                map in huge pages of 2^shift bytes that the system
 //                                has set aside; null, and why, when there are none
+//   present_bytes(address, bytes)
+//                                how much of whole, usable pages is in memory; all of it
+//                                when the system does not tell
 //   lock(address, bytes)         keeps usable memory present; 0, or an error number
 //   bind(address, bytes, nodes)  takes memory from these nodes alone, one bit each;
 //                                0, or an error number
@@ -75,6 +78,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.grow(address, bytes, bytes) } -> std::same_as<int>;
   { platform.move(address, bytes, address, bytes) } -> std::same_as<bool>;
   { platform.map_huge(bytes, 21U, &error) } -> std::same_as<void*>;
+  { platform.present_bytes(address, bytes) } -> std::same_as<std::size_t>;
   { platform.lock(address, bytes) } -> std::same_as<int>;
   { platform.bind(address, bytes, std::uint64_t{}) } -> std::same_as<int>;
   { platform.name(address, bytes, text) };
