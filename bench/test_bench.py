@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from bench.compare import (
+    cached,
     cli,
     counters,
     peers,
@@ -596,7 +597,9 @@ def test_common_programs_need_two_windows_of_code(
         "    if (write(to, text, n) != n) abort();\n}\n",
     )
     copy = tmp_path / "smaps"
-    preload = f"{allod.library}:{watcher}"
+    assert allod.library is not None
+    library = cached.copy_by_pages(allod.library, tmp_path / "copy")
+    preload = f"{library}:{watcher}"
     subprocess.run(
         runner.command(programs, CASES_BY_NAME[name], quick=True),
         env={"PATH": os.defpath, "LD_PRELOAD": preload, "COPY": str(copy)},

@@ -102,11 +102,13 @@ class Linux {
   }
   [[nodiscard]] ALLOD_NOINLINE std::size_t present_bytes(void* address,
                                                          std::size_t bytes) noexcept {
+    // A byte for each page; emulators may tell of smaller ones than they say that they have.
     unsigned char pages[1024];
-    const std::size_t step = sizeof pages * page_size_;
+    constexpr std::size_t kSmallestPage = 4096;
+    constexpr std::size_t kStep = sizeof pages * kSmallestPage;
     std::size_t present = 0;
-    for (std::size_t done = 0; done < bytes; done += step) {
-      const std::size_t part = bytes - done < step ? bytes - done : step;
+    for (std::size_t done = 0; done < bytes; done += kStep) {
+      const std::size_t part = bytes - done < kStep ? bytes - done : kStep;
       if (raw_syscall(SYS_mincore, to_long(address) + to_long(done), to_long(part),
                       to_long(&pages)) != 0) {
         return bytes;
