@@ -408,11 +408,18 @@ class Heap {
                                           bool wants_zeros) noexcept;
   [[nodiscard]] void* take_sparse(Domain& domain, Slices size, Slices alignment) noexcept;
   [[nodiscard]] void* hand_out_kept(Domain& domain, space::Span& span) noexcept;
-  void put_aside(Domain& domain) noexcept;
+  // Mostly there is nothing.
+  ALLOD_INLINE void put_aside(Domain& domain) noexcept {
+    if (__builtin_expect(domain.kept.span != nullptr, 0)) put_last_aside(domain);
+  }
+  ALLOD_NOINLINE void put_last_aside(Domain& domain) noexcept;
   void add_sparse(Kept& kept, space::Span& span, std::size_t present) noexcept;
   static space::Span* remove_sparse(Kept& kept, std::uint32_t index) noexcept;
   void end_sparse_since(Kept& kept, std::uint32_t age_ms) noexcept;
-  void give_back_kept(Kept& kept, std::uint32_t age_ms = 0) noexcept;
+  ALLOD_INLINE void give_back_kept(Kept& kept, std::uint32_t age_ms = 0) noexcept {
+    if (__builtin_expect(!kept.is_nothing(), 0)) give_back_all_kept(kept, age_ms);
+  }
+  ALLOD_NOINLINE void give_back_all_kept(Kept& kept, std::uint32_t age_ms) noexcept;
   // Those that have not kept or taken anything since the last look; or have more than their share.
   enum class Keepers : std::uint8_t { all, resting, greedy };
   ALLOD_HOT void give_back_kept_of(Keepers which) noexcept;

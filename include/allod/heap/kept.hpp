@@ -156,9 +156,8 @@ void* Heap<Policy>::take_sparse(Domain& domain, Slices size, Slices alignment) n
 // Within a slow path of the domain. Whatever it asks the space for next may be cut from the last
 // block, but where that is sparse.
 template <class Policy>
-void Heap<Policy>::put_aside(Domain& domain) noexcept {
+void Heap<Policy>::put_last_aside(Domain& domain) noexcept {
   Kept& kept = domain.kept;
-  if (__builtin_expect(kept.span == nullptr, 1)) return;
   space::Span& span = *std::exchange(kept.span, nullptr);
   const std::size_t present = present_in_kept(span);
   if (present != span.size.bytes()) return add_sparse(kept, span, present);
@@ -209,7 +208,7 @@ void Heap<Policy>::end_sparse_since(Kept& kept, std::uint32_t age_ms) noexcept {
 // Within a slow path of the domain, or by who keeps it out of these. Nobody has asked for it for
 // `age_ms`.
 template <class Policy>
-void Heap<Policy>::give_back_kept(Kept& kept, std::uint32_t age_ms) noexcept {
+void Heap<Policy>::give_back_all_kept(Kept& kept, std::uint32_t age_ms) noexcept {
   while (kept.sparse_count != 0) space_.free(remove_sparse(kept, 0), age_ms);
   if (kept.span != nullptr) space_.free(std::exchange(kept.span, nullptr), age_ms);
 }
