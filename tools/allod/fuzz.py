@@ -28,8 +28,8 @@ RECORD_NAME = "tests/fuzz/record.csv"
 RECORD = ROOT / RECORD_NAME
 # Calls of one run of random calls with defects among them: each run begins with a fresh process.
 CALLS = 200_000
-# In turns: the library, what the program is to do besides, and the measures. Those that are left
-# out here change where blocks lie, and not what is found.
+# In turns: the library, what the program is to do besides, and the measures. What the model says is
+# found without those that are left out here.
 CORRUPTED = (
     ("liballod-hardened.so", (), "all"),
     ("liballod.so", ("heaps",), None),

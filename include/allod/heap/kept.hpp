@@ -141,7 +141,9 @@ void* Heap<Policy>::take_sparse(Domain& domain, Slices size, Slices alignment) n
   for (std::uint32_t i = kept.sparse_count; best == kNone && i-- > 0;) {
     space::Span& span = *kept.sparse[i].span;
     if (span.size.count < size.count / 2 || span.base % alignment.bytes() != 0) continue;
-    if (space_.grow(&span, size)) best = i;
+    if (!space_.grow(&span, size)) continue;
+    space_.map().set_tags(span.base, span.size, space::kInteriorTag);
+    best = i;
   }
   if (best == kNone) return nullptr;
   space::Span& span = *remove_sparse(kept, best);
@@ -149,7 +151,6 @@ void* Heap<Policy>::take_sparse(Domain& domain, Slices size, Slices alignment) n
     space_.shrink(&span, size);
     maybe_purge();
   }
-  space_.map().set_tags(span.base, span.size, space::kInteriorTag);
   return hand_out_kept(domain, span);
 }
 
@@ -179,7 +180,7 @@ template <class Policy>
 void Heap<Policy>::add_sparse(Kept& kept, space::Span& span, std::size_t present) noexcept {
   // Nothing at all would be nobody's to give back.
   if (present < kSliceBytes) present = kSliceBytes;
-  end_sparse_since(kept, static_cast<std::uint32_t>(options_.purge_delay_ms));
+  end_old_sparse(kept);
   if (kept.sparse_count == Kept::kMostSparse) space_.free(remove_sparse(kept, 0));
   const auto now = static_cast<std::uint32_t>(space_.platform().now_ms());
   kept.sparse[kept.sparse_count++] = {&span, present, now};
@@ -195,10 +196,11 @@ space::Span* Heap<Policy>::remove_sparse(Kept& kept, std::uint32_t index) noexce
   return removed.span;
 }
 
-// Those that nobody has asked for so long.
+// Those that nobody has asked for in all of the purge delay.
 template <class Policy>
-void Heap<Policy>::end_sparse_since(Kept& kept, std::uint32_t age_ms) noexcept {
+void Heap<Policy>::end_old_sparse(Kept& kept) noexcept {
   if (kept.sparse_count == 0) return;
+  const auto age_ms = static_cast<std::uint32_t>(options_.purge_delay_ms);
   const auto now = static_cast<std::uint32_t>(space_.platform().now_ms());
   while (kept.sparse_count != 0 && now - kept.sparse[0].since_ms >= age_ms) {
     space_.free(remove_sparse(kept, 0), age_ms);
@@ -235,7 +237,7 @@ void Heap<Policy>::give_back_kept_of(Keepers which) noexcept {
       if (which == Keepers::greedy && kept.reserved <= kept_share_.load()) return;
       if (which == Keepers::resting && !kept.rests) {
         kept.rests = true;
-        end_sparse_since(kept, static_cast<std::uint32_t>(options_.purge_delay_ms));
+        end_old_sparse(kept);
         const std::size_t needed = kept.sparse_bytes + kept.bytes;
         return set_reserved(kept, needed < kept.reserved ? needed : kept.reserved);
       }

@@ -102,12 +102,13 @@ class Space {
     return span;
   }
 
-  // Takes the span back; its descriptor is gone afterwards. Nobody has used it for `age_ms`.
-  // Thread-safe.
+  // Of a span that goes: may whoever gets it next see what is there?
   enum class Contents : bool {
-    nobodys,  // what is there may be seen by whoever gets it next
+    nobodys,  // yes
     users,    // not where the platform erases
   };
+  // Takes the span back; its descriptor is gone afterwards. Nobody has used it for `age_ms`.
+  // Thread-safe.
   ALLOD_HOT void free(Span* span, std::uint32_t age_ms = 0,
                       Contents contents = Contents::nobodys) noexcept {
     if (!unguard(*span)) return abandon(*span);
