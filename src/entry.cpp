@@ -66,6 +66,11 @@ void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
 
 }  // namespace
 
+ALLOD_NOINLINE std::size_t usable_size_elsewhere(const void* address) noexcept {
+  const std::size_t bytes = Process::heap().usable_size(address);
+  return bytes != 0 ? bytes : Guards::usable_size(address);
+}
+
 // As glibc does it: a size of 0 frees.
 ALLOD_HOT void* reallocate(void* block, std::size_t size) noexcept {
   if (block == nullptr) return allocate<SetErrno>(size);

@@ -104,11 +104,14 @@ template <class Failure, Origin kOrigin = Origin::c>
   return handed_out(block, bytes);
 }
 
+[[nodiscard]] std::size_t usable_size_elsewhere(const void* address) noexcept;
+
 // Bytes that the program may use of the block at the address; 0 for what is none.
 [[nodiscard]] inline std::size_t usable_size(const void* address) noexcept {
   if constexpr (Policy::kBlockStates) return hardened::usable_size(address);
-  const std::size_t bytes = Process::heap().usable_size(address);
-  return __builtin_expect(bytes != 0, 1) ? bytes : Guards::usable_size(address);
+  std::size_t bytes;
+  const bool is_known = Process::heap().fast_usable_size(address, &bytes);
+  return __builtin_expect(is_known, 1) ? bytes : usable_size_elsewhere(address);
 }
 
 [[nodiscard]] void* reallocate(void* block, std::size_t size) noexcept;

@@ -100,7 +100,7 @@ def test_a_lower_layer_and_the_system_may_be_included(tmp_path: Path) -> None:
 
 def test_fast_paths_keep_their_budgets(liballod: Path) -> None:
     rules = budgets.read_budgets(budgets.BUDGETS)
-    assert {"malloc", "free", "_ZdlPvm"} <= rules.keys()
+    assert {"malloc", "free", "_ZdlPvm", "malloc_usable_size"} <= rules.keys()
     found = budgets.measure(liballod, rules)
     assert [complaint for one in found for complaint in one.complaints] == []
 
@@ -117,8 +117,12 @@ def assembled(folder: Path, body: str, name: str = "malloc") -> Path:
     return library
 
 
-def complaints_on(library: Path, at_most: int, path: str = "shortest") -> list[str]:
-    rules: budgets.Rules = {"malloc": {"at_most": at_most, "path": path}}
+def complaints_on(
+    library: Path, at_most: int, path: str = "shortest", *, stores: bool = True
+) -> list[str]:
+    rules: budgets.Rules = {
+        "malloc": {"at_most": at_most, "path": path, "stores": stores}
+    }
     return [
         complaint
         for finding in budgets.measure(library, rules)
@@ -188,6 +192,33 @@ def test_slow_paths_cost_nothing(tmp_path: Path) -> None:
     )
     assert complaints_on(library, at_most=6, path="longest") == []
     assert complaints_on(library, at_most=5) == ["malloc: 6 instructions, budget 5"]
+
+
+def test_a_function_that_only_answers_is_held_to_what_stores_nothing(
+    tmp_path: Path,
+) -> None:
+    library = assembled(
+        tmp_path,
+        """
+        test %rdi, %rdi
+        je 1f
+        mov (%rdi), %rax
+        ret
+        1: mov %rsi, 8(%rdi)
+        mov %rsi, %rax
+        nop
+        ret
+        """,
+    )
+    assert complaints_on(library, at_most=4, stores=False) == []
+    assert complaints_on(library, at_most=4) == ["malloc: 5 instructions, budget 4"]
+    only_answers = assembled(tmp_path, "mov (%rdi), %rax\nret")
+    with pytest.raises(budgets.CheckError, match="stores something"):
+        complaints_on(only_answers, at_most=9)
+    with pytest.raises(budgets.CheckError, match="stores nothing"):
+        complaints_on(
+            assembled(tmp_path, "mov %rax, (%rdi)\nret"), at_most=9, stores=False
+        )
 
 
 def test_a_function_without_a_fast_path_is_an_error(tmp_path: Path) -> None:

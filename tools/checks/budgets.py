@@ -307,25 +307,33 @@ def measure(library: Path, budgets: Rules) -> list[Finding]:
     """Measures every function that has a budget, in the order of the file."""
     findings: dict[str, Finding] = {}
     for symbol, rule in budgets.items():
-        path = chosen_path(fast_paths(library, symbol), symbol, str(rule["path"]))
-        if "as" in rule:
-            at_most = findings[str(rule["as"])].count
-        else:
+        path = chosen_path(
+            fast_paths(library, symbol),
+            symbol,
+            str(rule["path"]),
+            stores=rule.get("stores") is not False,
+        )
+        if "at_most" in rule:
             at_most = int(str(rule["at_most"]))
+        else:
+            at_most = findings[str(rule["as"])].count
         findings[symbol] = Finding(symbol, path.count, at_most, path)
     return list(findings.values())
 
 
-def chosen_path(paths: Sequence[Route], symbol: str, which: str) -> Route:
-    """The fast path that the budget is for."""
-    moving = [path for path in paths if path.stores]
-    if not moving:
+def chosen_path(
+    paths: Sequence[Route], symbol: str, which: str, *, stores: bool = True
+) -> Route:
+    """The fast path that the budget is for: one that moves a block, or just answers."""
+    chosen = [path for path in paths if path.stores == stores]
+    if not chosen:
+        what = "something" if stores else "nothing"
         raise CheckError(
-            f"{symbol} has no path to a return that stores something and calls nothing"
+            f"{symbol} has no path to a return that stores {what} and calls nothing"
         )
     if which not in ("shortest", "longest"):
         raise CheckError(f"{symbol}: path is '{which}', not 'shortest' or 'longest'")
-    return moving[0] if which == "shortest" else moving[-1]
+    return chosen[0] if which == "shortest" else chosen[-1]
 
 
 @click.command(help=__doc__)
@@ -358,9 +366,12 @@ def main(
     try:
         rules = read_budgets(budgets or machine_of(library).budgets)
         if symbols:
-            paths = {name: str(rule["path"]) for name, rule in rules.items()}
             rules = {
-                name: {"at_most": sys.maxsize, "path": paths.get(name, "shortest")}
+                name: {
+                    "path": "shortest",
+                    **rules.get(name, {}),
+                    "at_most": sys.maxsize,
+                }
                 for name in symbols
             }
         failed = _report(library, rules, verbose, all_paths)

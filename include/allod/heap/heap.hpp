@@ -169,6 +169,8 @@ class Heap {
 
   // Bytes that the block at `address` offers; 0 for an address that is no block.
   [[nodiscard]] ALLOD_HOT std::size_t usable_size(const void* address) const noexcept;
+  // The same for a fast path: false for all but blocks in slabs of domains.
+  [[nodiscard]] bool fast_usable_size(const void* address, std::size_t* bytes) const noexcept;
   // Is it a block of no bytes, in a hardened heap? Of others, usable_size() is not 0.
   [[nodiscard]] bool is_block_of_no_bytes(const void* address) const noexcept;
   // Is `address` the start of a block that is in use, as far as can be told
