@@ -160,10 +160,11 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"PURGE_BUDGET", "bytes", "64M", false,
-     "free memory above this goes back without delay; in a container, at most a sixteenth of its "
-     "memory limit unless set",
+     "free memory above this goes back without delay; unless set, in a container at most a "
+     "sixteenth of its memory limit, and elsewhere as much as was in use within about a second",
      [](Settings& s, std::string_view v) noexcept {
        if (!parse_size(v, &s.heap.purge_budget)) return false;
+       s.heap.most_below_peak = 0;
        s.has_purge_budget = true;
        return true;
      }},
@@ -363,10 +364,12 @@ heap::HeapOptions heap_options() noexcept { return current_settings.heap; }
 void respect_memory_limit(std::size_t limit) noexcept {
   constexpr std::size_t kShare = 16;
   constexpr std::size_t kLeast = std::size_t{1} << 20;
-  std::size_t& budget = current_settings.heap.purge_budget;
-  if (limit == 0 || current_settings.has_purge_budget || limit / kShare >= budget) return;
-  budget = limit / kShare < kLeast ? kLeast : limit / kShare;
-  Process::heap().options().purge_budget = budget;
+  if (limit == 0 || current_settings.has_purge_budget) return;
+  const std::size_t share = limit / kShare < kLeast ? kLeast : limit / kShare;
+  for (heap::HeapOptions* options : {&current_settings.heap, &Process::heap().options()}) {
+    options->most_below_peak = share;
+    if (share < options->purge_budget) options->purge_budget = share;
+  }
 }
 
 void read_options_from_environment() noexcept {

@@ -11,6 +11,7 @@ int mallopt(int parameter, int value) noexcept {
     case M_TRIM_THRESHOLD:
       Process::ensure_started();
       settings().heap.purge_budget = value < 0 ? SIZE_MAX : static_cast<std::size_t>(value);
+      settings().heap.most_below_peak = 0;
       Process::heap().options() = settings().heap;
       return 1;
     case M_MXFAST:

@@ -111,6 +111,99 @@ TEST_F(HeapPurge, is_finished_by_a_helper_at_once_when_much_is_above_the_budget)
   EXPECT_EQ(left, 8 * kMiB) << "what was freed last is above the budget, and stays";
 }
 
+// --- what was in use lately ----------------------------------------------------------------------
+
+class HeapPurgeBelowPeak : public HeapPurge {
+ protected:
+  static constexpr std::size_t kPart = kMiB;
+
+  void SetUp() override {
+    HeapPurge::SetUp();
+    heap.options().purge_delay_ms = 500;
+    heap.options().purge_budget = 2 * kMiB;
+  }
+  // With a helper, which has not begun.
+  Domain& attach_with_helper() {
+    Domain& domain = attach();
+    leave_dirty(domain, 3 * kMiB);
+    EXPECT_TRUE(system.helper_waits());
+    return domain;
+  }
+  // Dirty memory when the helper waits next, and what it has done by then.
+  std::size_t dirty_at_first_wait() {
+    std::size_t dirty = 0;
+    bool is_first = true;
+    system.set_observer([&](Fake::Call call) {
+      if (call != Fake::Call::wait || !std::exchange(is_first, false)) return;
+      dirty = heap.space().dirty_bytes();
+    });
+    system.run_helper();
+    system.set_observer({});
+    return dirty;
+  }
+};
+
+TEST_F(HeapPurgeBelowPeak, is_not_done_for_what_may_be_used_again_but_after_the_delay) {
+  Domain& domain = attach_with_helper();
+  release_all(domain, allocate_many(domain, 40, kPart));
+  const std::size_t dirty = heap.space().dirty_bytes();
+  EXPECT_GE(dirty, 38 * kMiB);
+  release_all(domain, allocate_many(domain, 40, kPart));
+  EXPECT_EQ(system.count(Fake::Call::purge), 0U);
+  const std::uint64_t before = system.now_ms();
+  EXPECT_EQ(dirty_at_first_wait(), dirty);
+  EXPECT_LT(heap.space().dirty_bytes(), kMiB);
+  EXPECT_LE(system.now_ms(), before + 1000) << "a second after the program went idle";
+}
+
+TEST_F(HeapPurgeBelowPeak, is_done_where_the_budget_was_chosen) {
+  heap.options().most_below_peak = 0;
+  Domain& domain = attach_with_helper();
+  release_all(domain, allocate_many(domain, 40, kPart));
+  EXPECT_GT(system.count(Fake::Call::purge), 0U);
+  EXPECT_LE(dirty_at_first_wait(), 4 * kMiB);
+}
+
+TEST_F(HeapPurgeBelowPeak, is_done_above_a_part_of_it) {
+  heap.options().most_below_peak = 16 * kMiB;
+  Domain& domain = attach_with_helper();
+  release_all(domain, allocate_many(domain, 40, kPart));
+  const std::size_t dirty = dirty_at_first_wait();
+  EXPECT_LE(dirty, 16 * kMiB);
+  EXPECT_GE(dirty, 13 * kMiB);
+}
+
+TEST_F(HeapPurgeBelowPeak, leaves_no_more_memory_than_was_needed_at_the_peak) {
+  Domain& domain = attach_with_helper();
+  // Every other one goes, so that what is larger has to come from fresh memory.
+  std::vector<void*> blocks = allocate_many(domain, 40, kPart);
+  const std::size_t peak = heap.space().counters().used;
+  for (std::size_t i = 0; i < blocks.size(); i += 2) release(domain, blocks[i]);
+  EXPECT_EQ(system.count(Fake::Call::purge), 0U);
+  static_cast<void>(allocate_many(domain, 5, 4 * kMiB));
+  pass_time(domain, 100 * 256);
+  EXPECT_GT(system.count(Fake::Call::purge), 0U);
+  const auto counters = heap.space().counters();
+  EXPECT_LE(counters.used + counters.dirty, peak + 6 * kMiB);
+  EXPECT_GE(counters.used, peak - 2 * kMiB);
+  system.run_helper();
+}
+
+TEST_F(HeapPurgeBelowPeak, is_done_when_the_peak_is_long_ago) {
+  Domain& domain = attach_with_helper();
+  release_all(domain, allocate_many(domain, 40, kPart));
+  EXPECT_GE(heap.space().below_peak(), 38 * kMiB);
+  system.run_helper();
+  EXPECT_LE(heap.space().below_peak(), kMiB);
+}
+
+TEST_F(HeapPurgeBelowPeak, is_done_for_blocks_of_which_perhaps_little_was_written) {
+  Domain& domain = attach_with_helper();
+  release_all(domain, allocate_many(domain, 10, 6 * kMiB));
+  EXPECT_LE(heap.space().below_peak(), 3 * kMiB);
+  EXPECT_LE(dirty_at_first_wait(), 8 * kMiB);
+}
+
 TEST_F(HeapPurge, is_left_to_a_helper_that_keeps_up) {
   heap.options().purge_delay_ms = 500;
   Domain& domain = attach();

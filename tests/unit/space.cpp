@@ -207,6 +207,32 @@ TEST_F(SpaceOfSpans, takes_memory_that_is_present_before_memory_that_is_not) {
   EXPECT_FALSE(again->zero) << "it may have been written to";
 }
 
+TEST_F(SpaceOfSpans, knows_how_much_more_was_used_lately_in_spans_that_are_not_large) {
+  start();
+  Span* const large = allocate(65);
+  Span* const first = allocate(64);
+  Span* const second = allocate(10);
+  EXPECT_EQ(space.below_peak(), 0U);
+  space.free(large);
+  EXPECT_EQ(space.below_peak(), 0U);
+  space.free(first);
+  EXPECT_EQ(space.below_peak(), Slices{64}.bytes());
+  space.shrink(second, {4});
+  EXPECT_EQ(space.below_peak(), Slices{70}.bytes());
+  static_cast<void>(space.allocate({20}, {1}));
+  EXPECT_EQ(space.below_peak(), Slices{50}.bytes());
+  space.forget_peak();
+  EXPECT_EQ(space.below_peak(), Slices{50}.bytes()) << "it was just before";
+  space.forget_peak();
+  EXPECT_EQ(space.below_peak(), 0U);
+  Span* const grown = allocate(60);
+  space.free(allocate(40));
+  ASSERT_TRUE(space.grow(grown, {80}));
+  EXPECT_EQ(space.below_peak(), Slices{100}.bytes()) << "it has become a large one";
+  space.shrink(grown, {30});
+  EXPECT_EQ(space.below_peak(), Slices{70}.bytes());
+}
+
 // --- memory that is present, lengthened ----------------------------------------------------------
 
 TEST_F(SpaceOfSpans, lengthens_memory_that_is_present_by_what_is_free_behind_it) {

@@ -46,6 +46,8 @@ struct HeapOptions {
   std::size_t burst_bytes = std::size_t{1} << 20;       // of all classes, beyond the usual
   std::size_t large_cache_bytes = std::size_t{1} << 20;
   std::size_t purge_budget = std::size_t{64} << 20;
+  // So much more, if it was in use lately; see purge_budget().
+  std::size_t most_below_peak = ~std::size_t{0};
   std::size_t huge_pages_from = std::size_t{16} << 20;  // all ones: never
   std::int32_t purge_delay_ms = 500;                    // 0: at once; negative: only when told
   Populate populate = Populate::adaptive;
@@ -566,11 +568,18 @@ class Heap {
   ALLOD_HOT void maybe_purge() noexcept;
   void purge_delayed() noexcept;
   // Of the budget, what domains do not keep, but never less than a quarter: without any, each slab
-  // that becomes empty would be purged.
+  // that becomes empty would be purged. Or, if that is more, what would be in use if nothing had
+  // been freed lately: a program that soon needs as much again finds it, and never has more
+  // memory than it has needed. The delay sees to it that it goes.
   [[nodiscard]] std::size_t purge_budget() const noexcept {
     const std::size_t least = options_.purge_budget / 4;
     const std::size_t kept = kept_bytes_.load(std::memory_order_relaxed);
-    return kept < options_.purge_budget - least ? options_.purge_budget - kept : least;
+    const std::size_t budget =
+        kept < options_.purge_budget - least ? options_.purge_budget - kept : least;
+    if (!helper_.is_running()) return budget;
+    const std::size_t below = space_.below_peak();
+    const std::size_t lately = below < options_.most_below_peak ? below : options_.most_below_peak;
+    return lately > budget ? lately : budget;
   }
   // By as much the helper goes below a budget that was passed, and callers let it be passed.
   [[nodiscard]] static constexpr std::size_t headroom(std::size_t budget) noexcept {

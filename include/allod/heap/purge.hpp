@@ -116,6 +116,7 @@ void Heap<Policy>::purge_on_helper(void* heap) noexcept {
 template <class Policy>
 void Heap<Policy>::purge_until_done() noexcept {
   std::uint64_t rested_ms = space_.platform().now_ms();
+  std::uint64_t forgot_ms = rested_ms;
   for (bool moving = true; moving || has_work_for_helper();) {
     const bool ages = options_.purge_delay_ms > 0;
     if (!ages && !has_work_for_helper()) break;
@@ -141,9 +142,16 @@ void Heap<Policy>::purge_until_done() noexcept {
     const std::uint64_t now_ms = space_.platform().now_ms();
     if (ages && now_ms - rested_ms < delay / 2) continue;
     rested_ms = now_ms;
+    if (now_ms - forgot_ms >= delay) {
+      forgot_ms = now_ms;
+      space_.forget_peak();
+    }
     look_at_kept();
     moving = ages && purge_resting();
   }
+  // The next helper will not know how long ago it was.
+  space_.forget_peak();
+  space_.forget_peak();
 }
 
 template <class Policy>

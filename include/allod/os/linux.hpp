@@ -102,20 +102,27 @@ class Linux {
   }
   [[nodiscard]] ALLOD_NOINLINE std::size_t present_bytes(void* address,
                                                          std::size_t bytes) noexcept {
+    // To look at every page would take longer than to use what is found to be there: of every 2 MiB,
+    // the reach of one table of pages, one eighth is looked at, of the next ones others.
+    constexpr std::size_t kTable = std::size_t{2} << 20;
+    constexpr std::size_t kPart = kTable / 8;
     // A byte for each page; emulators may tell of smaller ones than they say that they have.
-    unsigned char pages[1024];
-    constexpr std::size_t kSmallestPage = 4096;
-    constexpr std::size_t kStep = sizeof pages * kSmallestPage;
+    unsigned char pages[kPart / 4096];
     std::size_t present = 0;
-    for (std::size_t done = 0; done < bytes; done += kStep) {
-      const std::size_t part = bytes - done < kStep ? bytes - done : kStep;
-      if (raw_syscall(SYS_mincore, to_long(address) + to_long(done), to_long(part),
+    for (std::size_t done = 0; done < bytes; done += kTable) {
+      const std::size_t whole = bytes - done < kTable ? bytes - done : kTable;
+      const std::size_t part = whole < kPart ? whole : kPart;
+      const Address from = address_of(address) + done;
+      const std::size_t skipped = whole == kTable ? from / kTable * 5 % 8 * part : 0;
+      if (raw_syscall(SYS_mincore, static_cast<long>(from + skipped), to_long(part),
                       to_long(&pages)) != 0) {
         return bytes;
       }
-      for (std::size_t i = 0; i < part / page_size_; ++i) present += pages[i] & 1;
+      std::size_t found = 0;
+      for (std::size_t i = 0; i < part / page_size_; ++i) found += pages[i] & 1U;
+      present += found * page_size_ * (whole / page_size_) / (part / page_size_);
     }
-    return present * page_size_;
+    return present;
   }
   [[nodiscard]] int lock(void* address, std::size_t bytes) noexcept {
     return static_cast<int>(-raw_syscall(SYS_mlock, to_long(address), to_long(bytes)));

@@ -37,8 +37,8 @@ namespace allod::os {
 //                                map in huge pages of 2^shift bytes that the system
 //                                has set aside; null, and why, when there are none
 //   present_bytes(address, bytes)
-//                                how much of whole, usable pages is in memory; all of it
-//                                when the system does not tell
+//                                about how much of whole, usable pages is in memory; all
+//                                of it when the system does not tell
 //   lock(address, bytes)         keeps usable memory present; 0, or an error number
 //   bind(address, bytes, nodes)  takes memory from these nodes alone, one bit each;
 //                                0, or an error number

@@ -119,7 +119,7 @@ class Space {
     map_.set_tags(span->base, span->size, kFreeTag);
     LockGuard guard{lock_};
     ++counters_.span_frees;
-    counters_.used -= span->size.bytes();
+    account(span->size, {});
     last_freed_bytes_.store(span->size.bytes(), std::memory_order_relaxed);
     if (age_ms != 0) note_older(now);
     insert_free(go_home(span), clean ? SpanState::clean : SpanState::dirty, now);
@@ -145,7 +145,7 @@ class Space {
     // Without metadata for the rest of its neighbour it has all of that.
     const Slices added = span->size - before;
     map_.set_spans(end_of(*span) - added.bytes(), added, span);
-    account_used(added.bytes());
+    account(before, span->size);
     return true;
   }
 
@@ -157,7 +157,7 @@ class Space {
     LockGuard guard{lock_};
     Span* const tail = split(span, to);
     if (tail == nullptr) return;
-    counters_.used -= tail->size.bytes();
+    account(span->size + tail->size, span->size);
     map_.set_tags(tail->base, tail->size, kFreeTag);
     insert_free(tail, clean ? SpanState::clean : SpanState::dirty, now);
   }
@@ -271,6 +271,19 @@ class Space {
     const std::size_t kept = last > budget ? last : budget;
     const std::size_t dirty = dirty_bytes();
     return dirty > kept ? dirty - kept : 0;
+  }
+
+  // How much less is used now than lately, in spans that programs mostly write as a whole.
+  // Thread-safe, approximate.
+  [[nodiscard]] std::size_t below_peak() const noexcept {
+    return below_peak_.load(std::memory_order_relaxed);
+  }
+  // From now on, lately is since the call before. Thread-safe.
+  void forget_peak() noexcept {
+    LockGuard guard{lock_};
+    full_peak_before_ = full_peak_now_;
+    full_peak_now_ = full_;
+    note_below_peak();
   }
 
   // The same in sources that have delays of their own, which dirty_bytes() leaves out.
@@ -398,9 +411,21 @@ class Space {
   [[nodiscard]] Span* new_span() noexcept {
     return static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));
   }
-  void account_used(std::size_t bytes) noexcept {
-    counters_.used += bytes;
+  // A used span has another size; none before it is handed out and after it is free.
+  void account(Slices before, Slices after) noexcept {
+    counters_.used += after.bytes() - before.bytes();
     if (counters_.used > counters_.peak_used) counters_.peak_used = counters_.used;
+    full_ += bytes_if_full(after) - bytes_if_full(before);
+    if (full_ > full_peak_now_) full_peak_now_ = full_;
+    note_below_peak();
+  }
+  [[nodiscard]] static std::size_t bytes_if_full(Slices size) noexcept {
+    return size > kLargestHuge ? 0 : size.bytes();
+  }
+  void note_below_peak() noexcept {
+    const std::size_t peak =
+        full_peak_now_ > full_peak_before_ ? full_peak_now_ : full_peak_before_;
+    below_peak_.store(peak - full_, std::memory_order_relaxed);
   }
   [[nodiscard]] ALLOD_HOT Span* allocate_with(Slices size, Slices alignment, Filling filling,
                                               PageSource* source, Span* descriptor,
@@ -445,7 +470,7 @@ class Space {
     map_.set_span(span->base, span);
     map_.set_span(end_of(*span) - 1, span);
     ++counters_.span_allocations;
-    account_used(span->size.bytes());
+    account({}, span->size);
   }
   // Leaves a larger descriptor.
   [[nodiscard]] Span* go_home(Span* span) noexcept {
@@ -626,6 +651,10 @@ class Space {
   std::atomic<std::uint32_t> none_before_ms_{0};
   std::atomic<std::size_t> dirty_bytes_{0};
   std::atomic<bool> refuses_purge_{false};
+  std::size_t full_ = 0;              // used, in spans that are not so large
+  std::size_t full_peak_now_ = 0;     // of that, since the last forget_peak()
+  std::size_t full_peak_before_ = 0;  // and before it, since the one before
+  std::atomic<std::size_t> below_peak_{0};
   SpaceCounters counters_;
 };
 

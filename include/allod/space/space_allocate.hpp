@@ -240,7 +240,7 @@ bool Space<P, kChecks>::feed_metadata() noexcept {
   void* const memory = reinterpret_cast<void*>(span->base);
   const std::size_t bytes = span->size.bytes();
   if (!zero) __builtin_memset(memory, 0, bytes);
-  account_used(bytes);
+  account({}, span->size);
   metadata_.donate(memory, bytes);
   fed_ = span;
   if (spare_ == nullptr) spare_ = new_span();
@@ -252,7 +252,7 @@ bool Space<P, kChecks>::remap(Span* span, Slices to) noexcept {
   LockGuard guard{lock_};
   const Address base = is_region(*span) ? remap_pages(*span->region, to) : 0;
   if (base == 0) return false;
-  account_used((to - span->size).bytes());
+  account(span->size, to);
   move_region(span, base, to);
   return true;
 }

@@ -1,8 +1,10 @@
-// What a container may use, read from files like those of the system.
-#include "allod/os/linux_control_groups.hpp"
+// What Linux tells: what a container may use, read from files like those of the system; and how much
+// of some memory is there.
+#include "allod/os/linux.hpp"
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -94,6 +96,65 @@ TEST_F(ControlGroupsTest, what_is_not_understood_is_no_limit) {
 TEST_F(ControlGroupsTest, what_the_system_says_of_this_process_is_no_nonsense) {
   EXPECT_TRUE(ControlGroups{}.memory_limit() == 0 || ControlGroups{}.memory_limit() >= 1U << 20);
   EXPECT_LT(ControlGroups{}.processor_quota(), 1U << 20);
+}
+
+class PresentBytes : public testing::Test {
+ protected:
+  static constexpr std::size_t kBytes = 31 * (std::size_t{1} << 20) + kSliceBytes;
+
+  PresentBytes() {
+    system.start();
+    memory = static_cast<char*>(system.reserve(kBytes, kSliceBytes));
+    EXPECT_TRUE(system.commit(memory, kBytes));
+  }
+  ~PresentBytes() override { system.unmap(memory, kBytes); }
+
+  void touch(std::size_t from, std::size_t to, std::size_t step = 1) const {
+    const std::size_t page = system.page_size();
+    for (std::size_t at = from; at < to; at += step * page) memory[at] = 1;
+  }
+  [[nodiscard]] double part_told(std::size_t bytes = kBytes) {
+    return static_cast<double>(system.present_bytes(memory, bytes)) / static_cast<double>(bytes);
+  }
+
+  os::Linux system;
+  char* memory = nullptr;
+};
+
+TEST_F(PresentBytes, are_none_and_all) {
+  EXPECT_EQ(system.present_bytes(memory, kBytes), 0U);
+  touch(0, kBytes);
+  EXPECT_EQ(system.present_bytes(memory, kBytes), kBytes);
+  EXPECT_TRUE(system.purge(memory, kBytes));
+  EXPECT_EQ(system.present_bytes(memory, kBytes), 0U);
+}
+
+TEST_F(PresentBytes, are_exact_in_little_memory) {
+  const std::size_t slice = kSliceBytes;
+  touch(slice, 3 * slice);
+  EXPECT_EQ(system.present_bytes(memory, 4 * slice), 2 * slice);
+  EXPECT_EQ(system.present_bytes(memory, slice), 0U);
+}
+
+TEST_F(PresentBytes, are_about_right_for_a_start_an_end_and_for_what_is_scattered) {
+  touch(0, kBytes / 8);
+  EXPECT_NEAR(part_told(), 0.125, 0.07) << "of one table, an eighth tells for all";
+  touch(kBytes - kBytes / 8, kBytes);
+  EXPECT_NEAR(part_told(), 0.25, 0.14);
+  EXPECT_TRUE(system.purge(memory, kBytes));
+  touch(0, kBytes, 3);
+  EXPECT_NEAR(part_told(), 1.0 / 3, 0.02);
+}
+
+TEST_F(PresentBytes, are_not_overlooked_where_the_same_part_of_each_table_is_there) {
+  constexpr std::size_t kTable = std::size_t{2} << 20;
+  for (std::size_t part = 0; part < 8; ++part) {
+    EXPECT_TRUE(system.purge(memory, kBytes));
+    for (std::size_t at = part * kTable / 8; at < kBytes; at += kTable) {
+      touch(at, at + kTable / 8 < kBytes ? at + kTable / 8 : kBytes);
+    }
+    EXPECT_NEAR(part_told(), 0.125, 0.07) << "part " << part;
+  }
 }
 
 }  // namespace
