@@ -160,8 +160,8 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"PURGE_BUDGET", "bytes", "64M", false,
-     "free memory above this goes back without delay; unless set, in a container at most a "
-     "sixteenth of its memory limit, and elsewhere as much as was in use within about a second",
+     "free memory above this goes back without delay; unless set, as much may stay as was in use "
+     "within about a second, but in a container no more than a sixteenth of its memory limit",
      [](Settings& s, std::string_view v) noexcept {
        if (!parse_size(v, &s.heap.purge_budget)) return false;
        s.heap.most_below_peak = 0;

@@ -64,9 +64,7 @@ def build_of(folder: Path, *options: str) -> tuple[Path, Path]:
     return folder, source
 
 
-@pytest.mark.parametrize(
-    ("first", "is_found"), [("-DPLANTED", True), ("-O2", False)]
-)
+@pytest.mark.parametrize(("first", "is_found"), [("-DPLANTED", True), ("-O2", False)])
 def test_what_is_planted_is_found_where_the_first_product_has_it(
     tmp_path: Path, debian_packages: DebianPackages, first: str, is_found: bool
 ) -> None:

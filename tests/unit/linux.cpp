@@ -1,5 +1,5 @@
-// What Linux tells: what a container may use, read from files like those of the system; and how much
-// of some memory is there.
+// What Linux tells: what a container may use, read from files like those of the system; and how
+// much of some memory is there.
 #include "allod/os/linux.hpp"
 
 #include <gtest/gtest.h>

@@ -102,8 +102,8 @@ class Linux {
   }
   [[nodiscard]] ALLOD_NOINLINE std::size_t present_bytes(void* address,
                                                          std::size_t bytes) noexcept {
-    // To look at every page would take longer than to use what is found to be there: of every 2 MiB,
-    // the reach of one table of pages, one eighth is looked at, of the next ones others.
+    // To look at every page would take longer than to use what is found to be there: of every 2
+    // MiB, the reach of one table of pages, one eighth is looked at, of the next ones others.
     constexpr std::size_t kTable = std::size_t{2} << 20;
     constexpr std::size_t kPart = kTable / 8;
     // A byte for each page; emulators may tell of smaller ones than they say that they have.
