@@ -417,7 +417,7 @@ TEST_F(HeapRest, leaves_slabs_alone_that_change_all_the_time) {
   system.set_observer([&](Fake::Call call) {
     if (call != Fake::Call::wait || ++waits > 6) return;
     then = resident();
-    for (heap::Bin& bin : domain.bins) {
+    for (heap::Bin& bin : domain.bins()) {
       for_each_slab(bin, [](Slab& slab) {
         bool virgin;
         if (!slab.is_full()) static_cast<void>(slab.take_one(&virgin));

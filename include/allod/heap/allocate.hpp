@@ -61,7 +61,7 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
   if (__builtin_expect(!usable_, 0)) return nullptr;
   SlowPath slow{domain, gate_};
   look_around(domain);
-  domain.bins[c].ran_dry = true;
+  domain.bins()[c].ran_dry = true;
   if (Sizes::size_of(c) >= kLargeBlock) {
     activate_large(domain, c);
   } else {
@@ -75,7 +75,7 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
   if (__builtin_expect(slab == nullptr, 0)) return nullptr;
   domain.counters.refills.add(1);
 
-  Bin& bin = domain.bins[c];
+  Bin& bin = domain.bins()[c];
   Magazine& magazine = domain.magazines[c];
   // The magazine is empty unless collecting remote blocks has just filled it.
   if (void* const block = magazine.pop()) return block;
@@ -104,7 +104,7 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
 
 template <class Policy>
 Slab* Heap<Policy>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept {
-  Bin& bin = domain.bins[c];
+  Bin& bin = domain.bins()[c];
   if (!bin.partial.empty()) return slab::as_slab(bin.partial.first());
   if (Slab* const adopted = adopt(domain, c)) return adopted;
   if (Slab* const fresh = new_slab(domain, c)) return fresh;
@@ -116,7 +116,7 @@ Slab* Heap<Policy>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept 
 template <class Policy>
 Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
   put_aside(domain);
-  Slab* const slab = fresh_slab(domain.bins[c], c, &domain, domain.id());
+  Slab* const slab = fresh_slab(domain.bins()[c], c, &domain, domain.id());
   if (slab != nullptr) domain.counters.slabs_created.add(1);
   return slab;
 }

@@ -203,20 +203,22 @@ struct Front {
     return magazines[c].count() + freed[c].count();
   }
 
+  // What all operations look at comes together on one page: frees are seldom counted.
   Magazine magazines[kClasses] = {};
-
- private:
-  static constexpr space::Tag kApart = space::Tag{1} << space::kOwnerShift;
-  static_assert(sizeof magazines < kApart);
-  unsigned char unused_[kApart - sizeof magazines] = {};
-
- public:
-  Magazine freed[kClasses] = {};  // kApart bytes after the magazine of the class
   space::Tag tag;
   FrontKind kind;
   // By class, and one for huge blocks; null until something is counted.
   ClassCount* counts = nullptr;
   std::uint64_t period = 0;  // that they belong to
+
+ private:
+  static constexpr space::Tag kApart = space::Tag{1} << space::kOwnerShift;
+  static constexpr std::size_t kBefore = sizeof magazines + 3 * sizeof(std::uint64_t);
+  static_assert(kBefore < kApart);
+  unsigned char unused_[kApart - kBefore] = {};
+
+ public:
+  Magazine freed[kClasses] = {};  // kApart bytes after the magazine of the class
 
  private:
   // By size: the offset of its magazine.
@@ -238,7 +240,8 @@ template <class Sizes, class Lock>
 struct ThreadCache;
 
 // Used by one thread at a time; what other threads may read is atomic. Made in bytes() of memory
-// that is zero: batches follow it there, and take no memory before a block of others is freed.
+// that is zero: bins and batches follow it there. Those of large classes take no memory before they
+// are used, and batches none before a block of others is freed.
 template <class Sizes, class Lock>
 struct Domain : Front<Sizes>, slab::Owner {
   using Front<Sizes>::kClasses;
@@ -253,25 +256,27 @@ struct Domain : Front<Sizes>, slab::Owner {
 
   template <class Visit>
   void for_each_bin(Visit&& visit) noexcept {
-    for (Bin& bin : bins) visit(bin);
+    for (Bin& bin : bins()) visit(bin);
   }
 
   using RemoteBatches = RemoteBatch[kRemoteBatches];
+  struct Behind {
+    Bin bins[kClasses];
+    RemoteBatches remote;
+  };
   [[nodiscard]] static constexpr std::size_t bytes() noexcept {
-    return sizeof(Domain) + sizeof(RemoteBatches);
+    return sizeof(Domain) + sizeof(Behind);
   }
-  [[nodiscard]] ALLOD_INLINE RemoteBatches& remote() noexcept {
-    return *reinterpret_cast<RemoteBatches*>(this + 1);
-  }
+  [[nodiscard]] ALLOD_INLINE auto& bins() noexcept { return behind().bins; }
+  [[nodiscard]] ALLOD_INLINE RemoteBatches& remote() noexcept { return behind().remote; }
   [[nodiscard]] const RemoteBatches& remote() const noexcept {
-    return *reinterpret_cast<const RemoteBatches*>(this + 1);
+    return reinterpret_cast<const Behind*>(this + 1)->remote;
   }
 
   // True while its thread is inside a slow path; see heap/slow_path.hpp.
   std::atomic<bool> in_slow_path{false};
   std::atomic<DomainState> state{DomainState::active};
 
-  Bin bins[kClasses] = {};
   std::uint32_t slow_operations = 0;
   // Classes of large blocks that may keep a magazine, in order of first use.
   static constexpr std::size_t kLargeClasses = 8;
@@ -289,6 +294,11 @@ struct Domain : Front<Sizes>, slab::Owner {
   std::atomic<ThreadCache<Sizes, Lock>*> caches{nullptr};  // all that it ever had
   ThreadCache<Sizes, Lock>* free_caches = nullptr;
   std::uint32_t thread = 0;  // system's id of the thread, 0: none
+
+ private:
+  [[nodiscard]] ALLOD_INLINE Behind& behind() noexcept {
+    return *reinterpret_cast<Behind*>(this + 1);
+  }
 };
 
 // Magazines of one thread over a shared domain: full of its blocks, filled from and

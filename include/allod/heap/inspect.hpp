@@ -163,7 +163,7 @@ void Heap<Policy>::check_invariants() noexcept {
   for_each_domain([&](Domain& domain) {
     if (domain.state == DomainState::pooled) return;
     for (ClassIndex c = 0; c < kClasses; ++c) {
-      Bin& bin = domain.bins[c];
+      Bin& bin = domain.bins()[c];
       std::uint32_t slabs = 0;
       for_each_slab(bin, [&](Slab& slab) {
         ++slabs;

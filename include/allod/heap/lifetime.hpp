@@ -165,8 +165,8 @@ Slab* Heap<Policy>::adopt_locked(Domain& domain, ClassIndex c, const void** doub
     slab.set_owner(&domain);
     set_slab_tags(slab, space::make_tag(domain.id(), c));
     collect_quietly(slab, doubled);
-    domain.bins[c].partial.push_front(&slab);
-    ++domain.bins[c].slab_count;
+    domain.bins()[c].partial.push_front(&slab);
+    ++domain.bins()[c].slab_count;
     domain.counters.slabs_adopted.add(1);
     return &slab;
   }

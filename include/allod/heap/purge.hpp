@@ -24,7 +24,7 @@ void Heap<Policy>::look_around(Domain& domain) noexcept {
 template <class Policy>
 void Heap<Policy>::shrink_idle_magazines(Domain& domain) noexcept {
   for (ClassIndex c = 0; c < kClasses; ++c) {
-    Bin& bin = domain.bins[c];
+    Bin& bin = domain.bins()[c];
     const bool was_needed = bin.ran_dry;
     bin.ran_dry = false;
     if (was_needed) continue;
@@ -199,8 +199,8 @@ void Heap<Policy>::give_up_stocks(Domain& domain) noexcept {
   return_stocks(domain);
   give_back_kept(domain.kept);
   for (ClassIndex c = 0; c < kClasses; ++c) {
-    for_each_slab(domain.bins[c], [&](Slab& slab) noexcept {
-      if (slab.is_empty()) retire(domain, domain.bins[c], slab);
+    for_each_slab(domain.bins()[c], [&](Slab& slab) noexcept {
+      if (slab.is_empty()) retire(domain, domain.bins()[c], slab);
     });
   }
   reap_orphans(~0U);

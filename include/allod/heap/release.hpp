@@ -96,7 +96,7 @@ void Heap<Policy>::flush_newest(Domain& domain, Magazine& magazine, ClassIndex c
 template <class Policy>
 void Heap<Policy>::put_back(Domain& domain, ClassIndex c, void** blocks,
                             std::uint32_t count) noexcept {
-  Bin& bin = domain.bins[c];
+  Bin& bin = domain.bins()[c];
   for (std::uint32_t done = 0; done < count;) {
     const space::Tag tag = space_.map().tag_of(address_of(blocks[done]));
     if (__builtin_expect(tag != space::make_tag(domain.id(), c), 0)) {

@@ -134,7 +134,7 @@ void Heap<Policy>::collect(Domain& domain, Slab& slab) noexcept {
   domain.counters.collected.add(gained);
   if (must_settle(slab, free_before)) {
     domain.loosened = domain.loosened + slab.size;
-    Bin& bin = domain.bins[slab.size_class()];
+    Bin& bin = domain.bins()[slab.size_class()];
     settle(bin, slab, free_before, [&]() noexcept { retire(domain, bin, slab); });
   }
 }

@@ -51,12 +51,12 @@ void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size
     // Without metadata for the rest, the slab is larger than its block needs.
     space_.shrink(&slab, slices);
   }
-  Bin& from = domain.bins[old_class];
+  Bin& from = domain.bins()[old_class];
   from.full.remove(&slab);
   --from.slab_count;
   slab.become(Sizes::shape_of(new_class), new_class);
-  domain.bins[new_class].full.push_front(&slab);
-  ++domain.bins[new_class].slab_count;
+  domain.bins()[new_class].full.push_front(&slab);
+  ++domain.bins()[new_class].slab_count;
   set_slab_tags(slab, space::make_tag(domain.id(), new_class));
   maybe_purge();
   return address;

@@ -42,8 +42,10 @@ class Space {
     huge_from_ = huge_from;
     region_slices_ = Slices::covering(region_bytes);
     if (!map_.start(platform_)) return false;
-    spare_ = static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));
-    return spare_ != nullptr;
+    bins_ = static_cast<Bins*>(metadata_.allocate(platform_, align_up(sizeof(Bins), kBinsAlign)));
+    if (bins_ == nullptr) return false;
+    spare_ = &bins_->spare;
+    return true;
   }
 
   // Zeroed bookkeeping memory; when the system gives no more, free slices serve.
@@ -76,7 +78,7 @@ class Space {
   // The same for a span that is likely to grow: where there is room behind it.
   [[nodiscard]] Span* allocate_growing(Slices size) noexcept {
     return hand_out([&]() noexcept {
-      Span* span = dirty_.largest();
+      Span* span = bins_->dirty.largest();
       if (span == nullptr || span->size.count / 2 < size.count) {
         return take(size, {1}, Filling::sparse);
       }
@@ -530,14 +532,16 @@ class Space {
     if (PageSource* const source = span.region->source) {
       return use(dirty ? source->dirty : source->clean);
     }
-    use(dirty ? dirty_ : clean_bins(span.region->filling));
+    use(dirty ? bins_->dirty : clean_bins(span.region->filling));
   }
   // Will the memory of a dirty span be purged some day?
   [[nodiscard]] static bool ages(const Span& span) noexcept {
     const PageSource* const source = span.region->source;
     return source == nullptr || source->ages();
   }
-  SpanBins& clean_bins(Filling filling) noexcept { return clean_[static_cast<unsigned>(filling)]; }
+  SpanBins& clean_bins(Filling filling) noexcept {
+    return bins_->clean[static_cast<unsigned>(filling)];
+  }
 
   // Merges with free neighbours in the same state and files the result. The larger part decides on
   // the age of the whole, or one that is used again and again in a small part would never be
@@ -633,9 +637,15 @@ class Space {
   RegionList regions_;  // with untouched slices first
   PageSourceList sources_;
   std::size_t kept_ = 0;  // in dirty spans that are never purged
-  SpanBins dirty_;
-  SpanBins clean_[2];   // by the filling of their region
-  SpanAgeList by_age_;  // dirty spans, freed last first
+  // Free spans. Apart, since most of it is never touched; what is allocated next begins a page.
+  struct Bins {
+    SpanBins dirty;
+    SpanBins clean[2];  // by the filling of their region
+    Span spare;
+  };
+  static constexpr std::size_t kBinsAlign = 4096;
+  Bins* bins_ = nullptr;  // until it has been started
+  SpanAgeList by_age_;    // dirty spans, freed last first
   // How much the last span was that became dirty.
   std::atomic<std::size_t> last_freed_bytes_{0};
   // Sources with a delay of their own, and dirty spans. As many are looked at each time.

@@ -22,7 +22,7 @@ Span* Space<P, kChecks>::take(Slices size, Slices alignment, Filling filling) no
 // size where it is.
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take_free(Slices size, Filling filling) noexcept {
-  Span* span = dirty_.find(size);
+  Span* span = bins_->dirty.find(size);
   if (span == nullptr) span = clean_bins(filling).find(size);
   if (span == nullptr) return nullptr;
   remove_free(span);
@@ -39,9 +39,9 @@ Span* Space<P, kChecks>::take_free(Slices size, Filling filling) noexcept {
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take_lengthened(Slices size) noexcept {
   if (size < kWorthLengthening) return nullptr;
-  Span* const span = dirty_.largest();
+  Span* const span = bins_->dirty.largest();
   if (span == nullptr || span->size >= size || span->size.count < size.count / 2 ||
-      span->region->filling == Filling::dense || dirty_.find(size) != nullptr) {
+      span->region->filling == Filling::dense || bins_->dirty.find(size) != nullptr) {
     return nullptr;
   }
   const Slices more = size - span->size;
@@ -217,11 +217,12 @@ bool Space<P, kChecks>::make_room() noexcept {
 
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::feed_metadata() noexcept {
+  if (bins_ == nullptr) return false;
   LockGuard guard{lock_};
   // From the end of a run, and before what was taken last: other spans are cut
   // from the start, and large runs stay whole.
   Span* span = fed_ == nullptr ? nullptr : free_neighbour(fed_->base - 1, *fed_->region);
-  if (span == nullptr) span = dirty_.find({1});
+  if (span == nullptr) span = bins_->dirty.find({1});
   if (span == nullptr) span = clean_bins(Filling::sparse).find({1});
   if (span == nullptr) span = clean_bins(Filling::dense).find({1});
   if (span == nullptr) return false;

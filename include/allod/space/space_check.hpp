@@ -7,6 +7,7 @@ namespace allod::space {
 
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::check_invariants() noexcept {
+  if (bins_ == nullptr) return;
   LockGuard guard{lock_};
   std::size_t dirty = 0;
   std::size_t clean = 0;
@@ -26,7 +27,7 @@ void Space<P, kChecks>::check_invariants() noexcept {
      : source != nullptr && source->ages_alone() ? delayed
                                                  : kept) += span.size.bytes();
   };
-  dirty_.for_each([&](const Span& span) { check_free(span, SpanState::dirty); });
+  bins_->dirty.for_each([&](const Span& span) { check_free(span, SpanState::dirty); });
   for (const Filling filling : {Filling::sparse, Filling::dense}) {
     clean_bins(filling).for_each([&](const Span& span) {
       check_free(span, SpanState::clean);

@@ -28,7 +28,7 @@ template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::choose_free(Slices size, Filling filling) noexcept {
   constexpr std::uint32_t kChoices = 8;
   Span* choices[kChoices];
-  std::uint32_t count = dirty_.find_some(size, choices, kChoices);
+  std::uint32_t count = bins_->dirty.find_some(size, choices, kChoices);
   if (count == 0) {
     const bool is_dense = filling == Filling::dense;
     count = clean_bins(filling).find_some(size, choices, is_dense ? 1 : kChoices);

@@ -588,6 +588,17 @@ class ProcessHeap {
 
   static inline constinit Heap heap_;
   static inline constinit SharedDomains<Heap> shared_;
+  // What is small comes before what is large, and so lies beside what is small in other files: a
+  // large array that is hardly touched between them would cost a page.
+  static inline constinit std::atomic<std::uint32_t> places_{0};
+  static inline constinit std::atomic<std::uint32_t> places_taken_{0};
+  static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
+  static inline constinit pthread_key_t key_ = 0;
+  static inline constinit bool has_key_ = false;
+  static inline constinit bool all_share_ = false;  // nobody may own a domain
+  static inline constinit std::atomic<bool> short_cut_{false};
+  static inline constinit std::atomic<DeferredFree> deferred_free_{nullptr};
+  static inline constinit std::atomic<void*> deferred_context_{nullptr};
   static inline constinit ProcessorCaches<Heap> processors_;
   // Owned by nobody, never written: of threads that have nothing of their own, and
   // of threads that have ended as far as we know. Every fast path misses.
@@ -604,15 +615,6 @@ class ProcessHeap {
       0;
   // What threads without magazines, and threads that have ended, have counted.
   static inline constinit SharedCount elsewhere_[Sizes::kCount + 1] = {};
-  static inline constinit std::atomic<std::uint32_t> places_{0};
-  static inline constinit std::atomic<std::uint32_t> places_taken_{0};
-  static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
-  static inline constinit pthread_key_t key_ = 0;
-  static inline constinit bool has_key_ = false;
-  static inline constinit bool all_share_ = false;  // nobody may own a domain
-  static inline constinit std::atomic<bool> short_cut_{false};
-  static inline constinit std::atomic<DeferredFree> deferred_free_{nullptr};
-  static inline constinit std::atomic<void*> deferred_context_{nullptr};
 };
 
 }  // namespace allod::thread

@@ -189,9 +189,9 @@ class ProcessorCaches {
     return Restartable::push(here, &to.top, to.limit, block);
   }
 
+  std::atomic<Cache*> caches_[kMost] = {};
   bool on_ = false;
   std::size_t class_bytes_ = 0;
-  std::atomic<Cache*> caches_[kMost] = {};
 };
 
 }  // namespace allod::thread
