@@ -6,9 +6,15 @@ set(ALLOD_TESTS_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 # time that they take to compile.
 set(ALLOD_GTEST_OPTIONS -g1)
 # And what takes long to compile but not to run is compiled once with optimisation, by gcc and
-# without a sanitizer.
+# without a sanitizer. Of the programs that run on the products, clang has to say what it thinks of
+# the source: only those of gcc are run.
 if(ALLOD_SANITIZER MATCHES "^(address|thread)$" OR CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  set(ALLOD_UNOPTIMIZED -O0)
+  set(ALLOD_QUICKLY_COMPILED -O0)
+else()
+  set(ALLOD_QUICKLY_COMPILED -O1)
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND NOT ALLOD_SANITIZER)
+  set(ALLOD_PROGRAM_OPTIONS -O0)
 endif()
 define_property(GLOBAL PROPERTY ALLOD_TEST_MANIFEST BRIEF_DOCS "Entries of manifest.json")
 
@@ -84,7 +90,7 @@ function(allod_add_program name)
     LIBRARIES ${arg_LIBRARIES} DEFINITIONS ${arg_DEFINITIONS}
     OPTIONS
       -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free
-      ${arg_OPTIONS})
+      ${ALLOD_PROGRAM_OPTIONS} ${arg_OPTIONS})
 endfunction()
 
 # Folders of tests on the layers alone are built in every preset, fuzzers where there is a fuzzing
