@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +30,8 @@ class Check:
     def complaint(self, *, fix: bool = False) -> str | None:
         """What the tool says, or None if it is content."""
         command = self.command(fix)
+        if shutil.which(command[0]) is None:
+            return f"{command[0]} is missing: apt-get install {' '.join(self.packages)}"
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, check=False
         )

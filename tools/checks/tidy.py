@@ -24,6 +24,10 @@ import click
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "src", ROOT / "live")
 BUILD = ROOT / "build" / "clang"
+# How many states the analyzer looks at from each function. Its own limit, 225000, takes two and a
+# half times as long over the sources and has found nothing more. It is the compiler's option:
+# clang-tidy hands on those of single checks alone.
+ANALYZER = ("-Xclang", "-analyzer-config", "-Xclang", "max-nodes=50000")
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Compilation:
         entry = {
             "file": str(self.source),
             "directory": str(self.folder),
-            "arguments": self.arguments,
+            "arguments": (*self.arguments, *ANALYZER),
         }
         with tempfile.TemporaryDirectory(prefix="allod-tidy-") as scratch:
             (Path(scratch) / "compile_commands.json").write_text(json.dumps([entry]))
