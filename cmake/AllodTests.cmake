@@ -93,12 +93,14 @@ function(allod_add_program name)
       ${ALLOD_PROGRAM_OPTIONS} ${arg_OPTIONS})
 endfunction()
 
-# Folders of tests on the layers alone are built in every preset, fuzzers where there is a fuzzing
-# engine, the program of threads under ThreadSanitizer too, and folders of programs that run on the
-# products where the products are built.
+# Folders of tests on the layers alone are built in every preset, but not by clang once more without
+# a sanitizer; fuzzers where there is a fuzzing engine, the program of threads under ThreadSanitizer
+# too, and folders of programs that run on the products where the products are built.
 function(allod_add_test_directories)
   set(directories tests/unit tests/model tests/tailored)
-  if(ALLOD_SANITIZER STREQUAL "fuzzer")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND NOT ALLOD_SANITIZER AND NOT CMAKE_CROSSCOMPILING)
+    set(directories "")
+  elseif(ALLOD_SANITIZER STREQUAL "fuzzer")
     set(directories tests/fuzz)
   elseif(ALLOD_SANITIZER STREQUAL "thread")
     list(APPEND directories tests/stress tests/heaps)

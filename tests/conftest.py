@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from allod import paths
+from allod.build import PRESETS, ensure_built
 from allod.packages import PackagesUnavailable, ensure_packages
 
 PreloadEnvironment = Callable[..., dict[str, str]]
@@ -49,6 +50,13 @@ def liballod_debug(build_dir: Path) -> Path:
 def liballod_hardened(build_dir: Path) -> Path:
     """The library that replaces malloc and guards against attacks."""
     return _present(build_dir / "liballod-hardened.so")
+
+
+@pytest.fixture(scope="session")
+def clang_build() -> Path:
+    """The folder of a build with clang."""
+    ensure_built(PRESETS["clang"], tests=True)
+    return paths.build_dir("clang")
 
 
 @pytest.fixture(params=["liballod", "liballod_debug", "liballod_hardened"])

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from allod.build import PRESETS, ensure_built
 from allod.paths import ROOT
-from allod.paths import build_dir as build_dir_of
 from checks import tidy
 
 DebianPackages = Callable[..., None]
@@ -17,18 +15,13 @@ DebianPackages = Callable[..., None]
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def clang_build(debian_packages: DebianPackages) -> Path:
-    """A build with clang, whose commands clang-tidy understands."""
-    debian_packages("clang-tidy-19")
-    ensure_built(PRESETS["clang"], tests=True)
-    return build_dir_of("clang")
-
-
 @pytest.mark.parametrize(
     "source", tidy.sources(), ids=lambda source: str(source.relative_to(ROOT))
 )
-def test_nothing_is_found(source: Path, clang_build: Path) -> None:
+def test_nothing_is_found(
+    source: Path, clang_build: Path, debian_packages: DebianPackages
+) -> None:
+    debian_packages("clang-tidy-19")
     compilation = tidy.compilation(clang_build, source)
     if compilation is None and source.parent.name == "live":
         pytest.skip("the live server is not built here")

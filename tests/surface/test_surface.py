@@ -30,6 +30,16 @@ def test_surface(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> 
     )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_surface_as_clang_compiles_it(
+    case: Case, clang_build: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """The case holds on the library that another compiler has optimised."""
+    program = build_dir / "tests" / "surface" / case.program
+    run_case(program, case.name, clang_build / "liballod.so", tmp_path)
+
+
 @pytest.mark.parametrize("case", REPLACED, ids=str)
 def test_replaced_operators_with_every_measure(
     case: Case, liballod_hardened: Path, build_dir: Path, tmp_path: Path

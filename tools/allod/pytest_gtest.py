@@ -24,7 +24,7 @@ from allod.paths import BUILD
 from allod.programs import ENVIRONMENT, Ended, run_to_end
 
 PRESETS_VARIABLE = "PYTEST_ALLOD_PRESETS"
-SLOW_PRESETS = {"clang", "tsan", "fuzz"}
+SLOW_PRESETS = {"tsan", "fuzz"}
 FUZZ_SECONDS = 20
 
 

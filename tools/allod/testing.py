@@ -133,7 +133,7 @@ def presets_for(selected: Sequence[Path], *, quick: bool) -> list[Preset]:
             names.append("tsan")
         if touches("fuzz"):
             names.append("fuzz")
-        if _includes("test_clang_tidy.py", selected):
+        if touches("surface") or _includes("test_clang_tidy.py", selected):
             names.append("clang")
     return [PRESETS[name] for name in names]
 
