@@ -88,9 +88,9 @@ CASE(child_frees_blocks_of_every_thread) {
   stop_workers();
 }
 
-CASE(fork_1000_times_while_threads_allocate) {
+CASE(fork_300_times_while_threads_allocate) {
   start_workers();
-  for (int round = 0; round < 1000; ++round) {
+  for (int round = 0; round < 300; ++round) {
     pid_t child = checked_fork();
     if (child == 0) {
       exercise((uint64_t)round, 100);
