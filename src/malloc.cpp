@@ -1,7 +1,7 @@
 // libc's allocation functions, replaced.
-#include <malloc.h>
 #include <stdio.h>
 
+#include "libc_malloc.hpp"
 #include "stats.hpp"
 #include "surface.hpp"
 

@@ -1,7 +1,6 @@
 #include "surface.hpp"
 
-#include <malloc.h>
-
+#include "libc_malloc.hpp"
 #include "options.hpp"
 
 namespace allod::surface {

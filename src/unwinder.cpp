@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <gnu/libc-version.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -15,6 +14,7 @@
 #include "unwind_table.hpp"
 
 #if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)
+#include <gnu/libc-version.h>
 
 // An older libc may be there when the program runs.
 #pragma weak _dl_find_object
