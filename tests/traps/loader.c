@@ -17,14 +17,8 @@ static struct block_set before_constructors;
 static struct block_set in_first_constructor;
 static struct block_set in_constructor;
 
-static void preinitialise(int count, char** arguments, char** environment) {
-  (void)count;
-  (void)arguments;
-  (void)environment;
-  allocate_set(&before_constructors, 11);
-}
-__attribute__((section(".preinit_array"),
-               used)) static void (*const preinitialiser)(int, char**, char**) = preinitialise;
+static void preinitialise(void) { allocate_set(&before_constructors, 11); }
+BEFORE_CONSTRUCTORS(preinitialise);
 
 __attribute__((constructor(101))) static void construct_first(void) {
   allocate_set(&in_first_constructor, 12);

@@ -11,6 +11,18 @@
 extern "C" {
 #endif
 
+// A function that runs before all constructors, those of preloaded libraries too; with a libc that
+// has no such functions, before the program's.
+#ifdef __GLIBC__
+#define BEFORE_CONSTRUCTORS(function)                                                            \
+  __attribute__((section(".preinit_array"), used)) static void (*const function##_entry)(void) = \
+      function
+#else
+#define BEFORE_CONSTRUCTORS(function)                                                  \
+  __attribute__((constructor(101))) static void function##_early(void) { function(); } \
+  _Static_assert(1, "a semicolon follows")
+#endif
+
 // Runs the running case again in a fresh process image, after `prepare` in the new process has
 // changed what the image starts with. Returns when that run holds; otherwise ends this process as
 // that one ended. In the fresh image `is_second_stage` is true.

@@ -55,14 +55,10 @@ static void destroy_again_and_again(pthread_key_t key, struct key_value* value) 
 static void destroy_first(void* value) { destroy_again_and_again(first_key, value); }
 static void destroy_last(void* value) { destroy_again_and_again(last_key, value); }
 
-static void create_first_key(int count, char** arguments, char** environment) {
-  (void)count;
-  (void)arguments;
-  (void)environment;
+static void create_first_key(void) {
   CHECK(pthread_key_create(&first_key, destroy_first) == 0, "pthread_key_create");
 }
-__attribute__((section(".preinit_array"),
-               used)) static void (*const key_creator)(int, char**, char**) = create_first_key;
+BEFORE_CONSTRUCTORS(create_first_key);
 
 static struct key_value* new_value(int rounds, void* foreign) {
   struct key_value* value = obtain(sizeof *value);

@@ -49,6 +49,12 @@ GCC_ARM64 = (
     Requirement("/usr/src/googletest/CMakeLists.txt", "googletest"),
 )
 CLANG_ARM64 = (*CLANG, *GCC_ARM64)
+# musl, and what gcc has to be told to build for it.
+GCC_MUSL = (
+    *GCC,
+    Requirement("musl-gcc", "musl-tools"),
+    Requirement("/usr/src/googletest/CMakeLists.txt", "googletest"),
+)
 # What the live page's server is made of, and what bundles the page.
 LIVE_TOOLS = (
     Requirement("/usr/include/event2/http.h", "libevent-dev"),
@@ -89,6 +95,13 @@ PRESETS = {
             CLANG_ARM64,
             makes_products=True,
             test_target="arm64_tests",
+        ),
+        Preset(
+            "musl",
+            "the libraries for musl, with gcc",
+            GCC_MUSL,
+            makes_products=True,
+            test_target="musl_tests",
         ),
         Preset("asan", "tests for address errors", CLANG, makes_products=False),
         Preset("tsan", "tests for data races", CLANG, makes_products=False),

@@ -18,7 +18,13 @@ class Elf:
 
     bits: int
     machine: int
-    has_loader: bool
+    # The program that loads it, as the file names it; None for a static one.
+    loader: str | None
+
+    @property
+    def is_for_musl(self) -> bool:
+        """Whether it is for musl's loader."""
+        return self.loader is not None and "/ld-musl-" in self.loader
 
 
 def read_elf(path: Path) -> Elf | None:
@@ -37,11 +43,15 @@ def read_elf(path: Path) -> Elf | None:
         machine, offset, size, count = fields[1], fields[4], fields[8], fields[9]
         file.seek(offset)
         table = file.read(size * count)
-    kinds = [
-        struct.unpack_from(order + "I", table, index * size)[0]
-        for index in range(len(table) // size if size else 0)
-    ]
-    return Elf(64 if wide else 32, machine, PT_INTERP in kinds)
+        part = struct.Struct(order + ("IIQQQQQQ" if wide else "IIIIIIII"))
+        loader = None
+        for at in range(0, len(table) - part.size + 1, max(size, 1)):
+            kind, *rest = part.unpack_from(table, at)
+            if kind == PT_INTERP:
+                begin, length = (rest[1], rest[4]) if wide else (rest[0], rest[3])
+                file.seek(begin)
+                loader = os.fsdecode(file.read(length).rstrip(b"\0"))
+    return Elf(64 if wide else 32, machine, loader)
 
 
 def loaded_image(program: Path) -> Path:

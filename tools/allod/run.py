@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -31,14 +32,19 @@ def run(
     `live` is where the live page is served, as address:port; None: nowhere.
     """
     path = find_program(program[0])
-    ensure_built(PRESETS["release"])
-    library = product(library_name)
+    preset = preset_for(path)
+    ensure_built(PRESETS[preset])
+    library = product(library_name, preset)
     check_preloadable(path, library)
     environment = {**os.environ, **options}
     preloaded = [str(library), os.environ.get("LD_PRELOAD", "")]
     if check_copies:
-        preloaded.insert(1, str(product(COPIES)))
+        preloaded.insert(1, str(product(COPIES, preset)))
     if live is not None:
+        if preset != "release":
+            raise Failure(
+                f"{path} is for musl, and the live page is not built for that"
+            )
         preloaded.insert(0, str(ensure_live_built()))
         environment["ALLOD_LIVE"] = live
         # The program keeps this process's id; what it starts serves no page.
@@ -65,6 +71,17 @@ def find_program(name: str) -> Path:
     raise Failure(f"there is no program {name}", NOT_FOUND)
 
 
+def preset_for(program: Path) -> str:
+    """The build whose libraries the program's loader can load: that of musl has its own."""
+    try:
+        image = read_elf(loaded_image(program))
+        own = read_elf(Path(sys.executable))
+    except PermissionError:
+        return "release"
+    is_musl_here = own is not None and own.is_for_musl
+    return "musl" if image and image.is_for_musl and not is_musl_here else "release"
+
+
 def check_preloadable(program: Path, library: Path) -> None:
     """Explains beforehand what the loader would do silently, or not at all."""
     if any(separator in str(library) for separator in " :"):
@@ -83,7 +100,7 @@ def check_preloadable(program: Path, library: Path) -> None:
         return
     if (elf.bits, elf.machine) != (ours.bits, ours.machine):
         raise Failure(f"{image} is built for another architecture than {library}")
-    if not elf.has_loader:
+    if elf.loader is None:
         raise Failure(
             f"{image} is statically linked, so nothing can be preloaded into it;"
             " link it with allod.o instead"
