@@ -29,7 +29,6 @@ WHOLE_MODULES = (
     "test_ordered_dict",
     "test_re",
     "test_set",
-    "test_subprocess",
     "test_thread",
     "test_threading",
     "test_threading_local",

@@ -25,7 +25,7 @@ from allod.programs import ENVIRONMENT, Ended, run_to_end
 
 PRESETS_VARIABLE = "PYTEST_ALLOD_PRESETS"
 SLOW_PRESETS = {"tsan", "fuzz"}
-FUZZ_SECONDS = 20
+FUZZ_SECONDS = 10
 
 
 @dataclass(frozen=True)
