@@ -66,7 +66,6 @@ struct Next {
   void* (*aligned_alloc)(std::size_t, std::size_t);
   int (*posix_memalign)(void**, std::size_t, std::size_t);
   void* (*valloc)(std::size_t);
-  void* (*pvalloc)(std::size_t);
   void (*free)(void*);
 };
 extern Next next;
@@ -97,7 +96,6 @@ void find(Function*& function, const char* name) noexcept {
   find(found.aligned_alloc, "aligned_alloc");
   find(found.posix_memalign, "posix_memalign");
   find(found.valloc, "valloc");
-  find(found.pvalloc, "pvalloc");
   find(found.free, "free");
   next = found;
   is_found = true;
@@ -136,10 +134,6 @@ constinit Next next = {
     .valloc = [](std::size_t size) -> void* {
       search();
       return next.valloc(size);
-    },
-    .pvalloc = [](std::size_t size) -> void* {
-      search();
-      return next.pvalloc(size);
     },
     .free =
         [](void* block) {
@@ -324,7 +318,8 @@ ALLOD_EXPORT void* valloc(size_t size) noexcept {
 ALLOD_EXPORT void* pvalloc(size_t size) noexcept {
   const std::size_t page = page_bytes();
   const std::size_t pages = size > SIZE_MAX - page ? SIZE_MAX : allod::align_up(size, page);
-  return recorded_aligned(page, pages, 0, [=] { return next.pvalloc(size); });
+  // Which not every libc has by this name.
+  return recorded_aligned(page, pages, 0, [=] { return next.valloc(pages); });
 }
 ALLOD_EXPORT void free(void* block) noexcept { release<Kind::free>(block); }
 ALLOD_EXPORT void cfree(void* block) noexcept { release<Kind::free>(block); }

@@ -128,29 +128,36 @@ def cmake() -> Path:
     return program
 
 
-def test_a_real_program_does_the_same_work(cmake: Path, tmp_path: Path) -> None:
-    def work(name: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        folder = tmp_path / name
-        folder.mkdir()
-        return subprocess.run(
-            [
-                cmake,
-                f"-DSOURCES={ROOT / 'src'}",
-                "-P",
-                Path(__file__).with_name("work.cmake"),
-            ],
-            cwd=folder,
-            env=os.environ | variables,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+def work(
+    cmake: Path, folder: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    folder.mkdir()
+    script = Path(__file__).with_name("work.cmake")
+    return subprocess.run(
+        [cmake, f"-DSOURCES={ROOT / 'src'}", "-P", script],
+        cwd=folder,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
-    usual = work("usual")
-    ours = work("ours", LD_PRELOAD=str(LIBRARY), ALLOD_SHOW_STATS="1")
+
+def test_a_real_program_does_the_same_work(cmake: Path, tmp_path: Path) -> None:
+    usual = work(cmake, tmp_path / "usual")
+    ours = work(cmake, tmp_path / "ours", LD_PRELOAD=str(LIBRARY), ALLOD_SHOW_STATS="1")
     assert ours.stdout == usual.stdout
     assert ours.stdout.count("\n") > 100
     assert "statistics of process" in ours.stderr
+
+
+def test_the_recorder_stands_in_front_of_musls_malloc(
+    cmake: Path, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    recorder = str(BUILD / "liballod-record.so")
+    work(cmake, tmp_path / "work", LD_PRELOAD=recorder, LIBALLOD_RECORD=str(trace))
+    assert trace.stat().st_size > 100_000
 
 
 def test_a_program_is_run_on_the_library_for_its_libc(cmake: Path) -> None:

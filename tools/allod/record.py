@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from allod.allocators import find_allocator
-from allod.build import PRESETS, ensure_built, product
 from allod.console import Failure, say
 from allod.paths import shown
-from allod.run import NOT_EXECUTABLE, check_preloadable, find_program
+from allod.run import NOT_EXECUTABLE, find_program, library_for
 from allod.trace import (
     check_replaceable,
     clear,
@@ -30,9 +29,7 @@ MOST_LISTED = 10
 def record(program: Sequence[str], output: Path | None, allocator: str) -> int:
     """Runs the program to its end; returns what the shell would show as its status."""
     path = find_program(program[0])
-    ensure_built(PRESETS["release"])
-    recorder = product(RECORDER)
-    check_preloadable(path, recorder)
+    recorder = library_for(path, RECORDER)
     behind = find_allocator(allocator)
     trace = _make_room(output or Path(f"{path.name}.trace"))
     libraries = [str(recorder), str(behind.library or "")]

@@ -32,16 +32,13 @@ def run(
     `live` is where the live page is served, as address:port; None: nowhere.
     """
     path = find_program(program[0])
-    preset = preset_for(path)
-    ensure_built(PRESETS[preset])
-    library = product(library_name, preset)
-    check_preloadable(path, library)
+    library = library_for(path, library_name)
     environment = {**os.environ, **options}
     preloaded = [str(library), os.environ.get("LD_PRELOAD", "")]
     if check_copies:
-        preloaded.insert(1, str(product(COPIES, preset)))
+        preloaded.insert(1, str(library_for(path, COPIES)))
     if live is not None:
-        if preset != "release":
+        if preset_for(path) != "release":
             raise Failure(
                 f"{path} is for musl, and the live page is not built for that"
             )
@@ -69,6 +66,15 @@ def find_program(name: str) -> Path:
         what = "a folder" if os.path.isdir(name) else "not executable"
         raise Failure(f"{name} is {what}", NOT_EXECUTABLE)
     raise Failure(f"there is no program {name}", NOT_FOUND)
+
+
+def library_for(program: Path, name: str) -> Path:
+    """A product for the program's libc, brought up to date; refused if it cannot be preloaded."""
+    preset = preset_for(program)
+    ensure_built(PRESETS[preset])
+    library = product(name, preset)
+    check_preloadable(program, library)
+    return library
 
 
 def preset_for(program: Path) -> str:

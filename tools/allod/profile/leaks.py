@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allod.build import PRESETS, ensure_built, product
 from allod.console import Failure, say
 from allod.environment import ensure_profile
 from allod.record import run_to_end
-from allod.run import check_preloadable, find_program
+from allod.run import find_program, library_for
 from allod.trace import counted
 
 if TYPE_CHECKING:
@@ -70,9 +69,7 @@ def find_leaks(program: Sequence[str], suppressions: Sequence[Path]) -> int:
     ensure_profile()
     known = Suppressions(suppressions)
     path = find_program(program[0])
-    ensure_built(PRESETS["release"])
-    library = product("liballod.so")
-    check_preloadable(path, library)
+    library = library_for(path, "liballod.so")
     with tempfile.TemporaryDirectory(prefix="allod-leaks-") as folder:
         environment = {
             **os.environ,

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allod.build import PRESETS, ensure_built, product
 from allod.console import Failure, say
 from allod.environment import ensure_profile
 from allod.paths import shown
 from allod.record import run_to_end
-from allod.run import check_preloadable, find_program
+from allod.run import find_program, library_for
 from allod.trace import counted, human
 
 if TYPE_CHECKING:
@@ -34,9 +33,7 @@ def run_profiled(
     """Runs the program to its end; returns what the shell would show as its status."""
     ensure_profile()
     path = find_program(program[0])
-    ensure_built(PRESETS["release"])
-    library = product("liballod-debug.so" if debug else "liballod.so")
-    check_preloadable(path, library)
+    library = library_for(path, "liballod-debug.so" if debug else "liballod.so")
     stem = (output or Path(path.name)).absolute()
     if not os.access(stem.parent, os.W_OK):
         raise Failure(f"{stem.parent} cannot be written to")
