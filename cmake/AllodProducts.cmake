@@ -11,7 +11,7 @@ endfunction()
 # allod_add_variant(NAME [SOURCES ...] [OPTIONS ...]): object libraries NAME_core, with the further
 # sources, and NAME_override. The core of others than the default library is compiled as one file,
 # which takes half the time; in the default, the order of files decides what small programs touch,
-# which is of no interest where it is only tested.
+# which was looked at for the machine's own system alone.
 function(allod_add_variant name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;OPTIONS")
   allod_add_objects(${name}_core SOURCES ${ALLOD_CORE_SOURCES} ${arg_SOURCES}

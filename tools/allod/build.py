@@ -50,11 +50,7 @@ GCC_ARM64 = (
 )
 CLANG_ARM64 = (*CLANG, *GCC_ARM64)
 # musl, and what gcc has to be told to build for it.
-GCC_MUSL = (
-    *GCC,
-    Requirement("musl-gcc", "musl-tools"),
-    Requirement("/usr/src/googletest/CMakeLists.txt", "googletest"),
-)
+GCC_MUSL = (*GCC, Requirement("musl-gcc", "musl-tools"))
 # What the live page's server is made of, and what bundles the page.
 LIVE_TOOLS = (
     Requirement("/usr/include/event2/http.h", "libevent-dev"),

@@ -32,16 +32,15 @@ def run(
     `live` is where the live page is served, as address:port; None: nowhere.
     """
     path = find_program(program[0])
+    preset = preset_for(path)
+    if live is not None and preset != "release":
+        raise Failure(f"{path} is for musl, and the live page is not built for that")
     library = library_for(path, library_name)
     environment = {**os.environ, **options}
     preloaded = [str(library), os.environ.get("LD_PRELOAD", "")]
     if check_copies:
-        preloaded.insert(1, str(library_for(path, COPIES)))
+        preloaded.insert(1, str(product(COPIES, preset)))
     if live is not None:
-        if preset_for(path) != "release":
-            raise Failure(
-                f"{path} is for musl, and the live page is not built for that"
-            )
         preloaded.insert(0, str(ensure_live_built()))
         environment["ALLOD_LIVE"] = live
         # The program keeps this process's id; what it starts serves no page.
