@@ -260,7 +260,8 @@ def test_a_script_gets_the_library_by_name_and_is_not_preloaded() -> None:
     variables = runner.environment(peer, script=True)
     assert variables["BENCH_PRELOAD"] == str(library)
     assert "LD_PRELOAD" not in variables
-    assert variables["TUNING"] == "1"
+    assert json.loads(variables["BENCH_VARIABLES"]) == {"TUNING": "1"}
+    assert "TUNING" not in variables
     assert runner.environment(GLIBC, script=True)["BENCH_PRELOAD"] == ""
     case = Case("lua", "lua", "any", params={"scale": 3}, script=True)
     command = runner.command(Path("/nowhere"), case, quick=True)

@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from bench.compare import runner
 from bench.compare.cases.case import Case
 from bench.compare.cases.programs import CASES
+from bench.compare.peers import Peer
 from bench.programs import common, process
 from bench.programs.common import Bench, Outcome, Script
 from bench.programs.process import Allocator, Failure
@@ -300,6 +302,20 @@ def test_a_program_sees_nothing_of_our_environment(
     _, output = bench.run("env")
     names = {line.partition("=")[0] for line in output.read_text().splitlines()}
     assert names == {"PATH", "HOME", "TMPDIR", "LANG", "TZ"}
+
+
+def test_a_program_is_told_what_its_allocator_wants_to_know(
+    allod: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measures = (("ALLOD_HARDENED", "none"), ("LD_PRELOAD", "libm.so.6"))
+    peer = Peer("allod", Path(allod), "any", measures)
+    for name, value in runner.environment(peer, script=True).items():
+        monkeypatch.setenv(name, value)
+    bench = Bench(100, argparse.Namespace(), Allocator.from_name(allod), tmp_path)
+    lines = bench.run("env")[1].read_text().splitlines()
+    assert "ALLOD_HARDENED=none" in lines
+    assert f"LD_PRELOAD={allod}:libm.so.6" in lines
+    assert "BENCH_VARIABLES" not in {line.partition("=")[0] for line in lines}
 
 
 def test_helpers_of_a_measurement_are_not_preloaded(allod: str, tmp_path: Path) -> None:

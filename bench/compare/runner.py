@@ -22,8 +22,10 @@ def environment(peer: Peer, *, script: bool = False) -> dict[str, str]:
     library = str(peer.library or "")
     if script:
         kept = {name: os.environ[name] for name in _FOR_SCRIPTS if name in os.environ}
-        ours = {"PYTHONPATH": str(ROOT), "BENCH_PRELOAD": library}
-        return {**kept, **ours, **dict(peer.variables)}
+        # The peer's variables are for the program, and not for the script.
+        given = json.dumps(dict(peer.variables))
+        ours = {"PYTHONPATH": str(ROOT), "BENCH_PRELOAD": library, "BENCH_VARIABLES": given}
+        return {**kept, **ours}
     variables = {"PATH": os.defpath, **dict(peer.variables)}
     if library:
         behind = variables.get("LD_PRELOAD", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import os
 import re
 import select
@@ -354,10 +355,10 @@ def started(
     """Starts a program with LD_PRELOAD for it alone, and ends it in any case."""
     variables = {**system_environment(directory), **environment}
     if preload is not None:
-        variables["LD_PRELOAD"] = preload
-        # Some allocators want to be told something besides: see Peer.variables.
-        if tunables := os.environ.get("GLIBC_TUNABLES"):
-            variables["GLIBC_TUNABLES"] = tunables
+        # What the allocator is told besides: see Peer.variables.
+        given = json.loads(os.environ.get("BENCH_VARIABLES", "{}"))
+        behind = given.get("LD_PRELOAD", "")
+        variables |= given | {"LD_PRELOAD": ":".join(filter(None, (preload, behind)))}
     output, errors = directory / "output", directory / "errors"
     own_rss_kib = memory_of(os.getpid())[0]
     with (
