@@ -33,6 +33,27 @@ class Canary {
   [[nodiscard]] ALLOD_INLINE bool is_end_intact(Address block, std::size_t bytes) const noexcept {
     return !has_end(bytes) || load(block + bytes - kBytes) == word_of(block);
   }
+
+  // The same for blocks below kEnds.
+  ALLOD_INLINE void write_small(Address block, std::size_t requested,
+                                std::size_t bytes) const noexcept {
+    const std::uint64_t word = word_of(block);
+    store(block + requested, turned(word, block + requested));
+    store(block + bytes - kBytes, word);
+  }
+  // What is not as it was written; 0 for a canary that is intact.
+  [[nodiscard]] ALLOD_INLINE std::uint64_t damage(Address block, std::size_t requested,
+                                                  std::size_t bytes) const noexcept {
+    const std::uint64_t word = word_of(block);
+    const std::uint64_t behind = turned(word, block + requested);
+    return (load(block + requested) ^ behind) | (load(block + bytes - kBytes) ^ word);
+  }
+  // The same of the end alone, which is zero if the block is not `in_use`. A guess would often be
+  // wrong.
+  [[nodiscard]] ALLOD_INLINE std::uint64_t damage_of_end(Address block, std::size_t bytes,
+                                                         std::uint8_t in_use) const noexcept {
+    return load(block + bytes - kBytes) ^ (word_of(block) & -std::uint64_t{in_use});
+  }
   ALLOD_INLINE static void clear(Address block, std::size_t requested, std::size_t bytes) noexcept {
     store(block + requested, 0);
     if (has_end(bytes)) store(block + bytes - kBytes, 0);

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "hardened.hpp"
+#include "hardened_small.hpp"
 #include "process.hpp"
 #include "tracker.hpp"
 
@@ -55,7 +55,9 @@ ALLOD_INLINE void* handed_out(void* block, std::size_t size, Origin origin = Ori
 template <class Failure, Origin kOrigin = Origin::c>
 [[nodiscard]] ALLOD_INLINE void* allocate(std::size_t size) noexcept(Failure::kNoexcept) {
   if constexpr (Policy::kBlockStates) {
-    void* const block = hardened::allocate(size, kOrigin);
+    void* block = hardened::allocate_small(size, kOrigin);
+    if (__builtin_expect(block != nullptr, 1)) return block;
+    block = hardened::allocate(size, kOrigin);
     return __builtin_expect(block != nullptr, 1) ? block : Failure::out_of_memory(size);
   } else {
     return handed_out(Process::allocate<Failure>(size), size);
@@ -65,7 +67,10 @@ template <class Failure, Origin kOrigin = Origin::c>
 // `claimed` is the size that the caller believes in, or kAnySize.
 template <Origin kOrigin = Origin::c>
 ALLOD_INLINE void release(void* block, std::size_t claimed = kAnySize) noexcept {
-  if constexpr (Policy::kBlockStates) return hardened::release(block, claimed, kOrigin);
+  if constexpr (Policy::kBlockStates) {
+    if (__builtin_expect(hardened::release_small(block, claimed, kOrigin), 1)) return;
+    return hardened::release(block, claimed, kOrigin);
+  }
   if constexpr (Policy::kTracked) {
     if (!track_release(block, claimed)) return;
   }

@@ -2,11 +2,10 @@
 
 #include <string.h>
 
-#include "allod/heap/quarantine.hpp"
 #include "allod/os/at_fork.hpp"
-#include "canary.hpp"
 #include "empty_blocks.hpp"
 #include "faults.hpp"
+#include "hardened_small.hpp"
 #include "memory_tags.hpp"
 #include "options.hpp"
 #include "sweep.hpp"
@@ -14,11 +13,21 @@
 
 namespace allod {
 
+// In groups: what a program allocates together it often uses together, in that order, and the
+// processor reads ahead of it.
 void HardenedPolicy::shuffle(void** blocks, std::uint32_t count) noexcept {
-  if (hardened::active().has(Mitigation::shuffle)) random::shuffle(blocks, count);
+  if (!hardened::active().has(Mitigation::shuffle)) return;
+  constexpr std::uint32_t kGroup = 16;
+  for (; count > kGroup; blocks += kGroup, count -= kGroup) random::shuffle(blocks, kGroup);
+  random::shuffle(blocks, count);
 }
 
 namespace hardened {
+
+constinit Canary canary;
+constinit std::size_t usual_sizes = 0;
+constinit std::uint32_t usual_strides = 0;
+[[gnu::tls_model("initial-exec")]] constinit thread_local heap::Quarantine* own_quarantine = nullptr;
 
 namespace {
 
@@ -33,13 +42,11 @@ using Sizes = Process::Sizes;
 
 // The heap's first options are read before anything is allocated; until then, the usual ones.
 constinit Mitigations chosen = HardenedPolicy::kMitigations & Mitigations::all();
-constinit Canary canary;
 constinit EmptyBlocks<HardenedLinux> empty_blocks;
 constinit pthread_key_t key = 0;
 constinit bool has_key = false;
 // Of threads that have ended as far as we know: what they free goes to the heap at once.
 constinit Quarantine gone{true};
-[[gnu::tls_model("initial-exec")]] constinit thread_local Quarantine* own_quarantine = nullptr;
 
 template <Mitigation kMitigation>
 [[nodiscard]] ALLOD_INLINE bool on() noexcept {
@@ -290,30 +297,6 @@ void close(Pages pages) noexcept {
 
 // --- checks ------------------------------------------------------------------------------
 
-// Small blocks are multiples of 16 bytes, up to 128: eight stores, or loads, that may overlap.
-static_assert(slab::BlockStates::kLargestNarrow == 128);
-struct Pair {
-  std::uint64_t words[2];
-};
-template <class Visit>
-ALLOD_INLINE void visit_small(Address from, std::size_t bytes, Visit&& visit) noexcept {
-  const Address last = from + bytes - sizeof(Pair);
-  visit(from);
-  visit(last);
-  if (bytes <= 32) return;
-  visit(from + 16);
-  visit(last - 16);
-  if (bytes <= 64) return;
-  visit(from + 32);
-  visit(from + 48);
-  visit(last - 32);
-  visit(last - 48);
-}
-ALLOD_INLINE void zero_small(Address from, std::size_t bytes) noexcept {
-  visit_small(from, bytes, [](Address at) noexcept {
-    __builtin_memset(reinterpret_cast<void*>(at), 0, sizeof(Pair));
-  });
-}
 [[nodiscard]] ALLOD_INLINE bool is_zero_small(Address from, std::size_t bytes) noexcept {
   std::uint64_t seen = 0;
   visit_small(from, bytes, [&](Address at) noexcept {
@@ -480,31 +463,13 @@ ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
   return !is_zero(block.address, erased_bytes(block, block.cell.load())) || !ends_with_zero(block);
 }
 
-// What stands for a block in quarantine: its address and, in the bits that no address has, the
-// number of its bytes, if all of them are zero and it is looked at no further.
-class Ticket {
- public:
-  template <class Any>
-  explicit ALLOD_INLINE Ticket(const Any& block) noexcept
-      : word_{block.address | (is_simple(block) ? block.bytes << kAddressBits : 0)} {}
-  explicit Ticket(void* ticket) noexcept : word_{address_of(ticket)} {}
-
-  [[nodiscard]] void* word() const noexcept { return reinterpret_cast<void*>(word_); }
-  [[nodiscard]] void* address() const noexcept {
-    return reinterpret_cast<void*>(word_ & ((Address{1} << kAddressBits) - 1));
-  }
-  // 0: unknown.
-  [[nodiscard]] std::size_t bytes() const noexcept { return word_ >> kAddressBits; }
-
- private:
+// Of those that are zero as a whole, the ticket says how large they are.
+template <class Any>
+[[nodiscard]] ALLOD_INLINE Ticket ticket_for(const Any& block) noexcept {
   static_assert(kErasedWhole >> (64 - kAddressBits) == 0);
-  template <class Any>
-  [[nodiscard]] static ALLOD_INLINE bool is_simple(const Any& block) noexcept {
-    return block.bytes <= kErasedWhole && block.is_in_slab();
-  }
-
-  Address word_;
-};
+  const bool is_simple = block.bytes <= kErasedWhole && block.is_in_slab();
+  return Ticket{block.address, is_simple ? block.bytes : 0};
+}
 
 // What a block weighs in quarantine, where most large ones have no memory.
 template <class Any>
@@ -560,7 +525,7 @@ template <class Any>
   if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  return quarantine->take(Ticket{block}.word(), weight_of(block, left), random::own, kLeave);
+  return quarantine->take(ticket_for(block).word(), weight_of(block, left), random::own, kLeave);
 }
 
 // When a thread ends.
@@ -1037,6 +1002,15 @@ bool explain_fault(const void* address, Misuse* misuse) noexcept {
 
 namespace {
 
+// Are all usual measures on, and no other? The slabs of small blocks have to be one slice.
+[[nodiscard]] bool can_be_usual() noexcept {
+  for (ClassIndex c = 1; c <= SmallClass::kLargest; ++c) {
+    if (slab::with_guard(Sizes::shape_of(c), platform().page_size()).slices != 1) return false;
+  }
+  const bool is_whole_map = Process::heap().space().map().fast_slices() != 0;
+  return is_whole_map && active() == Mitigations::all();
+}
+
 // Of a measure that somebody has named. The program runs without it.
 [[gnu::cold]] void tell_no_effect(std::string_view name, std::string_view reason) noexcept {
   Message{} << "warning: ALLOD_HARDENED=" << name << " has no effect: " << reason;
@@ -1062,6 +1036,10 @@ void start() noexcept {
   }
   if (on<Mitigation::guards>() || on<Mitigation::empty>() || on<Mitigation::tags>()) {
     faults::watch();
+  }
+  if (can_be_usual()) {
+    usual_sizes = SmallClass::kMostUsual;
+    usual_strides = SmallClass::kLargest * space::kClassStride;
   }
 }
 

@@ -59,6 +59,7 @@ class Mitigations {
     return {bits_ & ~bit(m)};
   }
   [[nodiscard]] constexpr bool empty() const noexcept { return bits_ == 0; }
+  friend constexpr bool operator==(Mitigations, Mitigations) noexcept = default;
   friend constexpr Mitigations operator&(Mitigations a, Mitigations b) noexcept {
     return {a.bits_ & b.bits_};
   }

@@ -128,10 +128,10 @@ Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::
   constexpr std::uint32_t kMany = 2;
   const auto filling = bin.slab_count >= kMany ? space::Filling::dense : space::Filling::sparse;
   const std::size_t guard = space_.guard_bytes(filling, source, is_hardened);
-  sizes::SlabShape shape = Sizes::shape_of(c);
-  if (guard != 0) shape = slab::with_guard(shape, guard);
+  const sizes::SlabShape& whole = Sizes::shape_of(c);
+  const sizes::SlabShape shape = guard != 0 ? slab::with_guard(whole, guard) : whole;
   std::size_t bytes = Slab::descriptor_bytes(shape);
-  if constexpr (kBlockStates) bytes += slab::BlockStates::bytes_for(shape);
+  if constexpr (kBlockStates) bytes = slab::BlockStates::end_for(whole);
   space::Span* const span = space_.allocate_described({shape.slices}, filling, bytes, source);
   if (span == nullptr) return nullptr;
   Slab* const slab = slab::as_slab(span);
@@ -144,7 +144,7 @@ Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::
   constexpr std::size_t kLargest = 4096;
   populate(*span, bin.slab_count >= kManyFull && shape.block_bytes <= kLargest);
   slab->start(shape, c, owner);
-  if constexpr (kBlockStates) slab::BlockStates::start(*slab, shape);
+  if constexpr (kBlockStates) slab::BlockStates::start(*slab, whole);
   set_slab_tags(*slab, space::make_tag(id, c));
   bin.partial.push_front(slab);
   ++bin.slab_count;

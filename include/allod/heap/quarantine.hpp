@@ -16,6 +16,17 @@ class Quarantine {
 
   constexpr explicit Quarantine(bool closed = false) noexcept : busy_{closed} {}
 
+  // Would it take a block that weighs `bytes` without letting others go?
+  [[nodiscard]] ALLOD_INLINE bool has_room(std::size_t bytes) const noexcept {
+    return !busy_ && (next_ + 1) % kBlocks != 0 && bytes_ + bytes < kBytes;
+  }
+  // Takes one for which it has room.
+  ALLOD_INLINE void add(void* block, std::size_t bytes) noexcept {
+    begin();
+    blocks_[next_++] = block;
+    bytes_ += bytes;
+    end();
+  }
   // Takes a block that weighs `bytes`; `leave` is told which go. False when it is at work, or
   // closed for good.
   template <class Leave>

@@ -23,20 +23,22 @@ enum class Origin : std::uint8_t {
 // A value; that of a block that was never handed out is 0.
 class BlockState {
  public:
+  static constexpr int kSlackShift = 3;  // of the slack in the value
+
   constexpr BlockState() noexcept = default;
   constexpr explicit BlockState(std::uint64_t value) noexcept : value_{value} {}
 
   // In use, and `slack` bytes smaller than its size class.
   [[nodiscard]] static constexpr BlockState live(Origin origin, std::uint64_t slack) noexcept {
-    return BlockState{kLive | static_cast<std::uint64_t>(origin) << 1 | slack << 3};
+    return BlockState{kLive | static_cast<std::uint64_t>(origin) << 1 | slack << kSlackShift};
   }
   // Handed out once, with that slack, and freed since.
   [[nodiscard]] static constexpr BlockState freed(std::uint64_t slack) noexcept {
-    return BlockState{kFreed | slack << 3};
+    return BlockState{kFreed | slack << kSlackShift};
   }
   // The same, and its pages cannot be touched until it is handed out again.
   [[nodiscard]] static constexpr BlockState closed(std::uint64_t slack) noexcept {
-    return BlockState{kFreed | kClosed | slack << 3};
+    return BlockState{kFreed | kClosed | slack << kSlackShift};
   }
   // Being handed out, resized or freed.
   [[nodiscard]] static constexpr BlockState busy() noexcept { return BlockState{kBusy}; }
@@ -51,7 +53,7 @@ class BlockState {
   [[nodiscard]] constexpr Origin origin() const noexcept {
     return static_cast<Origin>(value_ >> 1 & 3);
   }
-  [[nodiscard]] constexpr std::uint64_t slack() const noexcept { return value_ >> 3; }
+  [[nodiscard]] constexpr std::uint64_t slack() const noexcept { return value_ >> kSlackShift; }
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
   friend constexpr bool operator==(BlockState, BlockState) noexcept = default;
 
@@ -121,14 +123,20 @@ class BlockStates {
  public:
   static constexpr std::uint32_t kLargestNarrow = 128;
 
-  [[nodiscard]] static std::size_t bytes_for(const sizes::SlabShape& shape) noexcept {
-    return std::size_t{shape.capacity} * (shape.block_bytes <= kLargestNarrow ? 1 : 4);
+  // Where they begin, in bytes from the descriptor's start on, and where they end. `whole` is the
+  // shape of the class, without a guard, so that each class has one place for them.
+  [[nodiscard]] static constexpr std::size_t offset_for(const sizes::SlabShape& whole) noexcept {
+    return Slab::descriptor_bytes(whole);
+  }
+  [[nodiscard]] static constexpr std::size_t end_for(const sizes::SlabShape& whole) noexcept {
+    return offset_for(whole) + bytes_for(whole);
   }
   // No block was handed out. Where the bits of other threads are now, the descriptor may have
   // held states in its last life.
-  static void start(Slab& slab, const sizes::SlabShape& shape) noexcept {
+  static void start(Slab& slab, const sizes::SlabShape& whole) noexcept {
     slab.forget_remote();
-    __builtin_memset(slab.behind_bits(), 0, bytes_for(shape));
+    slab.set_behind_bits(offset_for(whole));
+    __builtin_memset(slab.behind_bits(), 0, bytes_for(whole));
   }
   [[nodiscard]] static ALLOD_INLINE BlockStateCell of(const Slab& slab,
                                                       std::uint32_t index) noexcept {
@@ -145,6 +153,11 @@ class BlockStates {
   }
   [[nodiscard]] static BlockStateCell of(space::Span& span) noexcept {
     return {&span.block_state, BlockStateCell::Width::huge};
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::size_t bytes_for(const sizes::SlabShape& whole) noexcept {
+    return std::size_t{whole.capacity} * (whole.block_bytes <= kLargestNarrow ? 1 : 4);
   }
 };
 

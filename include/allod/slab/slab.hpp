@@ -21,7 +21,8 @@ namespace allod::slab {
 // descriptor serves, which costs its owner a needless look and nothing else.
 class Slab : public space::Span {
  public:
-  [[nodiscard]] static std::size_t descriptor_bytes(const sizes::SlabShape& shape) noexcept {
+  [[nodiscard]] static constexpr std::size_t descriptor_bytes(
+      const sizes::SlabShape& shape) noexcept {
     return end_of_bits(shape.capacity);
   }
 
@@ -32,7 +33,6 @@ class Slab : public space::Span {
     block_bytes_ = shape.block_bytes;
     capacity_ = shape.capacity;
     size_class_ = static_cast<std::uint16_t>(size_class);
-    behind_bits_ = static_cast<std::uint32_t>(end_of_bits(shape.capacity));
     free_count_ = shape.capacity;
     first_word_ = 0;
     touched_ = 0;
@@ -285,7 +285,11 @@ class Slab : public space::Span {
     }
   }
 
-  // What a larger descriptor holds behind the bits; see slab/block_state.hpp.
+  // What a larger descriptor holds behind the bits, `offset` bytes from its start on; see
+  // slab/block_state.hpp.
+  void set_behind_bits(std::size_t offset) noexcept {
+    behind_bits_ = static_cast<std::uint32_t>(offset);
+  }
   [[nodiscard]] unsigned char* behind_bits() const noexcept {
     return reinterpret_cast<unsigned char*>(const_cast<Slab*>(this)) + behind_bits_;
   }
@@ -369,7 +373,7 @@ class Slab : public space::Span {
       first = next;
     }
   }
-  static std::size_t remote_bits_offset(std::uint32_t capacity) noexcept {
+  static constexpr std::size_t remote_bits_offset(std::uint32_t capacity) noexcept {
     return align_up(sizeof(Slab) + words_for(capacity) * sizeof(Word), kCacheLine);
   }
   // The first block from `index` on that is free, or is not; capacity() if there is none.
@@ -383,7 +387,7 @@ class Slab : public space::Span {
     }
     return capacity_;
   }
-  static std::size_t end_of_bits(std::uint32_t capacity) noexcept {
+  static constexpr std::size_t end_of_bits(std::uint32_t capacity) noexcept {
     return remote_bits_offset(capacity) + words_for(capacity) * sizeof(Word);
   }
   [[nodiscard]] Word* free_bits() const noexcept {
@@ -401,7 +405,7 @@ class Slab : public space::Span {
   std::uint16_t capacity_;
   std::uint16_t size_class_;
   std::atomic<Owner*> owner_;
-  std::uint32_t behind_bits_;  // where they end, in bytes from here on
+  std::uint32_t behind_bits_;  // bytes from here on
   // Written by other threads.
   alignas(kCacheLine) Slab* next_in_inbox_;
   std::atomic<std::uint32_t> announced_;
