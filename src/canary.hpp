@@ -56,7 +56,10 @@ class Canary {
   }
   ALLOD_INLINE static void clear(Address block, std::size_t requested, std::size_t bytes) noexcept {
     store(block + requested, 0);
-    if (has_end(bytes)) store(block + bytes - kBytes, 0);
+    if (has_end(bytes)) clear_end(block, bytes);
+  }
+  ALLOD_INLINE static void clear_end(Address block, std::size_t bytes) noexcept {
+    store(block + bytes - kBytes, 0);
   }
 
   // The end of a larger block is perhaps never touched otherwise.

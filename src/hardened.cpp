@@ -384,7 +384,12 @@ constexpr std::size_t kErasedWhole = 512;
 }
 
 // What is left of a block when it has been erased.
-enum class Left : std::uint8_t { memory, nothing, closed };
+enum class Left : std::uint8_t {
+  memory,
+  nothing,
+  closed,
+  shut,  // it has its memory, and is closed until it leaves the quarantine
+};
 
 [[nodiscard]] Pages pages_of(const Block& block) noexcept {
   return whole_pages(block.address, block.address + block.bytes);
@@ -407,6 +412,38 @@ Left empty(Pages pages, Address open_end) noexcept {
   return Left::memory;
 }
 
+// A large block that is in memory nearly as a whole costs less when it is filled with zeros, shut and
+// used again than when its pages go and come anew: a fault is many times as dear as a page of zeros.
+// What is shut is a mapping of its own, so it is open again when it has left the quarantine.
+[[nodiscard]] std::size_t written_bytes(const Block& block, BlockState state) noexcept {
+  const Address end = block.address + block.requested(state) + Canary::kBytes;
+  const std::size_t bytes = align_up(end, platform().page_size()) - block.address;
+  return bytes < block.bytes ? bytes : block.bytes;
+}
+[[nodiscard]] bool is_worth_keeping(const Block& block, BlockState state) noexcept {
+  constexpr std::size_t kMost = std::size_t{16} << 20;
+  constexpr std::size_t kAbsent = 8;  // one page of so many
+  if (block.bytes > kMost || !is_closed_while_free(block)) return false;
+  if (!on<Mitigation::quarantine>() || on<Mitigation::sweep>()) return false;
+  const Pages pages = whole_pages(block.address, block.address + written_bytes(block, state));
+  const std::size_t present =
+      platform().present_bytes(reinterpret_cast<void*>(pages.from), pages.bytes);
+  return pages.bytes - present <= pages.bytes / kAbsent;
+}
+[[nodiscard]] bool shut(const Block& block, BlockState state) noexcept {
+  if (!is_worth_keeping(block, state) || !clear_guard(block, block.requested(state))) return false;
+  memset(reinterpret_cast<void*>(block.address), 0, written_bytes(block, state));
+  const Pages pages = pages_of(block);
+  return platform().shut(reinterpret_cast<void*>(pages.from), pages.bytes);
+}
+// False, and it can never be used again, when the system refuses.
+[[nodiscard, gnu::noinline]] bool reopen(Block block) noexcept {
+  const Pages pages = pages_of(block);
+  if (!platform().reopen(reinterpret_cast<void*>(pages.from), pages.bytes)) return false;
+  block.cell.store(BlockState::freed(block.cell.load().slack()));
+  return true;
+}
+
 [[gnu::noinline]] Left discard(Block block, BlockState state) noexcept {
   const bool is_zero = on<Mitigation::zero>();
   if (block.is_heaps) {
@@ -414,6 +451,7 @@ Left empty(Pages pages, Address open_end) noexcept {
     if (is_zero) memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
     return Left::memory;
   }
+  if (shut(block, state)) return Left::shut;
   const Pages pages = pages_of(block);
   const Address end = pages.from + pages.bytes;
   if (is_zero) {
@@ -447,8 +485,7 @@ ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
     return Left::memory;
   }
   memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
-  if (block.bytes > kErasedWhole)
-    Canary::clear(block.address, block.bytes - Canary::kBytes, block.bytes);
+  if (block.bytes > kErasedWhole) Canary::clear_end(block.address, block.bytes);
   return Left::memory;
 }
 
@@ -465,16 +502,19 @@ ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
 
 // Of those that are zero as a whole, the ticket says how large they are.
 template <class Any>
-[[nodiscard]] ALLOD_INLINE Ticket ticket_for(const Any& block) noexcept {
+[[nodiscard]] ALLOD_INLINE Ticket ticket_for(const Any& block, Left left) noexcept {
   static_assert(kErasedWhole >> (64 - kAddressBits) == 0);
-  const bool is_simple = block.bytes <= kErasedWhole && block.is_in_slab();
-  return Ticket{block.address, is_simple ? block.bytes : 0};
+  if (block.is_large()) return Ticket{block.address, left == Left::shut ? Ticket::kShut : 0};
+  return Ticket{block.address, block.bytes <= kErasedWhole ? block.bytes : 0};
 }
 
-// What a block weighs in quarantine, where most large ones have no memory.
+// What a block weighs in quarantine, where many large ones have no memory, and few that have are to
+// wait.
 template <class Any>
 [[nodiscard]] ALLOD_INLINE std::size_t weight_of(const Any& block, Left left) noexcept {
-  return block.is_large() && left != Left::memory ? block.bytes / heap::kEmptyShare : block.bytes;
+  constexpr std::size_t kShutShare = 8;
+  if (!block.is_large() || left == Left::memory) return block.bytes;
+  return block.bytes / (left == Left::shut ? kShutShare : heap::kEmptyShare);
 }
 
 [[nodiscard]] Block find_waiting(void* address) noexcept {
@@ -492,8 +532,10 @@ template <class Any>
   static_cast<void>(find_waiting(address));
   Process::release(address);
 }
-[[gnu::noinline]] void leave_after_look(void* address) noexcept {
+[[gnu::noinline]] void leave_after_look(Ticket ticket) noexcept {
+  void* const address = ticket.address();
   const Block block = find_waiting(address);
+  if (ticket.is_shut() && !reopen(block)) return;
   const Left left = on<Mitigation::zero>() ? Left::nothing : Left::memory;
   if (on<Mitigation::sweep>() && sweep::hold(address, weight_of(block, left), &let_go)) return;
   Process::release(address);
@@ -501,11 +543,11 @@ template <class Any>
 // A block's time in quarantine is over.
 constexpr auto kLeave = [](void* word) noexcept {
   const Ticket ticket{word};
+  if (__builtin_expect(!ticket.is_simple(), 0)) return leave_after_look(ticket);
   const std::size_t bytes = ticket.bytes();
-  if (__builtin_expect(bytes == 0, 0)) return leave_after_look(ticket.address());
   if (on<Mitigation::written>() && on<Mitigation::zero>() &&
       __builtin_expect(!is_whole_zero(address_of(ticket.address()), bytes), 0)) {
-    return leave_after_look(ticket.address());
+    return leave_after_look(ticket);
   }
   if (on<Mitigation::sweep>() && sweep::hold(ticket.address(), bytes, &let_go)) return;
   Process::release(ticket.address());
@@ -525,7 +567,7 @@ template <class Any>
   if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  return quarantine->take(ticket_for(block).word(), weight_of(block, left), random::own, kLeave);
+  return quarantine->take(ticket_for(block, left).word(), weight_of(block, left), random::own, kLeave);
 }
 
 // When a thread ends.
@@ -707,10 +749,11 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
   }
   check_neighbour(block);
   const Left left = erase(block, state);
-  block.cell.store(left == Left::closed ? BlockState::closed(state.slack())
-                                        : BlockState::freed(state.slack()));
+  const bool is_closed = left == Left::closed || left == Left::shut;
+  block.cell.store(is_closed ? BlockState::closed(state.slack())
+                             : BlockState::freed(state.slack()));
   if (detain(block, left)) return false;
-  return true;
+  return left != Left::shut || reopen(block);
 }
 [[gnu::noinline]] bool take_back_medium(const slab::Slab& slab, std::uint32_t index, void* pointer,
                                         std::size_t claimed_bytes, Origin claimed) noexcept {

@@ -58,6 +58,15 @@ class HardenedLinux : public os::Linux {
     return !light_guards_ || os::Linux::unguard(address, bytes);
   }
 
+  // Every access is a fault until reopen(), and what the pages hold stays. They are a mapping of
+  // their own then. False, and nothing has changed, when the system refuses.
+  [[nodiscard]] bool shut(void* address, std::size_t bytes) noexcept {
+    return protect(address, bytes, PROT_NONE);
+  }
+  [[nodiscard]] bool reopen(void* address, std::size_t bytes) noexcept {
+    return protect(address, bytes, usable());
+  }
+
   // As os::Guarding says. On older systems a guard is a mapping: these are rationed, and behind one
   // slab of a few only, for the program has mappings of its own.
   [[nodiscard]] std::size_t guard_bytes(bool) noexcept {

@@ -24,9 +24,12 @@ extern constinit std::uint32_t usual_strides;
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local heap::Quarantine* own_quarantine;
 
 // What stands for a block in quarantine: its address and, in the bits that no address has, the
-// number of its bytes, if all of them are zero and it is looked at no further.
+// number of its bytes, if all of them are zero and it is looked at no further; or kShut for a
+// large one that has to be opened.
 class Ticket {
  public:
+  static constexpr std::size_t kShut = 1;
+
   ALLOD_INLINE Ticket(Address block, std::size_t bytes) noexcept
       : word_{block | bytes << kAddressBits} {}
   explicit Ticket(void* ticket) noexcept : word_{address_of(ticket)} {}
@@ -35,7 +38,9 @@ class Ticket {
   [[nodiscard]] void* address() const noexcept {
     return reinterpret_cast<void*>(word_ & ((Address{1} << kAddressBits) - 1));
   }
-  // 0: unknown.
+  [[nodiscard]] bool is_shut() const noexcept { return bytes() == kShut; }
+  [[nodiscard]] bool is_simple() const noexcept { return bytes() > kShut; }
+  // Of one that is simple.
   [[nodiscard]] std::size_t bytes() const noexcept { return word_ >> kAddressBits; }
 
  private:
