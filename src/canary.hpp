@@ -51,7 +51,7 @@ class Canary {
   // The same of the end alone, which is zero if the block is not `in_use`. A guess would often be
   // wrong.
   [[nodiscard]] ALLOD_INLINE std::uint64_t damage_of_end(Address block, std::size_t bytes,
-                                                         std::uint8_t in_use) const noexcept {
+                                                         bool in_use) const noexcept {
     return load(block + bytes - kBytes) ^ (word_of(block) & -std::uint64_t{in_use});
   }
   ALLOD_INLINE static void clear(Address block, std::size_t requested, std::size_t bytes) noexcept {

@@ -25,9 +25,10 @@ void HardenedPolicy::shuffle(void** blocks, std::uint32_t count) noexcept {
 namespace hardened {
 
 constinit Canary canary;
-constinit std::size_t usual_sizes = 0;
-constinit std::uint32_t usual_strides = 0;
-[[gnu::tls_model("initial-exec")]] constinit thread_local heap::Quarantine* own_quarantine = nullptr;
+constinit std::size_t short_sizes = 0;
+constinit std::uint32_t short_strides = 0;
+[[gnu::tls_model("initial-exec")]] constinit thread_local heap::Quarantine* own_quarantine =
+    nullptr;
 
 namespace {
 
@@ -412,9 +413,10 @@ Left empty(Pages pages, Address open_end) noexcept {
   return Left::memory;
 }
 
-// A large block that is in memory nearly as a whole costs less when it is filled with zeros, shut and
-// used again than when its pages go and come anew: a fault is many times as dear as a page of zeros.
-// What is shut is a mapping of its own, so it is open again when it has left the quarantine.
+// A large block that is in memory nearly as a whole costs less when it is filled with zeros, shut
+// and used again than when its pages go and come anew: a fault is many times as dear as a page of
+// zeros. What is shut is a mapping of its own, so it is open again when it has left the quarantine.
+constinit std::atomic<bool> cannot_reopen = false;
 [[nodiscard]] std::size_t written_bytes(const Block& block, BlockState state) noexcept {
   const Address end = block.address + block.requested(state) + Canary::kBytes;
   const std::size_t bytes = align_up(end, platform().page_size()) - block.address;
@@ -423,7 +425,8 @@ Left empty(Pages pages, Address open_end) noexcept {
 [[nodiscard]] bool is_worth_keeping(const Block& block, BlockState state) noexcept {
   constexpr std::size_t kMost = std::size_t{16} << 20;
   constexpr std::size_t kAbsent = 8;  // one page of so many
-  if (block.bytes > kMost || !is_closed_while_free(block)) return false;
+  if (block.bytes > kMost || !is_closed_while_free(block) || load_relaxed(cannot_reopen))
+    return false;
   if (!on<Mitigation::quarantine>() || on<Mitigation::sweep>()) return false;
   const Pages pages = whole_pages(block.address, block.address + written_bytes(block, state));
   const std::size_t present =
@@ -436,10 +439,13 @@ Left empty(Pages pages, Address open_end) noexcept {
   const Pages pages = pages_of(block);
   return platform().shut(reinterpret_cast<void*>(pages.from), pages.bytes);
 }
-// False, and it can never be used again, when the system refuses.
+// False, and it can never be used again, when the system refuses. No other is shut then.
 [[nodiscard, gnu::noinline]] bool reopen(Block block) noexcept {
   const Pages pages = pages_of(block);
-  if (!platform().reopen(reinterpret_cast<void*>(pages.from), pages.bytes)) return false;
+  if (!platform().reopen(reinterpret_cast<void*>(pages.from), pages.bytes)) {
+    cannot_reopen.store(true, std::memory_order_relaxed);
+    return false;
+  }
   block.cell.store(BlockState::freed(block.cell.load().slack()));
   return true;
 }
@@ -567,7 +573,8 @@ template <class Any>
   if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  return quarantine->take(ticket_for(block, left).word(), weight_of(block, left), random::own, kLeave);
+  return quarantine->take(ticket_for(block, left).word(), weight_of(block, left), random::own,
+                          kLeave);
 }
 
 // When a thread ends.
@@ -1045,15 +1052,16 @@ bool explain_fault(const void* address, Misuse* misuse) noexcept {
 
 namespace {
 
-// Are all usual measures on, and no other? The slabs of small blocks have to be one slice.
-[[nodiscard]] bool can_be_usual() noexcept {
+// Can small blocks go the short way? It does what these measures ask for; the others have no part
+// in it but for tags. The slabs have to be one slice, and the map the whole one.
+[[nodiscard]] bool can_be_short() noexcept {
+  constexpr Mitigations kDone = Mitigations::named("canary,neighbours,zero,quarantine,origin");
   for (ClassIndex c = 1; c <= SmallClass::kLargest; ++c) {
     if (slab::with_guard(Sizes::shape_of(c), platform().page_size()).slices != 1) return false;
   }
   const bool is_whole_map = Process::heap().space().map().fast_slices() != 0;
-  return is_whole_map && active() == Mitigations::all();
+  return is_whole_map && active().has_all(kDone) && !on<Mitigation::tags>();
 }
-
 // Of a measure that somebody has named. The program runs without it.
 [[gnu::cold]] void tell_no_effect(std::string_view name, std::string_view reason) noexcept {
   Message{} << "warning: ALLOD_HARDENED=" << name << " has no effect: " << reason;
@@ -1080,9 +1088,9 @@ void start() noexcept {
   if (on<Mitigation::guards>() || on<Mitigation::empty>() || on<Mitigation::tags>()) {
     faults::watch();
   }
-  if (can_be_usual()) {
-    usual_sizes = SmallClass::kMostUsual;
-    usual_strides = SmallClass::kLargest * space::kClassStride;
+  if (can_be_short()) {
+    short_sizes = SmallClass::kMostBytes - Canary::kBytes;
+    short_strides = SmallClass::kLargest * space::kClassStride;
   }
 }
 

@@ -1,9 +1,9 @@
-// Small blocks of the hardened library when its usual measures are on, and no other.
+// The short way for small blocks of the hardened library.
 //
-// What src/hardened.cpp does to a block with many questions is here done to most of them with few:
-// where a block's state lies follows from its class, and no measure may be missing. Everything is
-// looked at before anything is changed. Whatever is not as it should be is left to the general way,
-// which finds it again and reports it.
+// What src/hardened.cpp does to a block with many questions is done to most of them here with few:
+// where a block's state lies follows from its class, and the measures that have to do with it are
+// on. Everything is looked at before anything is changed. Whatever is not as it should be is left
+// to the general way, which finds it again and reports it.
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@ namespace allod::hardened {
 
 extern constinit Canary canary;
 // How many sizes, from 1 on, go this way, and how many strides of classes in tags, from the first
-// class on. None before the process has started, and with other measures.
-extern constinit std::size_t usual_sizes;
-extern constinit std::uint32_t usual_strides;
+// class on. None before the process has started, and when a measure that belongs to it is off.
+extern constinit std::size_t short_sizes;
+extern constinit std::uint32_t short_strides;
 // Null before the thread's first free.
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local heap::Quarantine* own_quarantine;
 
@@ -80,7 +80,6 @@ struct SmallClass {
   using Sizes = Process::Sizes;
   static constexpr unsigned kShift = 32;
   static constexpr std::size_t kMostBytes = slab::BlockStates::kLargestNarrow;
-  static constexpr std::size_t kMostUsual = kMostBytes - Canary::kBytes;
   static constexpr ClassIndex kLargest = Sizes::of(kMostBytes);
 
   [[nodiscard]] static constexpr SmallClass make(ClassIndex c) noexcept {
@@ -135,7 +134,7 @@ static_assert([] {
 
 // Null when there is none at hand, or it has to go the general way.
 [[nodiscard]] ALLOD_INLINE void* allocate_small(std::size_t size, Origin origin) noexcept {
-  if (__builtin_expect(size - 1 >= usual_sizes, 0)) return nullptr;
+  if (__builtin_expect(size - 1 >= short_sizes, 0)) return nullptr;
   const auto c = static_cast<ClassIndex>((size + Canary::kBytes + 15) / 16);
   void* const block = Process::current().pop(c);
   if (__builtin_expect(block == nullptr, 0)) return nullptr;
@@ -168,7 +167,7 @@ static_assert([] {
   constexpr space::Tag kHeaps = space::make_tag(space::kFirstHeapOwner, 0);
   constexpr space::Tag kStrides = space::make_tag(1, 0) - 1;
   const std::uint32_t stride = tag & (kHeaps | kStrides);
-  if (__builtin_expect(stride - space::kClassStride >= usual_strides, 0)) return false;
+  if (__builtin_expect(stride - space::kClassStride >= short_strides, 0)) return false;
   const SmallClass& its = small_class_at(stride);
   if (__builtin_expect(!its.is_start(at), 0)) return false;
   const std::size_t bytes = its.bytes;
@@ -187,7 +186,8 @@ static_assert([] {
   if (claimed_bytes != heap::kUnknownBytes && claimed_bytes != requested) return false;
   std::uint64_t wrong = canary.damage(at, requested, bytes);
   if (__builtin_expect(index != 0, 1)) {
-    wrong |= canary.damage_of_end(at - bytes, bytes, cell[-1] & 1);
+    const std::uint8_t before = __atomic_load_n(cell - 1, __ATOMIC_ACQUIRE);
+    wrong |= canary.damage_of_end(at - bytes, bytes, BlockState{before}.is_live());
   }
   if (__builtin_expect(wrong != 0, 0)) return false;
   heap::Quarantine* const quarantine = own_quarantine;

@@ -54,12 +54,14 @@ class Mitigations {
     return set;
   }
   [[nodiscard]] constexpr bool has(Mitigation m) const noexcept { return (bits_ & bit(m)) != 0; }
+  [[nodiscard]] constexpr bool has_all(Mitigations others) const noexcept {
+    return (others.bits_ & ~bits_) == 0;
+  }
   [[nodiscard]] constexpr Mitigations with(Mitigation m) const noexcept { return {bits_ | bit(m)}; }
   [[nodiscard]] constexpr Mitigations without(Mitigation m) const noexcept {
     return {bits_ & ~bit(m)};
   }
   [[nodiscard]] constexpr bool empty() const noexcept { return bits_ == 0; }
-  friend constexpr bool operator==(Mitigations, Mitigations) noexcept = default;
   friend constexpr Mitigations operator&(Mitigations a, Mitigations b) noexcept {
     return {a.bits_ & b.bits_};
   }

@@ -24,7 +24,11 @@ def environment(peer: Peer, *, script: bool = False) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _FOR_SCRIPTS if name in os.environ}
         # The peer's variables are for the program, and not for the script.
         given = json.dumps(dict(peer.variables))
-        ours = {"PYTHONPATH": str(ROOT), "BENCH_PRELOAD": library, "BENCH_VARIABLES": given}
+        ours = {
+            "PYTHONPATH": str(ROOT),
+            "BENCH_PRELOAD": library,
+            "BENCH_VARIABLES": given,
+        }
         return {**kept, **ours}
     variables = {"PATH": os.defpath, **dict(peer.variables)}
     if library:

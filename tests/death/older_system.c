@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,17 +13,19 @@
 
 enum { kGuardInstall = 102, kGuardRemove = 103 };
 
-static void refuse_advice(uint32_t advice) {
+// A call whose third argument has a value.
+static void refuse_call(uint32_t call, uint32_t third, uint32_t error) {
   struct sock_filter instructions[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 3),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, advice, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, third, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   filter_system_calls(instructions, sizeof instructions / sizeof *instructions);
 }
+static void refuse_advice(uint32_t advice) { refuse_call(SYS_madvise, advice, EINVAL); }
 
 // A program that allows itself fewer system calls from some point on: what is closed then cannot be
 // opened, and must not be handed out.
@@ -63,6 +66,30 @@ CASE(blocks_in_use_that_cannot_be_opened) {
   }
   for (int i = 0; i < kBlocks; ++i) freeing_function(blocks[i]);
   survive();
+}
+
+// Large blocks that are in memory are shut in quarantine, if the process may have so many mappings.
+// The last of those that are freed here still wait when it turns out that they cannot be opened.
+CASE(blocks_that_cannot_be_shut_or_reopened) {
+  enum { kBlocks = 40, kBytes = 200000 };
+  const int protection = (int)parameter("TEST_PROTECTION");
+  char* blocks[kBlocks];
+  for (int round = 0; round < 3; ++round) {
+    int found = 0;
+    for (int i = 0; i < kBlocks; ++i) {
+      blocks[i] = malloc(kBytes);
+      if (blocks[i] == NULL) continue;
+      for (int at = 0; at < kBytes; ++at) CHECK(blocks[i][at] == 0 || round == 0, "byte %d", at);
+      memset(blocks[i], 1, kBytes);
+      ++found;
+    }
+    CHECK(found >= kBlocks / 2, "%d blocks", found);
+    for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
+    if (round == 0) refuse_call(SYS_mprotect, (uint32_t)protection, ENOMEM);
+    for (int i = 0; i < 200; ++i) freeing_function(allocating_function(100));
+  }
+  // There may be no more memory.
+  tell("survived", 1);
 }
 
 // Linux before 6.13 knows no guards without a mapping for each (MADV_GUARD_INSTALL).

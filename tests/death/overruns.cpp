@@ -2,6 +2,7 @@
 // sees when the block comes back.
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -139,6 +140,13 @@ CASE(double_free_after_the_quarantine) {
 CASE(write_to_a_block_of_no_bytes) { flip(allocating_function(0), 0); }
 CASE(write_to_a_large_block_after_free) {
   void* block = allocating_function(size());
+  freeing_function(block);
+  flip(block, static_cast<std::ptrdiff_t>(offset()));
+}
+// Nearly all of it is in memory.
+CASE(write_to_a_used_large_block_after_free) {
+  void* block = tell_block(allocating_function(size()));
+  std::memset(block, 1, size());
   freeing_function(block);
   flip(block, static_cast<std::ptrdiff_t>(offset()));
 }
@@ -338,6 +346,27 @@ CASE(memory_of_large_blocks_in_quarantine) {
   }
   malloc_trim(0);
   CHECK(kib_of("VmRSS:") - before < 2048, "%ld KiB", kib_of("VmRSS:") - before);
+  survive();
+}
+
+// Large blocks that are used again have the pages that they had.
+CASE(large_blocks_keep_their_pages) {
+  constexpr long kRounds = 50;
+  const auto use_one = [] {
+    void* const block = allocating_function(size());
+    use_all_of(block, size());
+    freeing_function(block);
+  };
+  const auto faults = [] {
+    struct rusage usage{};
+    CHECK(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage");
+    return usage.ru_minflt;
+  };
+  for (int i = 0; i < 10; ++i) use_one();
+  const long before = faults();
+  for (long i = 0; i < kRounds; ++i) use_one();
+  const long pages = static_cast<long>(size()) / sysconf(_SC_PAGESIZE) * kRounds;
+  CHECK(faults() - before < pages / 4, "%ld faults of %ld pages", faults() - before, pages);
   survive();
 }
 

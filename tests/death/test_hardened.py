@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import mmap
 import os
 import re
 import signal
@@ -277,6 +278,10 @@ def test_write_after_free_is_seen_at_the_end(
         ("write_to_a_block_of_no_bytes", {}),
         ("write_to_a_large_block_after_free", {"SIZE": 600_000, "OFFSET": 5000}),
         ("write_to_a_large_block_after_free", {"SIZE": 10 * MIB, "OFFSET": 5 * MIB}),
+        *(
+            ("write_to_a_used_large_block_after_free", {"SIZE": size, "OFFSET": 5000})
+            for size in (150_000, 600_000, 10 * MIB, 40 * MIB)
+        ),
         ("write_far_behind_a_large_block", {"SIZE": 10 * MIB, "OFFSET": 5000}),
         (
             "write_long_after_the_free_of_a_large_block",
@@ -377,7 +382,12 @@ def run_without_light_guards(
 ) -> Outcome:
     """Runs a case of `overruns` as on a Linux before 6.13."""
     program = str(programs / "overruns")
-    given: dict[str, int | str] = {"PROGRAM": program, "CASE": case, "SIZE": size}
+    given: dict[str, int | str] = {
+        "PROGRAM": program,
+        "CASE": case,
+        "SIZE": size,
+        "OFFSET": 0,
+    }
     launcher = programs / "older_system"
     return run(launcher, "without_light_guards", library, tmp_path, given, options)
 
@@ -450,6 +460,56 @@ def test_what_cannot_be_opened_is_not_handed_out(
     program = programs / "older_system"
     case = "blocks_that_cannot_be_opened"
     run(program, case, liballod_hardened, tmp_path, {}, ALL).expect("", death=False)
+
+
+@pytest.mark.parametrize("size", [150_000, 10 * MIB])
+@pytest.mark.parametrize("older", [False, True])
+def test_access_to_what_was_used_and_freed_is_reported(
+    size: int, older: bool, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """With its memory or without, on every system."""
+    case = "write_to_a_used_large_block_after_free"
+    if older:
+        outcome = run_without_light_guards(
+            case, size, ALL, liballod_hardened, programs, tmp_path
+        )
+    else:
+        program = programs / "overruns"
+        given = {"SIZE": size, "OFFSET": 0}
+        outcome = run(program, case, liballod_hardened, tmp_path, given, ALL)
+    assert outcome.status == -signal.SIGSEGV, outcome.description
+    headline = outcome.scene.headline(
+        "access after free to", outcome.scene.facts["block"]
+    )
+    assert outcome.errors.startswith(headline), outcome.description
+
+
+@pytest.mark.parametrize("size", [150_000, 600_000, 8 * MIB])
+def test_large_blocks_are_used_again_with_their_pages(
+    size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """The pages of a block that is in memory are zeroed, and neither given back nor faulted in."""
+    outcome = run(
+        programs / "overruns",
+        "large_blocks_keep_their_pages",
+        liballod_hardened,
+        tmp_path,
+        {"SIZE": size},
+        ALL,
+    )
+    outcome.expect("", death=False)
+
+
+@pytest.mark.parametrize("protection", [0, mmap.PROT_READ | mmap.PROT_WRITE])
+def test_what_cannot_be_shut_or_reopened(
+    protection: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """A process may have too many mappings: neither is handed out what cannot be touched."""
+    case = "blocks_that_cannot_be_shut_or_reopened"
+    program = programs / "older_system"
+    given = {"PROTECTION": protection}
+    outcome = run(program, case, liballod_hardened, tmp_path, given, ALL)
+    outcome.expect("", death=False)
 
 
 @pytest.mark.parametrize("size", [150_000, 300_000, 5 * MIB])

@@ -28,7 +28,14 @@ class QuarantineTest : public testing::Test {
     ++frees;
     all_bytes += bytes;
     waiting.emplace(block, Freed{frees, all_bytes});
-    EXPECT_TRUE(quarantine.take(reinterpret_cast<void*>(block), bytes, order, leave));
+    auto* const pointer = reinterpret_cast<void*>(block);
+    const bool has_room = quarantine.has_room(bytes);
+    const std::size_t left_before = left.size();
+    if (has_room && frees % 2 == 0) return quarantine.add(pointer, bytes);
+    EXPECT_TRUE(quarantine.take(pointer, bytes, order, leave));
+    if (has_room) {
+      EXPECT_EQ(left.size(), left_before);
+    }
   }
   [[nodiscard]] std::set<std::uintptr_t> held() {
     std::set<std::uintptr_t> found;
@@ -97,7 +104,8 @@ TEST_F(QuarantineTest, takes_nothing_while_a_block_leaves) {
   bool was_refused = false;
   const auto take_another = [&](void*) {
     int other = 0;
-    was_refused = !quarantine.take(&other, 16, order, [](void*) {}) && held().empty();
+    was_refused = !quarantine.take(&other, 16, order, [](void*) {}) && held().empty() &&
+                  !quarantine.has_room(16);
   };
   take(1, Quarantine::kBytes);
   EXPECT_TRUE(quarantine.take(&was_refused, Quarantine::kBytes, order, take_another));
@@ -106,6 +114,7 @@ TEST_F(QuarantineTest, takes_nothing_while_a_block_leaves) {
 
 TEST_F(QuarantineTest, that_is_closed_takes_nothing) {
   Quarantine closed{true};
+  EXPECT_FALSE(closed.has_room(16));
   EXPECT_FALSE(closed.take(this, 16, order, leave));
   EXPECT_FALSE(closed.clear(order, leave));
 }
