@@ -10,28 +10,23 @@ import pytest
 from bench.compare import counters, peers
 from bench.compare.cases import CASES_BY_NAME
 
-BUDGETS: dict[str, float] = {
-    case: at_most
-    for table in tomllib.loads(
-        Path(__file__).with_name("budgets.toml").read_text()
-    ).values()
-    for case, at_most in table.items()
+TABLES = tomllib.loads(Path(__file__).with_name("budgets.toml").read_text())
+PEERS = {"one-thread": "allod", "threads": "allod", "hardened": "allod-hardened"}
+BUDGETS: dict[tuple[str, str], float] = {
+    (PEERS[table], case): at_most
+    for table, cases in TABLES.items()
+    for case, at_most in cases.items()
 }
 
 
-@pytest.fixture(scope="module")
-def allod() -> peers.Peer:
-    """The library of this checkout."""
+@pytest.mark.usefixtures("callgrind")
+@pytest.mark.parametrize(("name", "case"), BUDGETS)
+def test_an_operation_takes_no_more_than_its_budget(
+    name: str, case: str, programs: Path
+) -> None:
     try:
-        return peers.find("allod")
+        peer = peers.find(name)
     except peers.PeerError as error:
         pytest.skip(str(error))
-
-
-@pytest.mark.usefixtures("callgrind")
-@pytest.mark.parametrize("case", BUDGETS)
-def test_an_operation_takes_no_more_than_its_budget(
-    case: str, allod: peers.Peer, programs: Path
-) -> None:
-    count = counters.callgrind_count(programs, CASES_BY_NAME[case], allod)
-    assert count.events["instructions"] <= BUDGETS[case]
+    count = counters.callgrind_count(programs, CASES_BY_NAME[case], peer)
+    assert count.events["instructions"] <= BUDGETS[name, case]
