@@ -312,7 +312,8 @@ def test_a_program_is_told_what_its_allocator_wants_to_know(
     for name, value in runner.environment(peer, script=True).items():
         monkeypatch.setenv(name, value)
     bench = Bench(100, argparse.Namespace(), Allocator.from_name(allod), tmp_path)
-    lines = bench.run("env")[1].read_text().splitlines()
+    _, output = bench.run("sh", "-c", "env; sleep 2")
+    lines = output.read_text().splitlines()
     assert "ALLOD_HARDENED=none" in lines
     assert f"LD_PRELOAD={allod}:libm.so.6" in lines
     assert "BENCH_VARIABLES" not in {line.partition("=")[0] for line in lines}

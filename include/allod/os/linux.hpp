@@ -107,7 +107,7 @@ class Linux {
     constexpr std::size_t kTable = std::size_t{2} << 20;
     constexpr std::size_t kPart = kTable / 8;
     // A byte for each page; emulators may tell of smaller ones than they say that they have.
-    unsigned char pages[kPart / 4096];
+    unsigned char pages[kPart / 4096] = {};
     std::size_t present = 0;
     for (std::size_t done = 0; done < bytes; done += kTable) {
       const std::size_t whole = bytes - done < kTable ? bytes - done : kTable;
@@ -118,9 +118,11 @@ class Linux {
                       to_long(&pages)) != 0) {
         return bytes;
       }
+      const std::size_t looked_at = part / page_size_;
+      if (looked_at == 0) break;
       std::size_t found = 0;
-      for (std::size_t i = 0; i < part / page_size_; ++i) found += pages[i] & 1U;
-      present += found * page_size_ * (whole / page_size_) / (part / page_size_);
+      for (std::size_t i = 0; i < looked_at; ++i) found += pages[i] & 1U;
+      present += found * page_size_ * (whole / page_size_) / looked_at;
     }
     return present;
   }

@@ -36,7 +36,8 @@ class BlockState {
   [[nodiscard]] static constexpr BlockState freed(std::uint64_t slack) noexcept {
     return BlockState{kFreed | slack << kSlackShift};
   }
-  // The same, and its pages cannot be touched until it is handed out again.
+  // The same, and its pages cannot be touched until it is opened: when it is handed out again, or
+  // has waited for long enough.
   [[nodiscard]] static constexpr BlockState closed(std::uint64_t slack) noexcept {
     return BlockState{kFreed | kClosed | slack << kSlackShift};
   }
