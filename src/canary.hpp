@@ -34,14 +34,7 @@ class Canary {
     return !has_end(bytes) || load(block + bytes - kBytes) == word_of(block);
   }
 
-  // The same for blocks below kEnds.
-  ALLOD_INLINE void write_small(Address block, std::size_t requested,
-                                std::size_t bytes) const noexcept {
-    const std::uint64_t word = word_of(block);
-    store(block + requested, turned(word, block + requested));
-    store(block + bytes - kBytes, word);
-  }
-  // What is not as it was written; 0 for a canary that is intact.
+  // What is not as it was written; 0 for a canary that is intact. For blocks below kEnds.
   [[nodiscard]] ALLOD_INLINE std::uint64_t damage(Address block, std::size_t requested,
                                                   std::size_t bytes) const noexcept {
     const std::uint64_t word = word_of(block);

@@ -72,6 +72,8 @@ ALLOD_INLINE void zero_small(Address from, std::size_t bytes) noexcept {
   });
 }
 
+// What the way of a block needs to know of its class: no line of the slab's descriptor is read for
+// it.
 struct SmallClass {
   std::uint64_t reciprocal;  // of bytes, times 2^kShift
   std::uint64_t bytes;       // of a block
@@ -150,7 +152,8 @@ static_assert([] {
   __atomic_store_n(cell, kBusy, __ATOMIC_RELEASE);
   // Nobody is to take what follows for a change in the state before.
   std::atomic_thread_fence(std::memory_order_release);
-  canary.write_small(at, size, bytes);
+  if (bytes > SmallClass::kMostBytes) __builtin_unreachable();
+  canary.write(at, size, bytes);
   const BlockState state = BlockState::live(origin, bytes - size);
   __atomic_store_n(cell, static_cast<std::uint8_t>(state.value()), __ATOMIC_RELEASE);
   return block;

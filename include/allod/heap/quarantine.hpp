@@ -23,8 +23,7 @@ class Quarantine {
   // Takes one for which it has room.
   ALLOD_INLINE void add(void* block, std::size_t bytes) noexcept {
     begin();
-    blocks_[next_++] = block;
-    bytes_ += bytes;
+    put(block, bytes);
     end();
   }
   // Takes a block that weighs `bytes`; `leave` is told which go. False when it is at work, or
@@ -34,8 +33,7 @@ class Quarantine {
                                        Leave&& leave) noexcept {
     if (__builtin_expect(busy_, 0)) return false;
     begin();
-    blocks_[next_++] = block;
-    bytes_ += bytes;
+    put(block, bytes);
     if (__builtin_expect(next_ % kBlocks == 0 || bytes_ >= kBytes, 0)) turn(order, leave);
     end();
     return true;
@@ -66,6 +64,10 @@ class Quarantine {
 
  private:
   [[nodiscard]] std::uint32_t filled() const noexcept { return next_ - first_; }
+  ALLOD_INLINE void put(void* block, std::size_t bytes) noexcept {
+    blocks_[next_++] = block;
+    bytes_ += bytes;
+  }
   // The blocks that wait leave, and those of the other set wait.
   template <class Leave>
   ALLOD_NOINLINE void turn(random::Sequence& order, Leave& leave) noexcept {
