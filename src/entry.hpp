@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "hardened_small.hpp"
+#include "hardened_short.hpp"
 #include "process.hpp"
 #include "tracker.hpp"
 
@@ -55,7 +55,7 @@ ALLOD_INLINE void* handed_out(void* block, std::size_t size, Origin origin = Ori
 template <class Failure, Origin kOrigin = Origin::c>
 [[nodiscard]] ALLOD_INLINE void* allocate(std::size_t size) noexcept(Failure::kNoexcept) {
   if constexpr (Policy::kBlockStates) {
-    void* block = hardened::allocate_small(size, kOrigin);
+    void* block = hardened::allocate_short<hardened::Small>(size, kOrigin);
     if (__builtin_expect(block != nullptr, 1)) return block;
     block = hardened::allocate(size, kOrigin);
     return __builtin_expect(block != nullptr, 1) ? block : Failure::out_of_memory(size);
@@ -68,8 +68,7 @@ template <class Failure, Origin kOrigin = Origin::c>
 template <Origin kOrigin = Origin::c>
 ALLOD_INLINE void release(void* block, std::size_t claimed = kAnySize) noexcept {
   if constexpr (Policy::kBlockStates) {
-    if (__builtin_expect(hardened::release_small(block, claimed, kOrigin), 1)) return;
-    return hardened::release(block, claimed, kOrigin);
+    return hardened::release_any(block, claimed, kOrigin);
   }
   if constexpr (Policy::kTracked) {
     if (!track_release(block, claimed)) return;

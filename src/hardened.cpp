@@ -5,7 +5,7 @@
 #include "allod/os/at_fork.hpp"
 #include "empty_blocks.hpp"
 #include "faults.hpp"
-#include "hardened_small.hpp"
+#include "hardened_short.hpp"
 #include "memory_tags.hpp"
 #include "options.hpp"
 #include "sweep.hpp"
@@ -25,8 +25,6 @@ void HardenedPolicy::shuffle(void** blocks, std::uint32_t count) noexcept {
 namespace hardened {
 
 constinit Canary canary;
-constinit std::size_t short_sizes = 0;
-constinit std::uint32_t short_strides = 0;
 [[gnu::tls_model("initial-exec")]] constinit thread_local heap::Quarantine* own_quarantine =
     nullptr;
 
@@ -298,16 +296,6 @@ void close(Pages pages) noexcept {
 
 // --- checks ------------------------------------------------------------------------------
 
-[[nodiscard]] ALLOD_INLINE bool is_zero_small(Address from, std::size_t bytes) noexcept {
-  std::uint64_t seen = 0;
-  visit_small(from, bytes, [&](Address at) noexcept {
-    Pair pair;
-    __builtin_memcpy(&pair, reinterpret_cast<const void*>(at), sizeof pair);
-    seen |= pair.words[0] | pair.words[1];
-  });
-  return seen == 0;
-}
-
 [[nodiscard]] ALLOD_INLINE bool ends_with_zero(const Block& block) noexcept {
   std::uint64_t end;
   __builtin_memcpy(&end, reinterpret_cast<const void*>(block.address + block.bytes - sizeof end),
@@ -377,7 +365,7 @@ ALLOD_INLINE void check_neighbour(const Any& block) noexcept {
 
 // How much of a block that is not large, from its start, is zero when it is free; the end is, too.
 // What lies between, the program had no business with.
-constexpr std::size_t kErasedWhole = 512;
+constexpr std::size_t kErasedWhole = ShortClass::kMostBytes;
 [[nodiscard]] ALLOD_INLINE std::size_t erased_bytes(const Block& block, BlockState state) noexcept {
   if (block.bytes <= kErasedWhole) return block.bytes;
   const std::size_t used = align_up(block.requested(state) + Canary::kBytes, 8);
@@ -487,7 +475,7 @@ ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
   if (__builtin_expect(block.is_large(), 0)) return discard(block, state);
   if (!on<Mitigation::zero>()) return Left::memory;
   if (block.is_small()) {
-    zero_small(block.address, block.bytes);
+    visit_small(block.address, block.bytes, kErase);
     return Left::memory;
   }
   memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
@@ -495,9 +483,13 @@ ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
   return Left::memory;
 }
 
+// Of one that is erased as a whole.
 [[nodiscard]] ALLOD_INLINE bool is_whole_zero(Address from, std::size_t bytes) noexcept {
-  return bytes <= slab::BlockStates::kLargestNarrow ? is_zero_small(from, bytes)
-                                                    : is_zero(from, bytes);
+  Pair seen{};
+  const auto look = [&](const Pair& pair) noexcept { seen |= pair; };
+  bytes <= slab::BlockStates::kLargestNarrow ? visit_small(from, bytes, look)
+                                             : visit_medium(from, bytes, look);
+  return (seen[0] | seen[1]) == 0;
 }
 [[nodiscard]] ALLOD_INLINE bool was_written(const Block& block) noexcept {
   if (!on<Mitigation::written>() || !on<Mitigation::zero>()) return false;
@@ -706,12 +698,21 @@ void* seal(void* block, std::size_t size, Origin origin) noexcept {
   return seal_block(block, size, origin);
 }
 
-void* allocate(std::size_t size, Origin origin) noexcept {
+namespace {
+
+[[nodiscard, gnu::noinline]] void* allocate_general(std::size_t size, Origin origin) noexcept {
   if (__builtin_expect(size == 0, 0) && on<Mitigation::empty>()) {
     if (void* const empty = empty_blocks.allocate()) return empty;
   }
   const std::size_t room = room_for(size);
   return allocate_by(size, origin, [&]() noexcept { return Process::allocate<GiveUp>(room); });
+}
+
+}  // namespace
+
+void* allocate(std::size_t size, Origin origin) noexcept {
+  void* const block = allocate_short<Medium>(size, origin);
+  return __builtin_expect(block != nullptr, 1) ? block : allocate_general(size, origin);
 }
 
 void* allocate_aligned(std::size_t size, std::size_t alignment, Origin origin) noexcept {
@@ -805,6 +806,12 @@ bool take_back(void* address, std::size_t claimed_bytes, Origin claimed) noexcep
 
 void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
   if (take_back_any(address, claimed_bytes, claimed)) Process::release(memory_tags::bare(address));
+}
+
+void release_medium(void* block, ShortBlock found, std::size_t claimed_bytes,
+                    Origin claimed) noexcept {
+  const bool done = release_short<Medium>(address_of(block), found, claimed_bytes, claimed);
+  if (__builtin_expect(!done, 0)) release(block, claimed_bytes, claimed);
 }
 
 // --- in between ----------------------------------------------------------------------------------
@@ -1052,15 +1059,13 @@ bool explain_fault(const void* address, Misuse* misuse) noexcept {
 
 namespace {
 
-// Can small blocks go the short way? It does what these measures ask for; the others have no part
-// in it but for tags. The slabs have to be one slice, and the map the whole one.
+// Can blocks go the short way? It does what these measures ask for; the others have no part in it
+// but for tags. The classes are chosen for pages of this size, and the map has to be the whole one.
 [[nodiscard]] bool can_be_short() noexcept {
   constexpr Mitigations kDone = Mitigations::named("canary,neighbours,zero,quarantine,origin");
-  for (ClassIndex c = 1; c <= SmallClass::kLargest; ++c) {
-    if (slab::with_guard(Sizes::shape_of(c), platform().page_size()).slices != 1) return false;
-  }
   const bool is_whole_map = Process::heap().space().map().fast_slices() != 0;
-  return is_whole_map && active().has_all(kDone) && !on<Mitigation::tags>();
+  return platform().page_size() == ShortClass::kPageBytes && is_whole_map &&
+         active().has_all(kDone) && !on<Mitigation::tags>();
 }
 // Of a measure that somebody has named. The program runs without it.
 [[gnu::cold]] void tell_no_effect(std::string_view name, std::string_view reason) noexcept {
@@ -1089,8 +1094,8 @@ void start() noexcept {
     faults::watch();
   }
   if (can_be_short()) {
-    short_sizes = SmallClass::kMostBytes - Canary::kBytes;
-    short_strides = SmallClass::kLargest * space::kClassStride;
+    Small::open();
+    Medium::open();
   }
 }
 

@@ -7,8 +7,8 @@ namespace allod::slab {
 
 // Room for a guard of so many bytes, whole pages: what the blocks leave, or the place of a few
 // blocks, or more slices. It costs addresses, and no memory.
-[[nodiscard]] inline sizes::SlabShape with_guard(sizes::SlabShape shape,
-                                                 std::size_t guard) noexcept {
+[[nodiscard]] constexpr sizes::SlabShape with_guard(sizes::SlabShape shape,
+                                                    std::size_t guard) noexcept {
   constexpr std::uint32_t kMostLost = 8;  // one block of so many
   const std::size_t bytes = Slices{shape.slices}.bytes();
   const std::size_t room = bytes > guard ? (bytes - guard) / shape.block_bytes : 0;
