@@ -56,11 +56,19 @@ void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
 // Where states are kept: the block's state says whether it is one.
 [[maybe_unused]] void* reallocate_known(void* block, std::size_t size) noexcept {
   std::size_t old_size;
+  switch (hardened::resize_short(block, size, &old_size)) {
+    case hardened::Resized::in_place:
+      return block;
+    case hardened::Resized::to_copy:
+      return copy_and_release(allocate<SetErrno>(size), block, old_size, size);
+    case hardened::Resized::to_ask:
+      break;
+  }
   if (!hardened::inspect(block, &old_size)) {
     errno = ENOMEM;
     return nullptr;
   }
-  if (void* const resized = hardened::resize(block, size)) return resized;
+  if (void* const same = hardened::resize(block, size)) return same;
   return move_block(block, old_size, size);
 }
 

@@ -539,16 +539,22 @@ template <class Any>
   Process::release(address);
 }
 // A block's time in quarantine is over.
-constexpr auto kLeave = [](void* word) noexcept {
-  const Ticket ticket{word};
-  if (__builtin_expect(!ticket.is_simple(), 0)) return leave_after_look(ticket);
-  const std::size_t bytes = ticket.bytes();
-  if (on<Mitigation::written>() && on<Mitigation::zero>() &&
-      __builtin_expect(!is_whole_zero(address_of(ticket.address()), bytes), 0)) {
-    return leave_after_look(ticket);
+class Leave {
+ public:
+  void operator()(void* word) const noexcept {
+    const Ticket ticket{word};
+    if (__builtin_expect(!ticket.is_simple(), 0)) return leave_after_look(ticket);
+    const std::size_t bytes = ticket.bytes();
+    if (looks_ && __builtin_expect(!is_whole_zero(address_of(ticket.address()), bytes), 0)) {
+      return leave_after_look(ticket);
+    }
+    if (sweeps_ && sweep::hold(ticket.address(), bytes, &let_go)) return;
+    Process::release(ticket.address());
   }
-  if (on<Mitigation::sweep>() && sweep::hold(ticket.address(), bytes, &let_go)) return;
-  Process::release(ticket.address());
+
+ private:
+  const bool looks_ = on<Mitigation::written>() && on<Mitigation::zero>();
+  const bool sweeps_ = on<Mitigation::sweep>();
 };
 
 [[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
@@ -566,14 +572,14 @@ template <class Any>
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
   return quarantine->take(ticket_for(block, left).word(), weight_of(block, left), random::own,
-                          kLeave);
+                          Leave{});
 }
 
 // When a thread ends.
 void close_quarantine(void* quarantine) noexcept {
   own_quarantine = &gone;
   auto* const own = static_cast<Quarantine*>(quarantine);
-  own->clear(random::own, kLeave);
+  own->clear(random::own, Leave{});
   Process::heap().space().metadata().free(own, sizeof *own);
 }
 
@@ -674,7 +680,7 @@ ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) no
 // nothing to point to. False when there was nothing.
 [[nodiscard, gnu::cold, gnu::noinline]] bool make_room() noexcept {
   Quarantine* const quarantine = own_quarantine;
-  if (quarantine != nullptr && quarantine->clear(random::own, kLeave)) return true;
+  if (quarantine != nullptr && quarantine->clear(random::own, Leave{})) return true;
   return on<Mitigation::sweep>() && !Process::is_interrupted() && sweep::make_room(&let_go);
 }
 
@@ -722,6 +728,9 @@ void* allocate_aligned(std::size_t size, std::size_t alignment, Origin origin) n
 }
 
 void* allocate_zeroed(std::size_t bytes) noexcept {
+  void* small = allocate_short<Small>(bytes, Origin::c);
+  if (small == nullptr) small = allocate_short<Medium>(bytes, Origin::c);
+  if (small != nullptr) return memset(small, 0, bytes);
   if (bytes == 0) return allocate(bytes, Origin::c);
   const std::size_t room = room_for(bytes);
   bool zero = false;
@@ -808,24 +817,26 @@ void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept 
   if (take_back_any(address, claimed_bytes, claimed)) Process::release(memory_tags::bare(address));
 }
 
-void release_medium(void* block, ShortBlock found, std::size_t claimed_bytes,
+void release_medium(void* block, ShortPlace place, std::size_t claimed_bytes,
                     Origin claimed) noexcept {
-  const bool done = release_short<Medium>(address_of(block), found, claimed_bytes, claimed);
-  if (__builtin_expect(!done, 0)) release(block, claimed_bytes, claimed);
+  const Address at = address_of(block);
+  if (__builtin_expect(release_short<Medium>(at, place, claimed_bytes, claimed), 1)) return;
+  release(block, claimed_bytes, claimed);
 }
 
 // --- in between ----------------------------------------------------------------------------------
 
 namespace {
 
-// Of a block in use.
-void check_canary(const Block& block, BlockState state) noexcept {
+// Of a block in use. False when that was reported.
+bool check_canary(const Block& block, BlockState state) noexcept {
   bool is_intact = true;
   if (has_canary(state)) {
     const memory_tags::Unchecked unchecked;
     is_intact = canary.is_intact(block.address, block.requested(state), block.bytes);
   }
   if (!is_intact) report_overflow(block, state);
+  return is_intact;
 }
 
 }  // namespace
@@ -846,7 +857,11 @@ bool inspect(const void* address, std::size_t* bytes) noexcept {
     return false;
   }
   *bytes = block.requested(state);
-  check_canary(block, state);
+  if (!check_canary(block, state)) {
+    // A block that has to move is freed: once is enough.
+    const memory_tags::Unchecked unchecked;
+    canary.write(block.address, block.requested(state), block.bytes);
+  }
   return true;
 }
 
@@ -873,7 +888,7 @@ std::size_t usable_size(const void* address) noexcept {
   if (block.bytes == 0) return 0;
   const BlockState state = block.cell.load();
   if (!state.is_live()) return 0;
-  check_canary(block, state);
+  static_cast<void>(check_canary(block, state));
   return block.requested(state);
 }
 
@@ -971,6 +986,38 @@ void* resize_span(const Block& block, BlockState from, std::size_t size) noexcep
 }
 
 }  // namespace
+
+namespace {
+
+template <class Range>
+[[nodiscard]] ALLOD_INLINE Resized resize_in(Address at, ShortPlace place, std::size_t size,
+                                             std::size_t* before) noexcept {
+  ShortLook<Range> look;
+  if (!look_at<Range>(at, place, Origin::c, &look) || look.damage != 0) return Resized::to_ask;
+  *before = look.requested;
+  const bool stays = Range::has_size(size) &&
+                     Range::bytes_of(Range::class_for(size + Canary::kBytes)) == look.bytes;
+  if (!stays) return size < heap::kGrowable ? Resized::to_copy : Resized::to_ask;
+  if (!look.seize()) return Resized::to_ask;
+  Canary::clear(at, look.requested, look.bytes);
+  if (size < look.requested) {
+    memset(reinterpret_cast<void*>(at + size), 0, look.requested - size);
+  }
+  canary.write(at, size, look.bytes);
+  look.store(slab::BlockState::live(Origin::c, look.bytes - size));
+  return Resized::in_place;
+}
+
+}  // namespace
+
+Resized resize_short(void* block, std::size_t size, std::size_t* before) noexcept {
+  const Address at = address_of(block);
+  ShortPlace place;
+  if (!find_short(at, &place)) return Resized::to_ask;
+  if (Small::has(place.stride)) return resize_in<Small>(at, place, size, before);
+  if (Medium::has(place.stride)) return resize_in<Medium>(at, place, size, before);
+  return Resized::to_ask;
+}
 
 void* resize(void* address, std::size_t size) noexcept {
   const Block block = find(address);

@@ -45,6 +45,10 @@ void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 // Checks what is to be resized and tells its size. False when it is no block in use: that
 // was reported.
 [[nodiscard]] bool inspect(const void* address, std::size_t* bytes) noexcept;
+// Both in one for a block of up to 1 KiB from malloc. It may have to be copied to one of `size`
+// bytes, and be freed; nothing has changed then, nor when it has to be asked about by the two.
+enum class Resized : std::uint8_t { in_place, to_copy, to_ask };
+[[nodiscard]] Resized resize_short(void* block, std::size_t size, std::size_t* before) noexcept;
 // The block, somewhere else perhaps, with another size; null, and nothing changed, when it
 // has to be copied. It has been inspected.
 [[nodiscard]] void* resize(void* block, std::size_t size) noexcept;

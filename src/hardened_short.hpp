@@ -125,6 +125,8 @@ static_assert([] {
   for (ClassIndex c = 1; c < kShortClasses.size(); ++c) {
     const ShortClass& its = kShortClasses[c];
     if (its.reciprocal == 0) continue;
+    // What begins behind the last block has a state, too.
+    if (kSliceBytes / its.bytes > ShortClass::Sizes::shape_of(c).capacity) return false;
     // Within a block the quotient, with its rest, only grows.
     for (Address at = 0; at + its.bytes <= kSliceBytes; at += its.bytes) {
       const Address last = at + its.bytes - 1;
@@ -147,8 +149,8 @@ template <class Cell>
   return *reinterpret_cast<const ShortClass*>(first + stride);
 }
 
-// The blocks whose states are of one kind: `Sizes` are those that are asked for, and bytes are
-// those of their classes.
+// The blocks whose states are of one kind. Sizes are what is asked for, bytes what the classes
+// have.
 template <std::size_t kLeastBytes, std::size_t kMost>
 struct ShortRange {
   static constexpr std::size_t kMostBytes = kMost;
@@ -164,6 +166,9 @@ struct ShortRange {
   static inline constinit std::size_t sizes = 0;
   static inline constinit std::uint32_t strides = 0;
 
+  [[nodiscard]] static ALLOD_INLINE bool has_size(std::size_t size) noexcept {
+    return size - kLeastSize < sizes;
+  }
   [[nodiscard]] static ALLOD_INLINE bool has(std::uint32_t stride) noexcept {
     return stride - kFirstStride < strides;
   }
@@ -211,7 +216,7 @@ static_assert([] {
 // Null when there is none at hand, or it has to go the general way.
 template <class Range>
 [[nodiscard]] ALLOD_INLINE void* allocate_short(std::size_t size, Origin origin) noexcept {
-  if (__builtin_expect(size - Range::kLeastSize >= Range::sizes, 0)) return nullptr;
+  if (__builtin_expect(!Range::has_size(size), 0)) return nullptr;
   const ClassIndex c = Range::class_for(size + Canary::kBytes);
   const ShortClass& its = kShortClasses[c];
   if (std::is_same_v<Range, Medium> && __builtin_expect(its.reciprocal == 0, 0)) return nullptr;
@@ -236,74 +241,112 @@ template <class Range>
   return block;
 }
 
-// The class of a block that may go this way, and the slab.
-struct ShortBlock {
-  const ShortClass* its;
+// What a block that may go this way belongs to.
+struct ShortPlace {
   space::Span* slab;
+  std::uint32_t stride;  // of the class in the slab's tag
 };
-// False, and nothing has changed, when it has to go the general way.
+[[nodiscard]] ALLOD_INLINE bool find_short(Address at, ShortPlace* found) noexcept {
+  space::Tag tag;
+  if (__builtin_expect(!Process::heap().space().map().fast_find(at, &tag, &found->slab), 0)) {
+    return false;
+  }
+  // Not of a heap: the bit that heaps' tags have makes it too large.
+  constexpr space::Tag kHeaps = space::make_tag(space::kFirstHeapOwner, 0);
+  constexpr space::Tag kStrides = space::make_tag(1, 0) - 1;
+  found->stride = tag & (kHeaps | kStrides);
+  return true;
+}
+
+// What is known of a block in use.
 template <class Range>
-[[nodiscard]] ALLOD_INLINE bool release_short(Address at, ShortBlock found,
-                                              std::size_t claimed_bytes, Origin claimed) noexcept {
-  const auto [its, slab] = found;
-  if (__builtin_expect(!its->is_start(at), 0)) return false;
+struct ShortLook {
+  using Cell = Range::Cell;
+
+  Cell* cell;
+  Cell state;
+  std::uint64_t index;    // in the slab
+  std::size_t bytes;      // of its class
+  std::size_t requested;  // of these
+  std::uint64_t damage;   // of its canary; 0 for none
+
+  // Nobody else is to have it until its next state is stored. False when another thread was there
+  // before.
+  [[nodiscard]] ALLOD_INLINE bool seize() const noexcept {
+    Cell expected = state;
+    constexpr auto kBusy = static_cast<Cell>(slab::BlockState::busy().value());
+    const bool done = __atomic_compare_exchange_n(cell, &expected, kBusy, false, __ATOMIC_ACQ_REL,
+                                                  __ATOMIC_RELAXED);
+    std::atomic_thread_fence(std::memory_order_release);  // as above
+    return __builtin_expect(done, 1);
+  }
+  ALLOD_INLINE void store(slab::BlockState next) const noexcept {
+    __atomic_store_n(cell, static_cast<Cell>(next.value()), __ATOMIC_RELEASE);
+  }
+};
+// False when it is not in use, or from a function that does not belong to `claimed`.
+template <class Range>
+[[nodiscard]] ALLOD_INLINE bool look_at(Address at, ShortPlace place, Origin claimed,
+                                        ShortLook<Range>* look) noexcept {
+  const ShortClass& its = short_class_at(place.stride);
+  if (__builtin_expect(!its.is_start(at), 0)) return false;
   using Cell = Range::Cell;
   using slab::BlockState;
-  const std::size_t bytes = its->bytes;
-  if (bytes > Range::kMostBytes) __builtin_unreachable();
-  const std::uint64_t index = its->index_of(at);
-  Cell* const cell = cell_of<Cell>(slab, *its, index);
-  Cell state = __atomic_load_n(cell, __ATOMIC_ACQUIRE);
-  // In use, from the function that belongs to this one, with a canary: what differs from such a
-  // state of a block that has no slack is the slack.
+  look->bytes = its.bytes;
+  if (look->bytes > Range::kMostBytes) __builtin_unreachable();
+  look->index = its.index_of(at);
+  look->cell = cell_of<Cell>(place.slab, its, look->index);
+  look->state = __atomic_load_n(look->cell, __ATOMIC_ACQUIRE);
+  // What differs from such a state of a block that has no slack is the slack. A canary has room in
+  // it.
   constexpr auto kLeast = static_cast<Cell>(Canary::kBytes);
   constexpr auto kMost = static_cast<Cell>(Range::kMostSlack);
   const auto full = static_cast<Cell>(BlockState::live(claimed, 0).value());
-  const auto slack = std::rotr(static_cast<Cell>(state ^ full), BlockState::kSlackShift);
+  const auto slack = std::rotr(static_cast<Cell>(look->state ^ full), BlockState::kSlackShift);
   if (__builtin_expect(static_cast<Cell>(slack - kLeast) > kMost - kLeast, 0)) return false;
-  const std::size_t requested = bytes - slack;
-  if (claimed_bytes != heap::kUnknownBytes && claimed_bytes != requested) return false;
-  std::uint64_t wrong = canary.damage(at, requested, bytes);
-  if (__builtin_expect(index != 0, 1)) {
-    const Cell before = __atomic_load_n(cell - 1, __ATOMIC_ACQUIRE);
+  look->requested = look->bytes - slack;
+  look->damage = canary.damage(at, look->requested, look->bytes);
+  return true;
+}
+
+// False, and nothing has changed, when it has to go the general way.
+template <class Range>
+[[nodiscard]] ALLOD_INLINE bool release_short(Address at, ShortPlace place,
+                                              std::size_t claimed_bytes, Origin claimed) noexcept {
+  ShortLook<Range> look;
+  if (!look_at<Range>(at, place, claimed, &look)) return false;
+  if (claimed_bytes != heap::kUnknownBytes && claimed_bytes != look.requested) return false;
+  using slab::BlockState;
+  const std::size_t bytes = look.bytes;
+  std::uint64_t wrong = look.damage;
+  if (__builtin_expect(look.index != 0, 1)) {
+    const auto before = __atomic_load_n(look.cell - 1, __ATOMIC_ACQUIRE);
     wrong |= canary.damage_of_end(at - bytes, bytes, BlockState{before}.is_live());
   }
   if (__builtin_expect(wrong != 0, 0)) return false;
   heap::Quarantine* const quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr || !quarantine->has_room(bytes), 0)) return false;
-  constexpr auto kBusy = static_cast<Cell>(BlockState::busy().value());
-  const auto freed = static_cast<Cell>(BlockState::freed(slack).value());
+  const BlockState freed = BlockState::freed(bytes - look.requested);
   // Of two threads that free it at the same instant, one is late.
-  if (__builtin_expect(!__atomic_compare_exchange_n(cell, &state, kBusy, false, __ATOMIC_ACQ_REL,
-                                                    __ATOMIC_RELAXED),
-                       0)) {
-    return false;
-  }
-  std::atomic_thread_fence(std::memory_order_release);  // as above
+  if (!look.seize()) return false;
   Range::erase(at, bytes);
-  __atomic_store_n(cell, freed, __ATOMIC_RELEASE);
+  look.store(freed);
   quarantine->add(Ticket{at, bytes}.word(), bytes);
   return true;
 }
 
 // Goes the general way where the short one ends.
-void release_medium(void* block, ShortBlock found, std::size_t claimed_bytes,
+void release_medium(void* block, ShortPlace place, std::size_t claimed_bytes,
                     Origin claimed) noexcept;
 
 ALLOD_INLINE void release_any(void* block, std::size_t claimed_bytes, Origin claimed) noexcept {
   const Address at = address_of(block);
-  space::Tag tag;
-  space::Span* slab;
-  if (__builtin_expect(Process::heap().space().map().fast_find(at, &tag, &slab), 1)) {
-    // Not of a heap: the bit that heaps' tags have would make it too large.
-    constexpr space::Tag kHeaps = space::make_tag(space::kFirstHeapOwner, 0);
-    constexpr space::Tag kStrides = space::make_tag(1, 0) - 1;
-    const std::uint32_t stride = tag & (kHeaps | kStrides);
-    const ShortBlock found{&short_class_at(stride), slab};
-    if (__builtin_expect(Small::has(stride), 1)) {
-      if (__builtin_expect(release_short<Small>(at, found, claimed_bytes, claimed), 1)) return;
-    } else if (Medium::has(stride)) {
-      return release_medium(block, found, claimed_bytes, claimed);
+  ShortPlace place;
+  if (__builtin_expect(find_short(at, &place), 1)) {
+    if (__builtin_expect(Small::has(place.stride), 1)) {
+      if (__builtin_expect(release_short<Small>(at, place, claimed_bytes, claimed), 1)) return;
+    } else if (Medium::has(place.stride)) {
+      return release_medium(block, place, claimed_bytes, claimed);
     }
   }
   release(block, claimed_bytes, claimed);

@@ -396,7 +396,7 @@ void write_behind(std::size_t index) {
   static_cast<void>(take_out(index));
   const bool is_cs = entry.origin == Origin::c || entry.origin == Origin::heap;
   if (is_cs && one_in(4)) {
-    // A block that moves is freed besides.
+    // A block of a hardened heap that moves is freed besides.
     void* const moved = realloc(hidden(entry.block), 1 + random_size());
     findings.expect({"overflow"}, entry.block, 2);
     return free(moved);

@@ -10,7 +10,7 @@ _SMALL = (
         "immediate",
         "immediate",
         "one thread, malloc and free at once, 1 B to 1 KiB",
-        quick={"ops": 10_000_000},
+        quick={"ops": 2_000_000},
         group="small objects",
     ),
     Case(
@@ -292,14 +292,14 @@ _CALLS = (
         "realloc",
         "realloc",
         "one thread, growth by bytes and by doubling, alone and in turn",
-        quick={"rounds": 60},
+        quick={"rounds": 20},
         group="calls",
     ),
     Case(
         "calloc",
         "calloc",
         "one thread, fresh and recycled memory, 64 B to 4 MiB",
-        quick={"mebibytes": 8, "rounds": 2},
+        quick={"mebibytes": 4, "rounds": 2},
         group="calls",
     ),
     Case(

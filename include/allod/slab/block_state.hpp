@@ -157,8 +157,10 @@ class BlockStates {
   }
 
  private:
+  // One more than there are blocks: what is left behind the last one has a number, too, and a state
+  // that says that nobody has it.
   [[nodiscard]] static constexpr std::size_t bytes_for(const sizes::SlabShape& whole) noexcept {
-    return std::size_t{whole.capacity} * (whole.block_bytes <= kLargestNarrow ? 1 : 4);
+    return (std::size_t{whole.capacity} + 1) * (whole.block_bytes <= kLargestNarrow ? 1 : 4);
   }
 };
 
