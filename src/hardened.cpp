@@ -945,6 +945,26 @@ namespace {
   return room_for(size, 1, block.is_heaps ? Guarded::never : Guarded::if_large);
 }
 
+// Do the same pages stay closed behind it? A block has the same room then.
+[[nodiscard]] bool keeps_guard(const Block& block, std::size_t before, std::size_t size) noexcept {
+  if (!block.is_large() || spare_pages_of(block, before).from != spare_pages_of(block, size).from) {
+    return false;
+  }
+  const std::size_t room = room_again(block, size);
+  return block.slab != nullptr || Slices::covering(room).bytes() == block.bytes;
+}
+// `from` is not live.
+void* resize_before_guard(const Block& block, BlockState from, std::size_t size) noexcept {
+  const std::size_t before = block.requested(from);
+  if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
+  if (size < before && on<Mitigation::zero>()) {
+    memset(reinterpret_cast<void*>(block.address + size), 0, before - size);
+  }
+  const BlockState state = BlockState::live(from.origin(), block.bytes - size);
+  if (has_canary(state)) canary.write(block.address, size, block.bytes);
+  block.cell.store(state);
+  return reinterpret_cast<void*>(block.address);
+}
 // Within its class. `from` is not live.
 void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
@@ -1034,6 +1054,9 @@ void* resize(void* address, std::size_t size) noexcept {
   }
   if (!state.is_live() || !block.cell.replace(state, BlockState::busy())) return nullptr;
   std::atomic_thread_fence(std::memory_order_release);  // as in seal_found()
+  if (keeps_guard(block, block.requested(state), size)) {
+    return resize_before_guard(block, state, size);
+  }
   return block.slab != nullptr ? resize_in_slab(block, state, size)
                                : resize_span(block, state, size);
 }

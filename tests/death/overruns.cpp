@@ -86,6 +86,23 @@ CASE(write_behind_a_block_that_is_resized) {
   survive();
 }
 
+// Where it is, if its class or its pages allow.
+CASE(write_behind_a_block_that_has_changed_a_little) {
+  void* block = allocating_function(size() - 16);
+  std::memset(block, 1, size() - 16);
+  for (const std::size_t next : {size() + 16, size() - 8, size()}) {
+    block = std::realloc(block, next);
+    CHECK(block != nullptr && malloc_usable_size(block) == next, "%zu bytes", next);
+    const auto* byte = static_cast<unsigned char*>(block);
+    CHECK(byte[0] == 1 && byte[size() - 17] == 1, "content");
+    std::memset(block, 1, next);
+  }
+  tell_block(block);
+  flip(block, static_cast<std::ptrdiff_t>(size() + offset()));
+  misusing_function(block);
+  survive();
+}
+
 CASE(write_behind_a_block_that_is_asked_about) {
   void* block = tell_block(allocating_function(size()));
   flip(block, static_cast<std::ptrdiff_t>(size()));

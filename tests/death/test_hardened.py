@@ -134,6 +134,8 @@ def wrong_writes() -> Iterator[Misuse]:
             text = about("write past the end of", size)
             given = {"SIZE": size, "OFFSET": offset}
             yield Misuse("overruns", "write_behind_a_block", text, given)
+            changed = "write_behind_a_block_that_has_changed_a_little"
+            yield Misuse("overruns", changed, text, given)
         resizing = (REALLOC, "misusing_realloc")
         text = about("write past the end of", size, misused=resizing)
         given = {"SIZE": size}
