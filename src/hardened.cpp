@@ -945,7 +945,7 @@ namespace {
   return room_for(size, 1, block.is_heaps ? Guarded::never : Guarded::if_large);
 }
 
-// Do the same pages stay closed behind it? A block has the same room then.
+// Does a large block stay as large as it is, with the same pages closed behind what was asked for?
 [[nodiscard]] bool keeps_guard(const Block& block, std::size_t before, std::size_t size) noexcept {
   if (!block.is_large() || spare_pages_of(block, before).from != spare_pages_of(block, size).from) {
     return false;
@@ -1004,10 +1004,6 @@ void* resize_span(const Block& block, BlockState from, std::size_t size) noexcep
   now.cell.store(BlockState{});
   return seal(same, size, from.origin());
 }
-
-}  // namespace
-
-namespace {
 
 template <class Range>
 [[nodiscard]] ALLOD_INLINE Resized resize_in(Address at, ShortPlace place, std::size_t size,

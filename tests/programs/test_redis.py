@@ -162,4 +162,4 @@ def test_redis_keeps_its_data_under_more_load(
     sides: Sides, debian_packages: DebianPackages
 ) -> None:
     debian_packages("redis-server", "redis-tools")
-    check_redis(sides, requests=3000, count=10000)
+    check_redis(sides, requests=1500, count=5000)
