@@ -953,13 +953,17 @@ namespace {
   const std::size_t room = room_again(block, size);
   return block.slab != nullptr || Slices::covering(room).bytes() == block.bytes;
 }
-// `from` is not live.
-void* resize_before_guard(const Block& block, BlockState from, std::size_t size) noexcept {
+// What is behind the block goes, and so does what it loses.
+void clear_end(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
   if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
   if (size < before && on<Mitigation::zero>()) {
     memset(reinterpret_cast<void*>(block.address + size), 0, before - size);
   }
+}
+// `from` is not live.
+void* resize_before_guard(const Block& block, BlockState from, std::size_t size) noexcept {
+  clear_end(block, from, size);
   const BlockState state = BlockState::live(from.origin(), block.bytes - size);
   if (has_canary(state)) canary.write(block.address, size, block.bytes);
   block.cell.store(state);
@@ -973,10 +977,7 @@ void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noex
     block.cell.store(from);
     return nullptr;
   }
-  if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
-  if (size < before && on<Mitigation::zero>()) {
-    memset(reinterpret_cast<void*>(block.address + size), 0, before - size);
-  }
+  clear_end(block, from, size);
   block.cell.store(BlockState{});
   return seal(reinterpret_cast<void*>(block.address), size, from.origin());
 }

@@ -125,8 +125,11 @@ static_assert([] {
   for (ClassIndex c = 1; c < kShortClasses.size(); ++c) {
     const ShortClass& its = kShortClasses[c];
     if (its.reciprocal == 0) continue;
-    // What begins behind the last block has a state, too.
-    if (kSliceBytes / its.bytes > ShortClass::Sizes::shape_of(c).capacity) return false;
+    // Every number in a slice has a state, that behind the last block, too.
+    const std::size_t numbers = (kSliceBytes - 1) / its.bytes + 1;
+    const std::size_t cell = its.bytes <= slab::BlockStates::kLargestNarrow ? 1 : 4;
+    const std::size_t end = slab::BlockStates::end_for(ShortClass::Sizes::shape_of(c));
+    if (its.states + numbers * cell > end) return false;
     // Within a block the quotient, with its rest, only grows.
     for (Address at = 0; at + its.bytes <= kSliceBytes; at += its.bytes) {
       const Address last = at + its.bytes - 1;
