@@ -220,6 +220,20 @@ void close(Pages pages) noexcept {
 [[nodiscard]] space::Span& span_of(const Block& block) noexcept {
   return *Process::heap().space().map().span_of(block.address);
 }
+[[nodiscard]] Pages pages_of(const Block& block) noexcept {
+  return whole_pages(block.address, block.address + block.bytes);
+}
+// One that was shut has kept its guard, which begins elsewhere now. False when the system refuses.
+[[nodiscard]] bool reopen(const Block& block, BlockState before, Pages spare) noexcept {
+  const Pages all = pages_of(block);
+  if (!Process::heap().space().reopen(all.from, all.bytes)) return false;
+  const Pages kept = spare_pages_of(block, block.requested(before));
+  if (spare.from <= kept.from) {
+    close({spare.from, spare.bytes - kept.bytes});
+    return true;
+  }
+  return open({kept.from, kept.bytes - spare.bytes});
+}
 // A block that is a span of its own has its guard at the end of that; in a slab, which may have a
 // guard besides, only where that needs no mapping. Of a block that is closed, all but the guard is
 // opened: false, and it stays closed, when the system refuses.
@@ -227,6 +241,7 @@ void close(Pages pages) noexcept {
                                             std::size_t requested) noexcept {
   const Pages pages = spare_pages_of(block, requested);
   if (block.slab != nullptr && before.is_closed()) {
+    if (before.is_shut()) return reopen(block, before, pages);
     const Address end = block.address + block.bytes;
     return open(whole_pages(block.address, pages.from < end ? pages.from : end));
   }
@@ -372,70 +387,81 @@ constexpr std::size_t kErasedWhole = ShortClass::kMostBytes;
   return used < block.bytes ? used : block.bytes;
 }
 
+// May a block be touched?
+enum class Access : std::uint8_t {
+  open,
+  closed,  // no: its pages were taken by guards
+  shut,    // no: its pages are a mapping of their own
+};
 // What is left of a block when it has been erased.
-enum class Left : std::uint8_t {
-  memory,
-  nothing,
-  closed,
-  shut,  // it has its memory, and is closed until it leaves the quarantine
+struct Left {
+  Access access = Access::open;
+  bool has_memory = true;
 };
 
-[[nodiscard]] Pages pages_of(const Block& block) noexcept {
-  return whole_pages(block.address, block.address + block.bytes);
-}
-// Those that cannot even be read from the free on: in a slab, until the block is handed out again;
-// in any case until the span goes. Closed pages have entries in page tables, touched or not: of a
-// block that is larger than this, the rest is only given back.
+// Closed pages have entries in page tables, touched or not: of a block that is larger than this,
+// the rest is only given back.
 [[nodiscard]] Pages closed_part(const Block& block) noexcept {
   constexpr std::size_t kMost = std::size_t{64} << 20;
   const Pages pages = pages_of(block);
   return {pages.from, pages.bytes < kMost ? pages.bytes : kMost};
 }
 
-// Gives pages back, or fills those before `open_end` with zeros: those behind may be closed.
-Left empty(Pages pages, Address open_end) noexcept {
+// Gives pages back, or fills those before `open_end` with zeros: those behind may be closed. Do
+// they have memory still?
+bool empty(Pages pages, Address open_end) noexcept {
   void* const memory = reinterpret_cast<void*>(pages.from);
-  if (pages.bytes == 0 || platform().purge(memory, pages.bytes)) return Left::nothing;
+  if (pages.bytes == 0 || platform().purge(memory, pages.bytes)) return false;
   const Address end = pages.from + pages.bytes < open_end ? pages.from + pages.bytes : open_end;
   if (end > pages.from) memset(memory, 0, end - pages.from);
-  return Left::memory;
+  return true;
+}
+// Of a large block, what whole pages do not hold.
+void clear_edges(const Block& block, Pages pages) noexcept {
+  const Address end = pages.from + pages.bytes;
+  memset(reinterpret_cast<void*>(block.address), 0, pages.from - block.address);
+  memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
 }
 
-// A large block that is in memory nearly as a whole costs less when it is filled with zeros, shut
-// and used again than when its pages go and come anew: a fault is many times as dear as a page of
-// zeros. What is shut is a mapping of its own, so it is open again when it has left the quarantine.
-constinit std::atomic<bool> cannot_reopen = false;
-[[nodiscard]] std::size_t written_bytes(const Block& block, BlockState state) noexcept {
-  const Address end = block.address + block.requested(state) + Canary::kBytes;
-  const std::size_t bytes = align_up(end, platform().page_size()) - block.address;
-  return bytes < block.bytes ? bytes : block.bytes;
-}
-[[nodiscard]] bool is_worth_keeping(const Block& block, BlockState state) noexcept {
+// A large block that is in memory nearly as a whole costs less when it is filled with zeros and
+// used again than when its pages go and come anew: a fault is many times as dear as a page of
+// zeros. What a sweep holds for long is to have no memory.
+[[nodiscard]] bool is_worth_keeping(const Block& block, std::size_t written) noexcept {
   constexpr std::size_t kMost = std::size_t{16} << 20;
   constexpr std::size_t kAbsent = 8;  // one page of so many
-  if (block.bytes > kMost || !is_closed_while_free(block) || load_relaxed(cannot_reopen))
-    return false;
-  if (!on<Mitigation::quarantine>() || on<Mitigation::sweep>()) return false;
-  const Pages pages = whole_pages(block.address, block.address + written_bytes(block, state));
-  const std::size_t present =
-      platform().present_bytes(reinterpret_cast<void*>(pages.from), pages.bytes);
-  return pages.bytes - present <= pages.bytes / kAbsent;
-}
-[[nodiscard]] bool shut(const Block& block, BlockState state) noexcept {
-  if (!is_worth_keeping(block, state) || !clear_guard(block, block.requested(state))) return false;
-  memset(reinterpret_cast<void*>(block.address), 0, written_bytes(block, state));
-  const Pages pages = pages_of(block);
-  return platform().shut(reinterpret_cast<void*>(pages.from), pages.bytes);
-}
-// False, and it can never be used again, when the system refuses. No other is shut then.
-[[nodiscard, gnu::noinline]] bool reopen(Block block) noexcept {
-  const Pages pages = pages_of(block);
-  if (!platform().reopen(reinterpret_cast<void*>(pages.from), pages.bytes)) {
-    cannot_reopen.store(true, std::memory_order_relaxed);
-    return false;
+  constexpr std::size_t kStep = std::size_t{2} << 20;
+  if (block.bytes > kMost || on<Mitigation::sweep>()) return false;
+  const Pages pages = whole_pages(block.address, block.address + written);
+  const std::size_t most_absent = pages.bytes / kAbsent;
+  std::size_t absent = 0;
+  for (std::size_t done = 0; done < pages.bytes && absent <= most_absent; done += kStep) {
+    const std::size_t part = pages.bytes - done < kStep ? pages.bytes - done : kStep;
+    absent += part - platform().present_bytes(reinterpret_cast<void*>(pages.from + done), part);
   }
-  block.cell.store(BlockState::freed(block.cell.load().slack()));
-  return true;
+  return absent <= most_absent;
+}
+// As long as it is free, nothing of it can be touched, and its guard stays where it is. To shut it
+// takes as long for many pages as for few, unlike to close it, but needs a mapping. False when it
+// is to be closed, or can only be.
+[[nodiscard]] bool shut(const Block& block, BlockState state, Left* left) noexcept {
+  constexpr std::size_t kBetterShut = std::size_t{1} << 19;
+  const std::size_t requested = block.requested(state);
+  const Pages pages = pages_of(block);
+  const Address spare = spare_pages_of(block, requested).from;
+  const Address end = block.address + block.bytes;
+  const std::size_t written = (spare < end ? spare : end) - block.address;
+  const bool keeps = is_worth_keeping(block, written);
+  if (!keeps && block.bytes < kBetterShut && platform().closes()) return false;
+  if (keeps) {
+    memset(reinterpret_cast<void*>(block.address), 0, written);
+    *left = {Access::shut, true};
+  } else {
+    clear_edges(block, pages);
+    *left = {Access::shut, empty(pages, spare)};
+  }
+  space::Span& span = span_of(block);
+  if (block.is_in_slab() && platform().closes()) Process::heap().space().note_closed(span);
+  return Process::heap().space().shut(span, pages.from, pages.bytes);
 }
 
 [[gnu::noinline]] Left discard(Block block, BlockState state) noexcept {
@@ -443,15 +469,12 @@ constinit std::atomic<bool> cannot_reopen = false;
   if (block.is_heaps) {
     // Its memory may be the program's, and not the system's to take back.
     if (is_zero) memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
-    return Left::memory;
+    return {};
   }
-  if (shut(block, state)) return Left::shut;
+  if (Left left; is_closed_while_free(block) && shut(block, state, &left)) return left;
   const Pages pages = pages_of(block);
   const Address end = pages.from + pages.bytes;
-  if (is_zero) {
-    memset(reinterpret_cast<void*>(block.address), 0, pages.from - block.address);
-    memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
-  }
+  if (is_zero) clear_edges(block, pages);
   const Address spare = spare_pages_of(block, block.requested(state)).from;
   const Pages closed = closed_part(block);
   const Address closed_end = closed.from + closed.bytes;
@@ -460,27 +483,27 @@ constinit std::atomic<bool> cannot_reopen = false;
       platform().close(reinterpret_cast<void*>(closed.from), closed.bytes)) {
     Process::heap().space().note_closed(span_of(block));
     empty({closed_end, end - closed_end}, spare);
-    return Left::closed;
+    return {Access::closed, false};
   }
   const bool is_open = clear_guard(block, block.requested(state));
   // Part of it is, and the system does not open it: nobody is to have it before it does.
   if (!is_open) Process::heap().space().note_closed(span_of(block));
-  const Left left = is_zero ? empty(pages, is_open ? end : spare) : Left::memory;
-  return is_open ? left : Left::closed;
+  const bool has_memory = !is_zero || empty(pages, is_open ? end : spare);
+  return {is_open ? Access::open : Access::closed, has_memory};
 }
 
 // Nothing of what the program has written stays.
 template <class Any>
 ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
   if (__builtin_expect(block.is_large(), 0)) return discard(block, state);
-  if (!on<Mitigation::zero>()) return Left::memory;
+  if (!on<Mitigation::zero>()) return {};
   if (block.is_small()) {
     visit_small(block.address, block.bytes, kErase);
-    return Left::memory;
+    return {};
   }
   memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
   if (block.bytes > kErasedWhole) Canary::clear_end(block.address, block.bytes);
-  return Left::memory;
+  return {};
 }
 
 // Of one that is erased as a whole.
@@ -500,9 +523,8 @@ ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
 
 // Of those that are zero as a whole, the ticket says how large they are.
 template <class Any>
-[[nodiscard]] ALLOD_INLINE Ticket ticket_for(const Any& block, Left left) noexcept {
+[[nodiscard]] ALLOD_INLINE Ticket ticket_for(const Any& block) noexcept {
   static_assert(kErasedWhole >> (64 - kAddressBits) == 0);
-  if (block.is_large()) return Ticket{block.address, left == Left::shut ? Ticket::kShut : 0};
   return Ticket{block.address, block.bytes <= kErasedWhole ? block.bytes : 0};
 }
 
@@ -511,8 +533,9 @@ template <class Any>
 template <class Any>
 [[nodiscard]] ALLOD_INLINE std::size_t weight_of(const Any& block, Left left) noexcept {
   constexpr std::size_t kShutShare = 8;
-  if (!block.is_large() || left == Left::memory) return block.bytes;
-  return block.bytes / (left == Left::shut ? kShutShare : heap::kEmptyShare);
+  if (!block.is_large()) return block.bytes;
+  if (!left.has_memory) return block.bytes / heap::kEmptyShare;
+  return left.access == Access::shut ? block.bytes / kShutShare : block.bytes;
 }
 
 [[nodiscard]] Block find_waiting(void* address) noexcept {
@@ -533,8 +556,7 @@ template <class Any>
 [[gnu::noinline]] void leave_after_look(Ticket ticket) noexcept {
   void* const address = ticket.address();
   const Block block = find_waiting(address);
-  if (ticket.is_shut() && !reopen(block)) return;
-  const Left left = on<Mitigation::zero>() ? Left::nothing : Left::memory;
+  const Left left{.has_memory = !on<Mitigation::zero>()};
   if (on<Mitigation::sweep>() && sweep::hold(address, weight_of(block, left), &let_go)) return;
   Process::release(address);
 }
@@ -571,8 +593,7 @@ template <class Any>
   if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  return quarantine->take(ticket_for(block, left).word(), weight_of(block, left), random::own,
-                          Leave{});
+  return quarantine->take(ticket_for(block).word(), weight_of(block, left), random::own, Leave{});
 }
 
 // When a thread ends.
@@ -744,6 +765,15 @@ void* allocate_zeroed(std::size_t bytes) noexcept {
 
 namespace {
 
+// Of one that is a span of its own, the span tells how it was closed.
+[[nodiscard]] ALLOD_INLINE BlockState state_after_free(const Block& block, std::uint64_t slack,
+                                                       Access access) noexcept {
+  static_assert(Sizes::kMaxSize < BlockState::kMostShutSlack);
+  if (access == Access::open) return BlockState::freed(slack);
+  if (access == Access::shut && block.slab != nullptr) return BlockState::shut(slack);
+  return BlockState::closed(slack);
+}
+
 template <class Any>
 ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::size_t claimed_bytes,
                                   Origin claimed) noexcept {
@@ -766,11 +796,8 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
   }
   check_neighbour(block);
   const Left left = erase(block, state);
-  const bool is_closed = left == Left::closed || left == Left::shut;
-  block.cell.store(is_closed ? BlockState::closed(state.slack())
-                             : BlockState::freed(state.slack()));
-  if (detain(block, left)) return false;
-  return left != Left::shut || reopen(block);
+  block.cell.store(state_after_free(block, state.slack(), left.access));
+  return !detain(block, left);
 }
 [[gnu::noinline]] bool take_back_medium(const slab::Slab& slab, std::uint32_t index, void* pointer,
                                         std::size_t claimed_bytes, Origin claimed) noexcept {
@@ -1061,7 +1088,10 @@ void* resize(void* address, std::size_t size) noexcept {
 bool lend(void* address) noexcept {
   const Block block = find(address);
   if (block.bytes == 0 || !block.cell.load().is_closed()) return true;
-  return open(whole_pages(block.address, block.address + platform().page_size()));
+  const Pages first = whole_pages(block.address, block.address + platform().page_size());
+  const bool is_shut = __atomic_load_n(&span_of(block).has_shut, __ATOMIC_RELAXED);
+  if (is_shut && !Process::heap().space().reopen(first.from, first.bytes)) return false;
+  return open(first);
 }
 
 // --- faults --------------------------------------------------------------------------------------
@@ -1119,7 +1149,7 @@ bool explain_fault(const void* address, Misuse* misuse) noexcept {
   // One that is busy may be closed already.
   const BlockState state = misuse->state;
   const bool is_closed = state.was_freed() ? state.is_closed() : is_closed_while_free(block);
-  return is_closed && closed_part(block).hold(address);
+  return is_closed && pages_of(block).hold(address);
 }
 
 // --- the process ---------------------------------------------------------------------------------

@@ -58,8 +58,10 @@ class HardenedLinux : public os::Linux {
     return !light_guards_ || os::Linux::unguard(address, bytes);
   }
 
-  // Every access is a fault until reopen(), and what the pages hold stays. They are a mapping of
-  // their own then. False, and nothing has changed, when the system refuses.
+  // Can it?
+  [[nodiscard]] bool closes() const noexcept { return light_guards_; }
+
+  // As os::Shutting says. They are a mapping of their own meanwhile.
   [[nodiscard]] bool shut(void* address, std::size_t bytes) noexcept {
     return protect(address, bytes, PROT_NONE);
   }
@@ -159,6 +161,6 @@ class HardenedLinux : public os::Linux {
   std::atomic<std::uint32_t> heavy_guards_{0};
 };
 
-static_assert(os::Guarding<HardenedLinux>);
+static_assert(os::Shutting<HardenedLinux>);
 
 }  // namespace allod

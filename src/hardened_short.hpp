@@ -22,12 +22,9 @@ extern constinit Canary canary;
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local heap::Quarantine* own_quarantine;
 
 // What stands for a block in quarantine: its address and, in the bits that no address has, the
-// number of its bytes, if all of them are zero and it is looked at no further; or kShut for a
-// large one that has to be opened.
+// number of its bytes, if all of them are zero and it is looked at no further.
 class Ticket {
  public:
-  static constexpr std::size_t kShut = 1;
-
   ALLOD_INLINE Ticket(Address block, std::size_t bytes) noexcept
       : word_{block | bytes << kAddressBits} {}
   explicit Ticket(void* ticket) noexcept : word_{address_of(ticket)} {}
@@ -36,8 +33,7 @@ class Ticket {
   [[nodiscard]] void* address() const noexcept {
     return reinterpret_cast<void*>(word_ & ((Address{1} << kAddressBits) - 1));
   }
-  [[nodiscard]] bool is_shut() const noexcept { return bytes() == kShut; }
-  [[nodiscard]] bool is_simple() const noexcept { return bytes() > kShut; }
+  [[nodiscard]] bool is_simple() const noexcept { return bytes() != 0; }
   // Of one that is simple.
   [[nodiscard]] std::size_t bytes() const noexcept { return word_ >> kAddressBits; }
 

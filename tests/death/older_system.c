@@ -68,8 +68,25 @@ CASE(blocks_in_use_that_cannot_be_opened) {
   survive();
 }
 
-// Large blocks that are in memory are shut in quarantine, if the process may have so many mappings.
-// The last of those that are freed here still wait when it turns out that they cannot be opened.
+// A block that is resized before the same guard needs nothing of the system.
+CASE(a_large_block_that_grows_a_little) {
+  const size_t bytes = parameter("TEST_SIZE");
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  char* const block = allocating_function(bytes);
+  const size_t end = ((uintptr_t)block + bytes + 8 + page - 1) / page * page - (uintptr_t)block;
+  refuse_advice(kGuardInstall);
+  refuse_advice(kGuardRemove);
+  for (size_t more = bytes; more + 8 <= end; more += 8) {
+    CHECK(reallocating_function(block, more) == block, "%zu bytes moved", more);
+    memset(block, 1, more);
+  }
+  freeing_function(block);
+  survive();
+}
+
+// Large blocks that are in memory are shut when they are free, if the process may have so many
+// mappings. The last of those that are freed here still wait when it turns out that they cannot be
+// opened.
 CASE(blocks_that_cannot_be_shut_or_reopened) {
   enum { kBlocks = 40, kBytes = 200000 };
   const int protection = (int)parameter("TEST_PROTECTION");

@@ -306,11 +306,13 @@ CASE(large_blocks_that_are_locked_in_part) {
   }
   survive();
 }
-// One of many, long after its time in quarantine.
+// One of many, long after its time in quarantine; perhaps nearly all of it is in memory.
 CASE(write_long_after_the_free_of_a_large_block) {
   constexpr int kBlocks = 64;
+  const bool is_used = parameter("TEST_USED") != 0;
   static void* blocks[kBlocks];
   for (void*& block : blocks) block = allocating_function(size());
+  if (is_used) std::memset(blocks[kBlocks / 2], 1, size());
   freeing_function(tell_block(blocks[kBlocks / 2]));
   free_many();
   flip(blocks[kBlocks / 2], static_cast<std::ptrdiff_t>(offset()));
@@ -384,6 +386,34 @@ CASE(large_blocks_keep_their_pages) {
   for (long i = 0; i < kRounds; ++i) use_one();
   const long pages = static_cast<long>(size()) / sysconf(_SC_PAGESIZE) * kRounds;
   CHECK(faults() - before < pages / 4, "%ld faults of %ld pages", faults() - before, pages);
+  survive();
+}
+
+// The guard of a block lies behind what was asked for this time, more or less than the last time.
+CASE(guards_follow_blocks_that_are_used_again) {
+  constexpr int kBlocks = 12;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const auto can_be_read = [](const char* address) {
+    static int ends[2];
+    if (ends[1] == 0) CHECK(pipe(ends) == 0, "pipe");
+    char byte;
+    return write(ends[1], address, 1) == 1 && read(ends[0], &byte, 1) == 1;
+  };
+  void* held[kBlocks] = {};
+  std::uint32_t random = 1;
+  for (int step = 0; step < 600; ++step) {
+    random = random * 1'664'525 + 1'013'904'223;
+    void*& block = held[(random >> 8) % kBlocks];
+    freeing_function(block);
+    const std::size_t bytes = size() - (random >> 12) % 8 * 2000;
+    block = allocating_function(bytes);
+    const auto* const start = static_cast<char*>(block);
+    if ((random >> 20) % 2 == 0) use_all_of(block, bytes);
+    CHECK(can_be_read(start) && can_be_read(start + bytes - 1), "a block is closed");
+    const std::size_t behind =
+        (reinterpret_cast<uintptr_t>(start) + bytes + 8 + page - 1) & ~(page - 1);
+    CHECK(!can_be_read(reinterpret_cast<const char*>(behind)), "no guard behind %zu bytes", bytes);
+  }
   survive();
 }
 

@@ -43,6 +43,11 @@ SIZES = {
 SMALL = [size for size in SIZES if size < 32 * KIB]
 MISUSED = (FREE, "misusing_function")
 MODEL_SEEDS = range(1, 9)
+
+with_light_guards = pytest.mark.skipif(
+    [int(part) for part in re.findall(r"\d+", os.uname().release)[:2]] < [6, 13],
+    reason="Linux before 6.13 has guards behind some slabs only",
+)
 MODEL_OPERATIONS = 20_000
 
 
@@ -287,10 +292,6 @@ def test_write_after_free_is_seen_at_the_end(
             for size in (150_000, 600_000, 10 * MIB, 40 * MIB)
         ),
         ("write_far_behind_a_large_block", {"SIZE": 10 * MIB, "OFFSET": 5000}),
-        (
-            "write_long_after_the_free_of_a_large_block",
-            {"SIZE": 150_000, "OFFSET": 70_000},
-        ),
     ],
 )
 def test_access_without_memory_is_a_fault(
@@ -315,10 +316,7 @@ def guard_report(outcome: Outcome, size_class: int) -> bool:
     )
 
 
-@pytest.mark.skipif(
-    [int(part) for part in re.findall(r"\d+", os.uname().release)[:2]] < [6, 13],
-    reason="Linux before 6.13 has guards behind some slabs only",
-)
+@with_light_guards
 @pytest.mark.parametrize(
     ("case", "size"),
     [
@@ -348,10 +346,7 @@ def test_an_overflow_ends_at_the_guard_behind_the_slab(
     assert "access past the end" not in without.errors, without.description
 
 
-@pytest.mark.skipif(
-    [int(part) for part in re.findall(r"\d+", os.uname().release)[:2]] < [6, 13],
-    reason="Linux before 6.13 has guards behind some slabs only",
-)
+@with_light_guards
 @pytest.mark.parametrize(
     ("alignment", "size"),
     [
@@ -376,22 +371,22 @@ def test_behind_every_large_block_is_a_guard(
     assert "allod: error: access past the end at 0x" in outcome.errors
 
 
-def run_without_light_guards(
+def run_overruns(
     case: str,
-    size: int,
+    parameters: dict[str, int],
     options: dict[str, str],
     library: Path,
     programs: Path,
     tmp_path: Path,
+    *,
+    older: bool,
 ) -> Outcome:
-    """Runs a case of `overruns` as on a Linux before 6.13."""
-    program = str(programs / "overruns")
-    given: dict[str, int | str] = {
-        "PROGRAM": program,
-        "CASE": case,
-        "SIZE": size,
-        "OFFSET": 0,
-    }
+    """Runs a case of `overruns`; perhaps as on a Linux before 6.13."""
+    program = programs / "overruns"
+    if not older:
+        return run(program, case, library, tmp_path, parameters, options)
+    given: dict[str, int | str] = {"PROGRAM": str(program), "CASE": case}
+    given |= parameters
     launcher = programs / "older_system"
     return run(launcher, "without_light_guards", library, tmp_path, given, options)
 
@@ -410,8 +405,14 @@ def test_older_systems_have_a_guard_behind_some_slabs(
     options = {"HARDENED": measures, "HUGE_PAGES": "never"}
     # It may come to memory that is closed for another reason before, once in fifty times.
     for _ in range(4):
-        outcome = run_without_light_guards(
-            case, 4000, options, liballod_hardened, programs, tmp_path
+        outcome = run_overruns(
+            case,
+            {"SIZE": 4000},
+            options,
+            liballod_hardened,
+            programs,
+            tmp_path,
+            older=True,
         )
         assert outcome.status == -signal.SIGSEGV, outcome.description
         if guard_report(outcome, 4096):
@@ -447,13 +448,9 @@ def test_guards_come_and_go_with_blocks(
     tmp_path: Path,
 ) -> None:
     """With guards of either kind, all blocks can be used, whatever their memory was before."""
-    if older:
-        outcome = run_without_light_guards(
-            case, 0, options, liballod_hardened, programs, tmp_path
-        )
-    else:
-        program = programs / "overruns"
-        outcome = run(program, case, liballod_hardened, tmp_path, {}, options)
+    outcome = run_overruns(
+        case, {}, options, liballod_hardened, programs, tmp_path, older=older
+    )
     outcome.expect("", death=False)
 
 
@@ -472,20 +469,66 @@ def test_access_to_what_was_used_and_freed_is_reported(
     size: int, older: bool, programs: Path, liballod_hardened: Path, tmp_path: Path
 ) -> None:
     """With its memory or without, on every system."""
-    case = "write_to_a_used_large_block_after_free"
-    if older:
-        outcome = run_without_light_guards(
-            case, size, ALL, liballod_hardened, programs, tmp_path
-        )
-    else:
-        program = programs / "overruns"
-        given = {"SIZE": size, "OFFSET": 0}
-        outcome = run(program, case, liballod_hardened, tmp_path, given, ALL)
+    outcome = run_overruns(
+        "write_to_a_used_large_block_after_free",
+        {"SIZE": size, "OFFSET": 0},
+        ALL,
+        liballod_hardened,
+        programs,
+        tmp_path,
+        older=older,
+    )
     assert outcome.status == -signal.SIGSEGV, outcome.description
     headline = outcome.scene.headline(
         "access after free to", outcome.scene.facts["block"]
     )
     assert outcome.errors.startswith(headline), outcome.description
+
+
+@pytest.mark.parametrize("size", [150_000, 3 * MIB])
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("older", [False, True])
+def test_large_blocks_stay_closed_until_they_are_used_again(
+    size: int,
+    used: bool,
+    older: bool,
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    """With their memory or without, long after their time in quarantine."""
+    outcome = run_overruns(
+        "write_long_after_the_free_of_a_large_block",
+        {"SIZE": size, "OFFSET": 0, "USED": int(used)},
+        ALL,
+        liballod_hardened,
+        programs,
+        tmp_path,
+        older=older,
+    )
+    assert outcome.status == -signal.SIGSEGV, outcome.description
+    headline = outcome.scene.headline(
+        "access after free to", outcome.scene.facts["block"]
+    )
+    assert outcome.errors.startswith(headline), outcome.description
+
+
+@with_light_guards
+@pytest.mark.parametrize("size", [150_000, 700_000, 2_500_000, 6 * MIB])
+@pytest.mark.parametrize("measures", ["all", "-quarantine", "-zero"])
+def test_guards_follow_blocks_that_are_used_again(
+    measures: str, size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Whatever was asked for before: all of a block can be used, and nothing behind it."""
+    outcome = run(
+        programs / "overruns",
+        "guards_follow_blocks_that_are_used_again",
+        liballod_hardened,
+        tmp_path,
+        {"SIZE": size},
+        {"HARDENED": measures},
+    )
+    outcome.expect("", death=False)
 
 
 @pytest.mark.parametrize("size", [150_000, 600_000, 8 * MIB])
@@ -526,6 +569,18 @@ def test_what_can_neither_be_closed_nor_opened_is_not_handed_out(
     case = "blocks_in_use_that_cannot_be_opened"
     options = {"HARDENED": measures}
     outcome = run(program, case, liballod_hardened, tmp_path, {"SIZE": size}, options)
+    outcome.expect("", death=False)
+
+
+@with_light_guards
+@pytest.mark.parametrize("size", [200_000, 3 * MIB, 6 * MIB])
+def test_a_large_block_that_grows_a_little_needs_no_system_call(
+    size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Nor does it move, as it would if its guard could not be moved."""
+    program = programs / "older_system"
+    case = "a_large_block_that_grows_a_little"
+    outcome = run(program, case, liballod_hardened, tmp_path, {"SIZE": size}, ALL)
     outcome.expect("", death=False)
 
 

@@ -1056,6 +1056,73 @@ TEST_F(SpaceWithGuards, what_was_closed_within_a_span_is_open_when_that_is_free)
   fill(next, 2);
 }
 
+TEST_F(SpaceWithGuards, what_is_shut_keeps_what_it_holds_and_its_guard) {
+  start();
+  Span* const span = allocate_guarded(2);
+  const Address base = span->base;
+  memory(span)[kPage] = 7;
+  ASSERT_TRUE(space.shut(*span, base, 2 * kSliceBytes));
+  EXPECT_EQ(pages_at(base + kPage), Fake::Pages::shut);
+  ASSERT_TRUE(space.reopen(base, 2 * kSliceBytes));
+  EXPECT_EQ(memory(span)[kPage], 7);
+  EXPECT_EQ(pages_at(base + 2 * kSliceBytes - 1), Fake::Pages::guarded);
+}
+
+TEST_F(SpaceWithGuards, what_was_shut_within_a_span_is_open_when_that_is_free) {
+  start();
+  Span* const span = allocate_guarded(2);
+  const Address base = span->base;
+  ASSERT_TRUE(space.shut(*span, base + kPage, kPage));
+  EXPECT_TRUE(is_partly_closed(*span));
+  space.free(span);
+  EXPECT_EQ(pages_at(base + kPage), Fake::Pages::usable);
+  EXPECT_EQ(pages_at(base + 2 * kSliceBytes - 1), Fake::Pages::usable);
+  const Span* const next = allocate(2);
+  ASSERT_EQ(next->base, base);
+  EXPECT_FALSE(is_partly_closed(*next));
+  fill(next, 2);
+}
+
+TEST_F(SpaceWithGuards, nothing_is_shut_where_the_system_refuses) {
+  start();
+  Span* const span = allocate_guarded(1);
+  system.fail_call(Fake::Call::shut, 1);
+  EXPECT_FALSE(space.shut(*span, span->base, kPage));
+  EXPECT_EQ(pages_at(span->base), Fake::Pages::usable);
+  EXPECT_TRUE(space.shut(*span, span->base, kPage));
+}
+
+TEST_F(SpaceWithGuards, nothing_more_is_shut_when_the_system_does_not_reopen) {
+  start();
+  Span* const span = allocate_guarded(1);
+  Span* const other = allocate_guarded(1);
+  const Address base = span->base;
+  ASSERT_TRUE(space.shut(*span, base, kPage));
+  system.fail_call(Fake::Call::reopen, 1);
+  EXPECT_FALSE(space.reopen(base, kPage));
+  EXPECT_FALSE(space.shut(*other, other->base, kPage));
+  // And if it goes meanwhile, nobody gets it.
+  system.fail_call(Fake::Call::reopen, 1);
+  space.free(span);
+  EXPECT_EQ(free_spans(), Sizes{});
+  EXPECT_NE(allocate(1)->base, base);
+}
+
+TEST_F(SpaceWithGuards, so_many_spans_have_parts_that_are_shut_and_no_more) {
+  start();
+  std::vector<Span*> spans;
+  for (std::uint32_t i = 0; i < FakeSpace::kMostShut; ++i) {
+    spans.push_back(allocate_guarded(1));
+    ASSERT_TRUE(space.shut(*spans.back(), spans.back()->base, kPage));
+  }
+  Span* const one_more = allocate_guarded(1);
+  EXPECT_FALSE(space.shut(*one_more, one_more->base, kPage));
+  // Those that have some may have others.
+  EXPECT_TRUE(space.shut(*spans[0], spans[0]->base + 2 * kPage, kPage));
+  space.free(spans[0]);
+  EXPECT_TRUE(space.shut(*one_more, one_more->base, kPage));
+}
+
 TEST_F(SpaceWithGuards, free_neighbours_of_guarded_spans_merge) {
   start();
   Span* const first = allocate_guarded(1);

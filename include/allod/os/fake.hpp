@@ -44,10 +44,12 @@ class Fake {
     bind,
     guard,
     unguard,
+    shut,
+    reopen,
     present,
     wait,  // of the helper, for time to pass
   };
-  static constexpr std::size_t kCalls = 17;
+  static constexpr std::size_t kCalls = 19;
 
   // Where the next mapping goes.
   enum class Placement : std::uint8_t {
@@ -67,6 +69,7 @@ class Fake {
     zeros,     // may be read
     usable,    // may be read and written
     guarded,   // was usable, and will be
+    shut,      // the same, and keeps what it holds
   };
 
   constexpr Fake() noexcept = default;
@@ -229,14 +232,15 @@ class Fake {
   }
   [[nodiscard]] bool purge(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "purge");
-    always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::usable; }),
-                 "purge: pages that are not usable");
+    const auto may_be = [](Pages pages) { return pages == Pages::usable || pages == Pages::shut; };
+    always_check(is_all(address, bytes, may_be), "purge: pages that are not usable");
     if (fails(Call::purge, 0) || purge_mode_ == Purge::refuses) return false;
     purged_bytes_ += bytes;
     always_check(madvise(address, bytes, MADV_DONTNEED) == 0, "the fake cannot purge");
     if (purge_mode_ == Purge::zeroes) return true;
     for (std::size_t at = 0; at < bytes; at += kRealPage) {
-      std::memset(static_cast<char*>(address) + at, 0xdb, 64);
+      char* const page = static_cast<char*>(address) + at;
+      if (pages_at(page) == Pages::usable) std::memset(page, 0xdb, 64);
     }
     return false;
   }
@@ -295,6 +299,19 @@ class Fake {
     always_check(is_all(address, bytes, may_be), "unguard: pages that cannot be guarded");
     if (fails(Call::unguard, 0)) return false;
     set_pages(address, bytes, Pages::usable);
+    return true;
+  }
+  // Guards stay where they are.
+  [[nodiscard]] bool shut(void* address, std::size_t bytes) noexcept {
+    check_range(address, bytes, "shut");
+    if (fails(Call::shut, 0)) return false;
+    change_pages(address, bytes, Pages::usable, Pages::shut);
+    return true;
+  }
+  [[nodiscard]] bool reopen(void* address, std::size_t bytes) noexcept {
+    check_range(address, bytes, "reopen");
+    if (fails(Call::reopen, 0)) return false;
+    change_pages(address, bytes, Pages::shut, Pages::usable);
     return true;
   }
   [[nodiscard]] bool scatters() const noexcept { return scatters_; }
@@ -599,6 +616,20 @@ class Fake {
     if (pages == Pages::usable) usable_bytes_ += bytes;
     merge(segments.emplace(first, Segment{end, pages}).first);
   }
+  // Of memory that is the heap's.
+  void change_pages(void* address, std::size_t bytes, Pages from, Pages to) noexcept {
+    const Address end = address_of(address) + bytes;
+    for (Address at = address_of(address); at < end;) {
+      const auto segment = segment_around(at);
+      always_check(segment != state().segments.end(), "pages that are not mapped");
+      const Pages pages = segment->second.pages;
+      always_check(pages == Pages::usable || pages == Pages::guarded || pages == Pages::shut,
+                   "pages that are not the heap's");
+      const Address stop = segment->second.end < end ? segment->second.end : end;
+      if (pages == from) set_pages(reinterpret_cast<void*>(at), stop - at, to);
+      at = stop;
+    }
+  }
   // Adjacent segments that allow the same become one, as in the system's own list.
   void merge(Segments::iterator segment) noexcept {
     Segments& segments = state().segments;
@@ -674,6 +705,6 @@ class Fake {
   static inline std::uint64_t wakes_ = 0;
 };
 
-static_assert(Guarding<Fake> && Scattering<Fake>);
+static_assert(Shutting<Fake> && Scattering<Fake>);
 
 }  // namespace allod::os

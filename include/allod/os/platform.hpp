@@ -114,6 +114,16 @@ concept Guarding = Platform<P> && requires(P platform, void* address, std::size_
   { platform.unguard(address, bytes) } -> std::same_as<bool>;
 };
 
+//   shut(address, bytes)         every access to the usable pages is a fault until reopen(), and
+//                                what they hold stays; false, and nothing has changed, when that
+//                                cannot be
+//   reopen(address, bytes)       they are usable again; false when that cannot be
+template <class P>
+concept Shutting = Guarding<P> && requires(P platform, void* address, std::size_t bytes) {
+  { platform.shut(address, bytes) } -> std::same_as<bool>;
+  { platform.reopen(address, bytes) } -> std::same_as<bool>;
+};
+
 //   erase(address, bytes)        nothing stays of what the usable pages hold, if the platform
 //   cares:
 //                                true when they have no memory any more

@@ -24,6 +24,7 @@ enum class Origin : std::uint8_t {
 class BlockState {
  public:
   static constexpr int kSlackShift = 3;  // of the slack in the value
+  static constexpr std::uint64_t kMostShutSlack = std::uint64_t{1} << 28;
 
   constexpr BlockState() noexcept = default;
   constexpr explicit BlockState(std::uint64_t value) noexcept : value_{value} {}
@@ -37,9 +38,13 @@ class BlockState {
     return BlockState{kFreed | slack << kSlackShift};
   }
   // The same, and its pages cannot be touched until it is opened: when it is handed out again, or
-  // has waited for long enough.
+  // leaves its slab or span.
   [[nodiscard]] static constexpr BlockState closed(std::uint64_t slack) noexcept {
     return BlockState{kFreed | kClosed | slack << kSlackShift};
+  }
+  // The same by a mapping of its own; of a block in a slab. `slack` is less than kMostShutSlack.
+  [[nodiscard]] static constexpr BlockState shut(std::uint64_t slack) noexcept {
+    return BlockState{closed(slack).value_ | kShut};
   }
   // Being handed out, resized or freed.
   [[nodiscard]] static constexpr BlockState busy() noexcept { return BlockState{kBusy}; }
@@ -51,10 +56,15 @@ class BlockState {
   [[nodiscard]] constexpr bool is_closed() const noexcept {
     return was_freed() && (value_ & kClosed) != 0;
   }
+  [[nodiscard]] constexpr bool is_shut() const noexcept {
+    return is_closed() && (value_ & kShut) != 0;
+  }
   [[nodiscard]] constexpr Origin origin() const noexcept {
     return static_cast<Origin>(value_ >> 1 & 3);
   }
-  [[nodiscard]] constexpr std::uint64_t slack() const noexcept { return value_ >> kSlackShift; }
+  [[nodiscard]] constexpr std::uint64_t slack() const noexcept {
+    return (is_shut() ? value_ & ~kShut : value_) >> kSlackShift;
+  }
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
   friend constexpr bool operator==(BlockState, BlockState) noexcept = default;
 
@@ -62,7 +72,8 @@ class BlockState {
   static constexpr std::uint64_t kLive = 1;
   static constexpr std::uint64_t kFreed = 2;
   static constexpr std::uint64_t kBusy = 4;
-  static constexpr std::uint64_t kClosed = 4;  // of what was freed
+  static constexpr std::uint64_t kClosed = 4;                            // of what was freed
+  static constexpr std::uint64_t kShut = kMostShutSlack << kSlackShift;  // of what is closed
   std::uint64_t value_ = 0;
 };
 

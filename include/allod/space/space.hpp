@@ -177,6 +177,14 @@ class Space {
   // Whoever has the span has closed parts of it, by the platform's own means, and may leave them
   // closed: unguard() opens all of it. Thread-safe.
   static void note_closed(Span& span) noexcept;
+  // Whole pages of a used span become mappings of their own that cannot be touched and keep what is
+  // in them, until reopen() or unguard(). False, and nothing has changed, when the system refuses,
+  // has refused to reopen any, or so many spans have such pages that the program may lack mappings.
+  // Thread-safe.
+  [[nodiscard]] bool shut(Span& span, Address from, std::size_t bytes) noexcept;
+  // False, and they stay so, when the system refuses.
+  [[nodiscard]] bool reopen(Address from, std::size_t bytes) noexcept;
+  static constexpr std::uint32_t kMostShut = 2048;
   [[nodiscard]] ALLOD_HOT bool unguard(Span& span) noexcept;
   // How large a guard behind a slab has to be; 0: there is to be none. `wished`: by a heap that is
   // hardened itself.
@@ -661,9 +669,11 @@ class Space {
   std::atomic<std::uint32_t> none_before_ms_{0};
   std::atomic<std::size_t> dirty_bytes_{0};
   std::atomic<bool> refuses_purge_{false};
-  std::size_t full_ = 0;              // used, in spans that are not so large
-  std::size_t full_peak_now_ = 0;     // of that, since the last forget_peak()
-  std::size_t full_peak_before_ = 0;  // and before it, since the one before
+  std::atomic<bool> refuses_to_reopen_{false};
+  std::atomic<std::uint32_t> shut_spans_{0};  // that have pages which are shut, or had them
+  std::size_t full_ = 0;                      // used, in spans that are not so large
+  std::size_t full_peak_now_ = 0;             // of that, since the last forget_peak()
+  std::size_t full_peak_before_ = 0;          // and before it, since the one before
   std::atomic<std::size_t> below_peak_{0};
   SpaceCounters counters_;
 };

@@ -44,10 +44,42 @@ void Space<P, kChecks>::note_closed(Span& span) noexcept {
 }
 
 template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::shut(Span& span, Address from, std::size_t bytes) noexcept {
+  if constexpr (os::Shutting<P>) {
+    if (refuses_to_reopen_.load(std::memory_order_relaxed)) return false;
+    if (!__atomic_load_n(&span.has_shut, __ATOMIC_RELAXED)) {
+      const bool is_one_more = shut_spans_.fetch_add(1, std::memory_order_relaxed) < kMostShut;
+      // Another thread may have been faster.
+      if (!is_one_more || __atomic_exchange_n(&span.has_shut, true, __ATOMIC_RELAXED)) {
+        shut_spans_.fetch_sub(1, std::memory_order_relaxed);
+      }
+      if (!is_one_more) return false;
+    }
+    return platform_.shut(reinterpret_cast<void*>(from), bytes);
+  }
+  return false;
+}
+
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::reopen(Address from, std::size_t bytes) noexcept {
+  if constexpr (os::Shutting<P>) {
+    if (platform_.reopen(reinterpret_cast<void*>(from), bytes)) return true;
+    refuses_to_reopen_.store(true, std::memory_order_relaxed);
+  }
+  return false;
+}
+
+template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::unguard(Span& span) noexcept {
   if constexpr (os::Guarding<P>) {
     if (!is_partly_closed(span)) return true;
+    if (span.has_shut) {
+      if (!reopen(span.base, span.size.bytes())) return false;
+      span.has_shut = false;
+      shut_spans_.fetch_sub(1, std::memory_order_relaxed);
+    }
     const Address from = span.has_closed ? span.base : span.guarded_from;
+    if (from == 0) return true;
     if (!platform_.unguard(reinterpret_cast<void*>(from), end_of(span) - from)) return false;
     span.guarded_from = 0;
     span.has_closed = false;

@@ -56,6 +56,8 @@ struct Span {
   std::uint32_t freed_ms = 0;
   // Used: parts of it may be closed by who has it, besides the guard; see note_closed().
   bool has_closed = false;
+  // Used: parts of it may be mappings of their own that cannot be touched; see Space::shut().
+  bool has_shut = false;
   // Of a block that is a span of its own and belongs to a first-class heap: that heap. Holds
   // anything else otherwise.
   void* heap = nullptr;
@@ -78,7 +80,8 @@ using SpanAgeList = List<Span, &Span::age_links>;
 }
 // Some of it cannot be touched, which has to end before it serves somebody else.
 [[nodiscard]] inline bool is_partly_closed(const Span& span) noexcept {
-  return span.guarded_from != 0 || __atomic_load_n(&span.has_closed, __ATOMIC_RELAXED);
+  return span.guarded_from != 0 || __atomic_load_n(&span.has_closed, __ATOMIC_RELAXED) ||
+         __atomic_load_n(&span.has_shut, __ATOMIC_RELAXED);
 }
 [[nodiscard]] inline bool is_guarded_at(const Span& span, Address at) noexcept {
   return span.guarded_from != 0 && at >= span.guarded_from && at < end_of(span);
