@@ -223,16 +223,16 @@ void close(Pages pages) noexcept {
 [[nodiscard]] Pages pages_of(const Block& block) noexcept {
   return whole_pages(block.address, block.address + block.bytes);
 }
-// One that was shut has kept its guard, which begins elsewhere now. False when the system refuses.
-[[nodiscard]] bool reopen(const Block& block, BlockState before, Pages spare) noexcept {
-  const Pages all = pages_of(block);
-  if (!Process::heap().space().reopen(all.from, all.bytes)) return false;
-  const Pages kept = spare_pages_of(block, block.requested(before));
-  if (spare.from <= kept.from) {
-    close({spare.from, spare.bytes - kept.bytes});
-    return true;
-  }
-  return open({kept.from, kept.bytes - spare.bytes});
+// Of a block that had a guard behind `before` bytes. False, and it stays, when the system does not
+// open what is behind these.
+[[nodiscard]] bool move_guard(const Block& block, std::size_t before, std::size_t now) noexcept {
+  if (!may_have_guard(block)) return true;
+  const Pages old = spare_pages_of(block, before);
+  const Pages spare = spare_pages_of(block, now);
+  if (block.slab == nullptr) return Process::heap().space().move_guard(span_of(block), spare.from);
+  if (old.from < spare.from) return open({old.from, old.bytes - spare.bytes});
+  close({spare.from, spare.bytes - old.bytes});
+  return true;
 }
 // A block that is a span of its own has its guard at the end of that; in a slab, which may have a
 // guard besides, only where that needs no mapping. Of a block that is closed, all but the guard is
@@ -241,7 +241,11 @@ void close(Pages pages) noexcept {
                                             std::size_t requested) noexcept {
   const Pages pages = spare_pages_of(block, requested);
   if (block.slab != nullptr && before.is_closed()) {
-    if (before.is_shut()) return reopen(block, before, pages);
+    if (before.is_shut()) {
+      const Pages all = pages_of(block);
+      return Process::heap().space().reopen(all.from, all.bytes) &&
+             move_guard(block, block.requested(before), requested);
+    }
     const Address end = block.address + block.bytes;
     return open(whole_pages(block.address, pages.from < end ? pages.from : end));
   }
@@ -396,7 +400,8 @@ enum class Access : std::uint8_t {
 // What is left of a block when it has been erased.
 struct Left {
   Access access = Access::open;
-  bool has_memory = true;
+  // Of a large block.
+  std::size_t bytes_in_memory = 0;
 };
 
 // Closed pages have entries in page tables, touched or not: of a block that is larger than this,
@@ -407,14 +412,14 @@ struct Left {
   return {pages.from, pages.bytes < kMost ? pages.bytes : kMost};
 }
 
-// Gives pages back, or fills those before `open_end` with zeros: those behind may be closed. Do
-// they have memory still?
-bool empty(Pages pages, Address open_end) noexcept {
+// Gives pages back, or fills those before `open_end` with zeros: those behind may be closed. How
+// many bytes are in memory?
+std::size_t empty(Pages pages, Address open_end) noexcept {
   void* const memory = reinterpret_cast<void*>(pages.from);
-  if (pages.bytes == 0 || platform().purge(memory, pages.bytes)) return false;
+  if (pages.bytes == 0 || platform().purge(memory, pages.bytes)) return 0;
   const Address end = pages.from + pages.bytes < open_end ? pages.from + pages.bytes : open_end;
   if (end > pages.from) memset(memory, 0, end - pages.from);
-  return true;
+  return pages.bytes;
 }
 // Of a large block, what whole pages do not hold.
 void clear_edges(const Block& block, Pages pages) noexcept {
@@ -423,42 +428,70 @@ void clear_edges(const Block& block, Pages pages) noexcept {
   memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
 }
 
-// A large block that is in memory nearly as a whole costs less when it is filled with zeros and
-// used again than when its pages go and come anew: a fault is many times as dear as a page of
-// zeros. What a sweep holds for long is to have no memory.
-[[nodiscard]] bool is_worth_keeping(const Block& block, std::size_t written) noexcept {
-  constexpr std::size_t kMost = std::size_t{16} << 20;
-  constexpr std::size_t kAbsent = 8;  // one page of so many
-  constexpr std::size_t kStep = std::size_t{2} << 20;
-  if (block.bytes > kMost || on<Mitigation::sweep>()) return false;
-  const Pages pages = whole_pages(block.address, block.address + written);
-  const std::size_t most_absent = pages.bytes / kAbsent;
-  std::size_t absent = 0;
-  for (std::size_t done = 0; done < pages.bytes && absent <= most_absent; done += kStep) {
-    const std::size_t part = pages.bytes - done < kStep ? pages.bytes - done : kStep;
-    absent += part - platform().present_bytes(reinterpret_cast<void*>(pages.from + done), part);
+// Pages that are in memory are filled with zeros and stay, for to let them go and come anew takes
+// many times as long; others are given back, as they may have been swapped out. A few of these
+// between others are filled, too, and where there are many by turns, the rest is given back. How
+// many bytes stay?
+std::size_t wipe(Pages pages) noexcept {
+  constexpr std::size_t kReach = std::size_t{4} << 20;
+  constexpr std::size_t kGap = 8;  // of what is in memory, one page of so many may be missing
+  constexpr int kMostTurns = 8;
+  const std::size_t page = platform().page_size();
+  const Address end = pages.from + pages.bytes;
+  std::size_t kept = 0;
+  Address filled = pages.from;  // to here all is done; from here to `last` is to be filled
+  Address last = pages.from;
+  const auto turn = [&](Address next) noexcept {
+    memset(reinterpret_cast<void*>(filled), 0, last - filled);
+    kept += last - filled + empty({last, next - last}, next);
+    filled = last = next;
+  };
+  int turns = 0;
+  for (Address at = pages.from; at < end; at += kReach) {
+    unsigned char seen[kReach / 4096];
+    const std::size_t reach = end - at < kReach ? end - at : kReach;
+    if (!platform().look(reinterpret_cast<void*>(at), reach, seen)) break;
+    for (std::size_t i = 0; i < reach / page; ++i) {
+      if ((seen[i] & 1U) == 0) continue;
+      const Address here = at + i * page;
+      if (here - last > (last - filled) / kGap) {
+        turn(here);
+        if (++turns > kMostTurns) return kept + empty({here, end - here}, end);
+      }
+      last = here + page;
+    }
   }
-  return absent <= most_absent;
+  turn(end);
+  return kept;
 }
+constexpr std::size_t kBetterShut = std::size_t{512} << 10;
+[[nodiscard]] bool is_hardly_in_memory(Pages pages) noexcept {
+  constexpr std::size_t kFew = 8;
+  unsigned char seen[kBetterShut / 4096];
+  if (pages.bytes > kBetterShut ||
+      !platform().look(reinterpret_cast<void*>(pages.from), pages.bytes, seen))
+    return false;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < pages.bytes / platform().page_size(); ++i) count += seen[i] & 1U;
+  return count <= kFew;
+}
+
 // As long as it is free, nothing of it can be touched, and its guard stays where it is. To shut it
 // takes as long for many pages as for few, unlike to close it, but needs a mapping. False when it
 // is to be closed, or can only be.
 [[nodiscard]] bool shut(const Block& block, BlockState state, Left* left) noexcept {
-  constexpr std::size_t kBetterShut = std::size_t{1} << 19;
-  const std::size_t requested = block.requested(state);
+  constexpr std::size_t kMostKept = std::size_t{16} << 20;
   const Pages pages = pages_of(block);
-  const Address spare = spare_pages_of(block, requested).from;
-  const Address end = block.address + block.bytes;
-  const std::size_t written = (spare < end ? spare : end) - block.address;
-  const bool keeps = is_worth_keeping(block, written);
-  if (!keeps && block.bytes < kBetterShut && platform().closes()) return false;
-  if (keeps) {
-    memset(reinterpret_cast<void*>(block.address), 0, written);
-    *left = {Access::shut, true};
-  } else {
-    clear_edges(block, pages);
-    *left = {Access::shut, empty(pages, spare)};
+  const Address spare = spare_pages_of(block, block.requested(state)).from;
+  const Address end = pages.from + pages.bytes;
+  const Pages open{pages.from, (spare < end ? spare : end) - pages.from};
+  // What a sweep holds for long is to have no memory.
+  const bool keeps = block.bytes <= kMostKept && !on<Mitigation::sweep>();
+  if (platform().closes() && (keeps ? is_hardly_in_memory(open) : block.bytes < kBetterShut)) {
+    return false;
   }
+  clear_edges(block, pages);
+  *left = {Access::shut, keeps ? wipe(open) : empty(open, spare)};
   space::Span& span = span_of(block);
   if (block.is_in_slab() && platform().closes()) Process::heap().space().note_closed(span);
   return Process::heap().space().shut(span, pages.from, pages.bytes);
@@ -469,7 +502,7 @@ void clear_edges(const Block& block, Pages pages) noexcept {
   if (block.is_heaps) {
     // Its memory may be the program's, and not the system's to take back.
     if (is_zero) memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
-    return {};
+    return {Access::open, block.bytes};
   }
   if (Left left; is_closed_while_free(block) && shut(block, state, &left)) return left;
   const Pages pages = pages_of(block);
@@ -483,13 +516,13 @@ void clear_edges(const Block& block, Pages pages) noexcept {
       platform().close(reinterpret_cast<void*>(closed.from), closed.bytes)) {
     Process::heap().space().note_closed(span_of(block));
     empty({closed_end, end - closed_end}, spare);
-    return {Access::closed, false};
+    return {Access::closed};
   }
   const bool is_open = clear_guard(block, block.requested(state));
   // Part of it is, and the system does not open it: nobody is to have it before it does.
   if (!is_open) Process::heap().space().note_closed(span_of(block));
-  const bool has_memory = !is_zero || empty(pages, is_open ? end : spare);
-  return {is_open ? Access::open : Access::closed, has_memory};
+  const std::size_t in_memory = is_zero ? empty(pages, is_open ? end : spare) : block.bytes;
+  return {is_open ? Access::open : Access::closed, in_memory};
 }
 
 // Nothing of what the program has written stays.
@@ -534,8 +567,10 @@ template <class Any>
 [[nodiscard]] ALLOD_INLINE std::size_t weight_of(const Any& block, Left left) noexcept {
   constexpr std::size_t kShutShare = 8;
   if (!block.is_large()) return block.bytes;
-  if (!left.has_memory) return block.bytes / heap::kEmptyShare;
-  return left.access == Access::shut ? block.bytes / kShutShare : block.bytes;
+  const std::size_t least = block.bytes / heap::kEmptyShare;
+  const std::size_t in_memory =
+      left.bytes_in_memory / (left.access == Access::shut ? kShutShare : 1);
+  return least < in_memory ? in_memory : least;
 }
 
 [[nodiscard]] Block find_waiting(void* address) noexcept {
@@ -556,7 +591,7 @@ template <class Any>
 [[gnu::noinline]] void leave_after_look(Ticket ticket) noexcept {
   void* const address = ticket.address();
   const Block block = find_waiting(address);
-  const Left left{.has_memory = !on<Mitigation::zero>()};
+  const Left left{.bytes_in_memory = on<Mitigation::zero>() ? 0 : block.bytes};
   if (on<Mitigation::sweep>() && sweep::hold(address, weight_of(block, left), &let_go)) return;
   Process::release(address);
 }
@@ -988,22 +1023,29 @@ void clear_end(const Block& block, BlockState from, std::size_t size) noexcept {
     memset(reinterpret_cast<void*>(block.address + size), 0, before - size);
   }
 }
-// `from` is not live.
-void* resize_before_guard(const Block& block, BlockState from, std::size_t size) noexcept {
-  clear_end(block, from, size);
+// Nothing is behind the block any more, and its guard is where it should be. `from` is not live.
+void* end_at(const Block& block, BlockState from, std::size_t size) noexcept {
   const BlockState state = BlockState::live(from.origin(), block.bytes - size);
   if (has_canary(state)) canary.write(block.address, size, block.bytes);
   block.cell.store(state);
   return reinterpret_cast<void*>(block.address);
 }
-// Within its class. `from` is not live.
-void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
+// Where it is and as it is; what lies behind it may be closed elsewhere. `from` is not live.
+void* resize_large(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
-  if (has_tag(block)) take_tag(block, before);
-  if (block.is_large() && !clear_guard(block, before)) {
+  // What it loses may be closed.
+  const bool is_less = size < before;
+  if (is_less) clear_end(block, from, size);
+  if (!move_guard(block, before, size)) {
     block.cell.store(from);
     return nullptr;
   }
+  if (!is_less) clear_end(block, from, size);
+  return end_at(block, from, size);
+}
+// Within its class. `from` is not live.
+void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
+  if (has_tag(block)) take_tag(block, block.requested(from));
   clear_end(block, from, size);
   block.cell.store(BlockState{});
   return seal(reinterpret_cast<void*>(block.address), size, from.origin());
@@ -1079,10 +1121,15 @@ void* resize(void* address, std::size_t size) noexcept {
   if (!state.is_live() || !block.cell.replace(state, BlockState::busy())) return nullptr;
   std::atomic_thread_fence(std::memory_order_release);  // as in seal_found()
   if (keeps_guard(block, block.requested(state), size)) {
-    return resize_before_guard(block, state, size);
+    clear_end(block, state, size);
+    return end_at(block, state, size);
   }
-  return block.slab != nullptr ? resize_in_slab(block, state, size)
-                               : resize_span(block, state, size);
+  if (block.slab == nullptr) {
+    const bool is_as_large = Slices::covering(room).bytes() == block.bytes;
+    return is_as_large && platform().closes() ? resize_large(block, state, size)
+                                              : resize_span(block, state, size);
+  }
+  return block.is_large() ? resize_large(block, state, size) : resize_in_slab(block, state, size);
 }
 
 bool lend(void* address) noexcept {

@@ -69,6 +69,14 @@ class HardenedLinux : public os::Linux {
     return protect(address, bytes, usable());
   }
 
+  // Writes for each page whether it is in memory, in the lowest bit. Those that are swapped out are
+  // not. False when the system does not tell.
+  [[nodiscard]] static bool look(void* address, std::size_t bytes, unsigned char* pages) noexcept {
+    return raw_syscall(SYS_mincore, static_cast<long>(address_of(address)),
+                       static_cast<long>(bytes),
+                       static_cast<long>(reinterpret_cast<Address>(pages))) == 0;
+  }
+
   // As os::Guarding says. On older systems a guard is a mapping: these are rationed, and behind one
   // slab of a few only, for the program has mappings of its own.
   [[nodiscard]] std::size_t guard_bytes(bool) noexcept {

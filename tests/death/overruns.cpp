@@ -368,12 +368,13 @@ CASE(memory_of_large_blocks_in_quarantine) {
   survive();
 }
 
-// Large blocks that are used again have the pages that they had.
+// Large blocks that are used again have the pages that they had, of which a part is used.
 CASE(large_blocks_keep_their_pages) {
   constexpr long kRounds = 50;
-  const auto use_one = [] {
+  const std::size_t used = size() / parameter("TEST_SHARE");
+  const auto use_one = [used] {
     void* const block = allocating_function(size());
-    use_all_of(block, size());
+    use_all_of(block, used);
     freeing_function(block);
   };
   const auto faults = [] {
@@ -384,8 +385,39 @@ CASE(large_blocks_keep_their_pages) {
   for (int i = 0; i < 10; ++i) use_one();
   const long before = faults();
   for (long i = 0; i < kRounds; ++i) use_one();
-  const long pages = static_cast<long>(size()) / sysconf(_SC_PAGESIZE) * kRounds;
+  const long pages = static_cast<long>(used) / sysconf(_SC_PAGESIZE) * kRounds;
   CHECK(faults() - before < pages / 4, "%ld faults of %ld pages", faults() - before, pages);
+  survive();
+}
+
+// Whatever pages of a block were written, nothing of it is left. Only those in memory are looked
+// at, or all would be.
+CASE(large_blocks_are_erased_page_by_page) {
+  constexpr std::size_t kPage = 4096;
+  static unsigned char in_memory[(8 << 20) / kPage];
+  std::uint32_t random = 1;
+  const auto draw = [&random](std::uint32_t bound) {
+    random = random * 1'664'525 + 1'013'904'223;
+    return (random >> 8) % bound;
+  };
+  const std::size_t pages = size() / kPage;
+  for (std::size_t round = 0; round < 60; ++round) {
+    auto* const block = static_cast<unsigned char*>(allocating_function(size()));
+    CHECK(mincore(block, pages * kPage, in_memory) == 0, "mincore");
+    for (std::size_t at = 0; at < pages * kPage; at += 512) {
+      CHECK((in_memory[at / kPage] & 1) == 0 || block[at] == 0, "byte %zu", at);
+    }
+    // Runs of pages, few and long or many and short, near to each other or far.
+    const std::uint32_t longest = std::uint32_t{1} << draw(8);
+    const std::uint32_t farthest = std::uint32_t{1} << draw(8);
+    for (std::size_t at = draw(farthest); at < pages;) {
+      const std::size_t end = std::min(pages, at + 1 + draw(longest));
+      std::memset(block + at * kPage, 0xa5, (end - at) * kPage);
+      at = end + 1 + draw(farthest);
+    }
+    freeing_function(block);
+    if (round % 4 == 0) free_many();
+  }
   survive();
 }
 

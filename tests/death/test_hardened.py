@@ -531,18 +531,48 @@ def test_guards_follow_blocks_that_are_used_again(
     outcome.expect("", death=False)
 
 
-@pytest.mark.parametrize("size", [150_000, 600_000, 8 * MIB])
+@pytest.mark.parametrize(
+    ("size", "share"),
+    [
+        *((size, 1) for size in (150_000, 600_000, 8 * MIB)),
+        *((size, 5) for size in (300_000, 3 * MIB, 8 * MIB)),
+    ],
+)
 def test_large_blocks_are_used_again_with_their_pages(
-    size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+    size: int, share: int, programs: Path, liballod_hardened: Path, tmp_path: Path
 ) -> None:
-    """The pages of a block that is in memory are zeroed, and neither given back nor faulted in."""
+    """Pages that are in memory are zeroed, and neither given back nor faulted in."""
     outcome = run(
         programs / "overruns",
         "large_blocks_keep_their_pages",
         liballod_hardened,
         tmp_path,
-        {"SIZE": size},
+        {"SIZE": size, "SHARE": share},
         ALL,
+    )
+    outcome.expect("", death=False)
+
+
+@pytest.mark.parametrize("size", [200_000, 1_500_000, 5 * MIB])
+@pytest.mark.parametrize("measures", ["all", "all,sweep", "zero"])
+@pytest.mark.parametrize("older", [False, True])
+def test_large_blocks_are_erased_page_by_page(
+    older: bool,
+    measures: str,
+    size: int,
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    """Nothing is left of what was written, wherever that was."""
+    outcome = run_overruns(
+        "large_blocks_are_erased_page_by_page",
+        {"SIZE": size},
+        {"HARDENED": measures},
+        liballod_hardened,
+        programs,
+        tmp_path,
+        older=older,
     )
     outcome.expect("", death=False)
 

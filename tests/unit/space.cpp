@@ -1056,6 +1056,38 @@ TEST_F(SpaceWithGuards, what_was_closed_within_a_span_is_open_when_that_is_free)
   fill(next, 2);
 }
 
+TEST_F(SpaceWithGuards, a_guard_moves) {
+  start();
+  Span* const span = allocate_guarded(2, 2 * kPage);
+  const Address end = end_of(*span);
+  ASSERT_TRUE(space.move_guard(*span, end - 3 * kPage));
+  EXPECT_EQ(open_end_of(*span), end - 3 * kPage);
+  EXPECT_EQ(pages_at(end - 3 * kPage), Fake::Pages::guarded);
+  ASSERT_TRUE(space.move_guard(*span, end - kPage));
+  EXPECT_EQ(open_end_of(*span), end - kPage);
+  EXPECT_EQ(pages_at(end - kPage - 1), Fake::Pages::usable);
+  EXPECT_EQ(pages_at(end - 1), Fake::Pages::guarded);
+  ASSERT_TRUE(space.move_guard(*span, end));
+  EXPECT_EQ(pages_at(end - 1), Fake::Pages::usable);
+  EXPECT_FALSE(is_partly_closed(*span));
+  ASSERT_TRUE(space.move_guard(*span, end - kPage));
+  EXPECT_EQ(pages_at(end - 1), Fake::Pages::guarded);
+}
+
+TEST_F(SpaceWithGuards, a_guard_that_the_system_does_not_move_stays_where_it_is) {
+  start();
+  Span* const span = allocate_guarded(2, 2 * kPage);
+  const Address end = end_of(*span);
+  system.fail_call(Fake::Call::unguard, 1);
+  EXPECT_FALSE(space.move_guard(*span, end - kPage));
+  EXPECT_EQ(open_end_of(*span), end - 2 * kPage);
+  system.fail_call(Fake::Call::guard, 1);
+  EXPECT_TRUE(space.move_guard(*span, end - 3 * kPage));
+  EXPECT_EQ(open_end_of(*span), end - 2 * kPage);
+  EXPECT_EQ(pages_at(end - 3 * kPage), Fake::Pages::usable);
+  EXPECT_EQ(pages_at(end - 2 * kPage), Fake::Pages::guarded);
+}
+
 TEST_F(SpaceWithGuards, what_is_shut_keeps_what_it_holds_and_its_guard) {
   start();
   Span* const span = allocate_guarded(2);

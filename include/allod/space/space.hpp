@@ -174,6 +174,9 @@ class Space {
   // lengthens nor cuts the span until unguard(), which free() calls as well: false, and it is as
   // it was, when the system refuses. See space_guard.hpp.
   void guard(Span& span, Address from) noexcept;
+  // The same where that is guarded from another page on. False, and it stays as it is, when the
+  // system does not open the pages before `from`.
+  [[nodiscard]] bool move_guard(Span& span, Address from) noexcept;
   // Whoever has the span has closed parts of it, by the platform's own means, and may leave them
   // closed: unguard() opens all of it. Thread-safe.
   static void note_closed(Span& span) noexcept;

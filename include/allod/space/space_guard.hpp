@@ -37,6 +37,21 @@ void Space<P, kChecks>::guard(Span& span, Address from) noexcept {
 }
 
 template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::move_guard(Span& span, Address from) noexcept {
+  if constexpr (os::Guarding<P>) {
+    const Address before = open_end_of(span);
+    void* const first = reinterpret_cast<void*>(from < before ? from : before);
+    if (from > before && !platform_.unguard(first, from - before)) return false;
+    span.guarded_from = from < end_of(span) ? from : 0;
+    std::atomic_signal_fence(std::memory_order_release);  // as above
+    if (from < before && !platform_.guard(first, before - from)) {
+      span.guarded_from = before < end_of(span) ? before : 0;
+    }
+  }
+  return true;
+}
+
+template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::note_closed(Span& span) noexcept {
   if (!__atomic_load_n(&span.has_closed, __ATOMIC_RELAXED)) {
     __atomic_store_n(&span.has_closed, true, __ATOMIC_RELAXED);
