@@ -428,41 +428,44 @@ void clear_edges(const Block& block, Pages pages) noexcept {
   memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
 }
 
-// Pages that are in memory are filled with zeros and stay, for to let them go and come anew takes
-// many times as long; others are given back, as they may have been swapped out. A few of these
-// between others are filled, too, and where there are many by turns, the rest is given back. How
-// many bytes stay?
+// Runs of pages that are in memory are filled with zeros and stay, for to let them go and come anew
+// takes many times as long. What lies between is given back, as it may have been swapped out; where
+// there are many runs, so is the rest. How many bytes stay?
 std::size_t wipe(Pages pages) noexcept {
   constexpr std::size_t kReach = std::size_t{4} << 20;
-  constexpr std::size_t kGap = 8;  // of what is in memory, one page of so many may be missing
-  constexpr int kMostTurns = 8;
+  constexpr std::size_t kGap = 8;    // a run may lack one page of so many
+  constexpr std::size_t kShort = 4;  // pages that are not worth a call of the system
+  constexpr int kMostRuns = 8;
   const std::size_t page = platform().page_size();
   const Address end = pages.from + pages.bytes;
+  Address done = pages.from;  // to here
+  Address first = done;       // of the run that is being looked at
+  Address last = done;
   std::size_t kept = 0;
-  Address filled = pages.from;  // to here all is done; from here to `last` is to be filled
-  Address last = pages.from;
-  const auto turn = [&](Address next) noexcept {
-    memset(reinterpret_cast<void*>(filled), 0, last - filled);
-    kept += last - filled + empty({last, next - last}, next);
-    filled = last = next;
+  const auto end_run = [&]() noexcept {
+    if (last - first < kShort * page) return false;
+    kept += empty({done, first - done}, first) + (last - first);
+    memset(reinterpret_cast<void*>(first), 0, last - first);
+    done = last;
+    return true;
   };
-  int turns = 0;
-  for (Address at = pages.from; at < end; at += kReach) {
+  int runs = 0;
+  for (Address at = pages.from; at < end && runs < kMostRuns; at += kReach) {
     unsigned char seen[kReach / 4096];
     const std::size_t reach = end - at < kReach ? end - at : kReach;
     if (!platform().look(reinterpret_cast<void*>(at), reach, seen)) break;
-    for (std::size_t i = 0; i < reach / page; ++i) {
+    for (std::size_t i = 0; i < reach / page && runs < kMostRuns; ++i) {
       if ((seen[i] & 1U) == 0) continue;
       const Address here = at + i * page;
-      if (here - last > (last - filled) / kGap) {
-        turn(here);
-        if (++turns > kMostTurns) return kept + empty({here, end - here}, end);
+      if (here - last > (last - first) / kGap) {
+        runs += end_run() ? 1 : 0;
+        first = here;
       }
       last = here + page;
     }
   }
-  turn(end);
-  return kept;
+  end_run();
+  return kept + empty({done, end - done}, end);
 }
 constexpr std::size_t kBetterShut = std::size_t{512} << 10;
 [[nodiscard]] bool is_hardly_in_memory(Pages pages) noexcept {
