@@ -451,7 +451,7 @@ std::size_t wipe(Pages pages) noexcept {
   };
   int runs = 0;
   for (Address at = pages.from; at < end && runs < kMostRuns; at += kReach) {
-    unsigned char seen[kReach / 4096];
+    unsigned char seen[kReach / 4096] = {};
     const std::size_t reach = end - at < kReach ? end - at : kReach;
     if (!platform().look(reinterpret_cast<void*>(at), reach, seen)) break;
     for (std::size_t i = 0; i < reach / page && runs < kMostRuns; ++i) {
@@ -470,7 +470,7 @@ std::size_t wipe(Pages pages) noexcept {
 constexpr std::size_t kBetterShut = std::size_t{512} << 10;
 [[nodiscard]] bool is_hardly_in_memory(Pages pages) noexcept {
   constexpr std::size_t kFew = 8;
-  unsigned char seen[kBetterShut / 4096];
+  unsigned char seen[kBetterShut / 4096] = {};
   if (pages.bytes > kBetterShut ||
       !platform().look(reinterpret_cast<void*>(pages.from), pages.bytes, seen))
     return false;

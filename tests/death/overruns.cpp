@@ -382,7 +382,7 @@ CASE(large_blocks_keep_their_pages) {
     CHECK(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage");
     return usage.ru_minflt;
   };
-  for (int i = 0; i < 10; ++i) use_one();
+  for (int i = 0; i < 100; ++i) use_one();
   const long before = faults();
   for (long i = 0; i < kRounds; ++i) use_one();
   const long pages = static_cast<long>(used) / sysconf(_SC_PAGESIZE) * kRounds;
