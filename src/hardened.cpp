@@ -229,6 +229,7 @@ void close(Pages pages) noexcept {
   if (!may_have_guard(block)) return true;
   const Pages old = spare_pages_of(block, before);
   const Pages spare = spare_pages_of(block, now);
+  if (old.from == spare.from) return true;
   if (block.slab == nullptr) return Process::heap().space().move_guard(span_of(block), spare.from);
   if (old.from < spare.from) return open({old.from, old.bytes - spare.bytes});
   close({spare.from, spare.bytes - old.bytes});
@@ -1010,13 +1011,12 @@ namespace {
   return room_for(size, 1, block.is_heaps ? Guarded::never : Guarded::if_large);
 }
 
-// Does a large block stay as large as it is, with the same pages closed behind what was asked for?
-[[nodiscard]] bool keeps_guard(const Block& block, std::size_t before, std::size_t size) noexcept {
-  if (!block.is_large() || spare_pages_of(block, before).from != spare_pages_of(block, size).from) {
-    return false;
-  }
-  const std::size_t room = room_again(block, size);
-  return block.slab != nullptr || Slices::covering(room).bytes() == block.bytes;
+// Can a large block stay as it is but for its guard? On older systems that of a span stays, too.
+[[nodiscard]] bool keeps_place(const Block& block, std::size_t before, std::size_t size) noexcept {
+  if (block.slab != nullptr) return block.is_large();
+  if (Slices::covering(room_again(block, size)).bytes() != block.bytes) return false;
+  return platform().closes() ||
+         spare_pages_of(block, before).from == spare_pages_of(block, size).from;
 }
 // What is behind the block goes, and so does what it loses.
 void clear_end(const Block& block, BlockState from, std::size_t size) noexcept {
@@ -1026,14 +1026,7 @@ void clear_end(const Block& block, BlockState from, std::size_t size) noexcept {
     memset(reinterpret_cast<void*>(block.address + size), 0, before - size);
   }
 }
-// Nothing is behind the block any more, and its guard is where it should be. `from` is not live.
-void* end_at(const Block& block, BlockState from, std::size_t size) noexcept {
-  const BlockState state = BlockState::live(from.origin(), block.bytes - size);
-  if (has_canary(state)) canary.write(block.address, size, block.bytes);
-  block.cell.store(state);
-  return reinterpret_cast<void*>(block.address);
-}
-// Where it is and as it is; what lies behind it may be closed elsewhere. `from` is not live.
+// It keeps its place. `from` is not live.
 void* resize_large(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
   // What it loses may be closed.
@@ -1044,7 +1037,10 @@ void* resize_large(const Block& block, BlockState from, std::size_t size) noexce
     return nullptr;
   }
   if (!is_less) clear_end(block, from, size);
-  return end_at(block, from, size);
+  const BlockState state = BlockState::live(from.origin(), block.bytes - size);
+  if (has_canary(state)) canary.write(block.address, size, block.bytes);
+  block.cell.store(state);
+  return reinterpret_cast<void*>(block.address);
 }
 // Within its class. `from` is not live.
 void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
@@ -1123,16 +1119,9 @@ void* resize(void* address, std::size_t size) noexcept {
   }
   if (!state.is_live() || !block.cell.replace(state, BlockState::busy())) return nullptr;
   std::atomic_thread_fence(std::memory_order_release);  // as in seal_found()
-  if (keeps_guard(block, block.requested(state), size)) {
-    clear_end(block, state, size);
-    return end_at(block, state, size);
-  }
-  if (block.slab == nullptr) {
-    const bool is_as_large = Slices::covering(room).bytes() == block.bytes;
-    return is_as_large && platform().closes() ? resize_large(block, state, size)
-                                              : resize_span(block, state, size);
-  }
-  return block.is_large() ? resize_large(block, state, size) : resize_in_slab(block, state, size);
+  if (keeps_place(block, block.requested(state), size)) return resize_large(block, state, size);
+  return block.slab != nullptr ? resize_in_slab(block, state, size)
+                               : resize_span(block, state, size);
 }
 
 bool lend(void* address) noexcept {

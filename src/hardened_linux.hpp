@@ -58,7 +58,7 @@ class HardenedLinux : public os::Linux {
     return !light_guards_ || os::Linux::unguard(address, bytes);
   }
 
-  // Can it?
+  // Does close() work here?
   [[nodiscard]] bool closes() const noexcept { return light_guards_; }
 
   // As os::Shutting says. They are a mapping of their own meanwhile.
@@ -67,14 +67,6 @@ class HardenedLinux : public os::Linux {
   }
   [[nodiscard]] bool reopen(void* address, std::size_t bytes) noexcept {
     return protect(address, bytes, usable());
-  }
-
-  // Writes for each page whether it is in memory, in the lowest bit. Those that are swapped out are
-  // not. False when the system does not tell.
-  [[nodiscard]] static bool look(void* address, std::size_t bytes, unsigned char* pages) noexcept {
-    return raw_syscall(SYS_mincore, static_cast<long>(address_of(address)),
-                       static_cast<long>(bytes),
-                       static_cast<long>(reinterpret_cast<Address>(pages))) == 0;
   }
 
   // As os::Guarding says. On older systems a guard is a mapping: these are rationed, and behind one

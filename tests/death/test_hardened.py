@@ -371,6 +371,15 @@ def test_behind_every_large_block_is_a_guard(
     assert "allod: error: access past the end at 0x" in outcome.errors
 
 
+def expect_access_after_free(outcome: Outcome) -> None:
+    """The program was stopped where it touched the start of a block, and the report says so."""
+    assert outcome.status == -signal.SIGSEGV, outcome.description
+    headline = outcome.scene.headline(
+        "access after free to", outcome.scene.facts["block"]
+    )
+    assert outcome.errors.startswith(headline), outcome.description
+
+
 def run_overruns(
     case: str,
     parameters: dict[str, int],
@@ -478,11 +487,7 @@ def test_access_to_what_was_used_and_freed_is_reported(
         tmp_path,
         older=older,
     )
-    assert outcome.status == -signal.SIGSEGV, outcome.description
-    headline = outcome.scene.headline(
-        "access after free to", outcome.scene.facts["block"]
-    )
-    assert outcome.errors.startswith(headline), outcome.description
+    expect_access_after_free(outcome)
 
 
 @pytest.mark.parametrize("size", [150_000, 3 * MIB])
@@ -506,11 +511,7 @@ def test_large_blocks_stay_closed_until_they_are_used_again(
         tmp_path,
         older=older,
     )
-    assert outcome.status == -signal.SIGSEGV, outcome.description
-    headline = outcome.scene.headline(
-        "access after free to", outcome.scene.facts["block"]
-    )
-    assert outcome.errors.startswith(headline), outcome.description
+    expect_access_after_free(outcome)
 
 
 @with_light_guards

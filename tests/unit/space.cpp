@@ -1014,6 +1014,17 @@ class SpaceWithGuards : public SpaceOfSpans {
     return span;
   }
   Fake::Pages pages_at(Address at) { return system.pages_at(reinterpret_cast<void*>(at)); }
+  // Of a guarded span of two slices whose second page cannot be touched.
+  void expect_all_open_once_free(Span* span) {
+    const Address base = span->base;
+    space.free(span);
+    EXPECT_EQ(pages_at(base + kPage), Fake::Pages::usable);
+    EXPECT_EQ(pages_at(base + 2 * kSliceBytes - 1), Fake::Pages::usable);
+    const Span* const next = allocate(2);
+    ASSERT_EQ(next->base, base);
+    EXPECT_FALSE(is_partly_closed(*next));
+    fill(next, 2);
+  }
 };
 
 TEST_F(SpaceWithGuards, the_end_of_a_guarded_span_cannot_be_touched) {
@@ -1044,16 +1055,9 @@ TEST_F(SpaceWithGuards, what_is_free_has_no_guard_and_the_next_owner_finds_zeros
 TEST_F(SpaceWithGuards, what_was_closed_within_a_span_is_open_when_that_is_free) {
   start();
   Span* const span = allocate_guarded(2);
-  const Address base = span->base;
   space.note_closed(*span);
   ASSERT_TRUE(system.guard(memory(span) + kPage, 2 * kPage));
-  space.free(span);
-  EXPECT_EQ(pages_at(base + kPage), Fake::Pages::usable);
-  EXPECT_EQ(pages_at(base + 2 * kSliceBytes - 1), Fake::Pages::usable);
-  const Span* const next = allocate(2);
-  ASSERT_EQ(next->base, base);
-  EXPECT_FALSE(is_partly_closed(*next));
-  fill(next, 2);
+  expect_all_open_once_free(span);
 }
 
 TEST_F(SpaceWithGuards, a_guard_moves) {
@@ -1103,16 +1107,9 @@ TEST_F(SpaceWithGuards, what_is_shut_keeps_what_it_holds_and_its_guard) {
 TEST_F(SpaceWithGuards, what_was_shut_within_a_span_is_open_when_that_is_free) {
   start();
   Span* const span = allocate_guarded(2);
-  const Address base = span->base;
-  ASSERT_TRUE(space.shut(*span, base + kPage, kPage));
+  ASSERT_TRUE(space.shut(*span, span->base + kPage, kPage));
   EXPECT_TRUE(is_partly_closed(*span));
-  space.free(span);
-  EXPECT_EQ(pages_at(base + kPage), Fake::Pages::usable);
-  EXPECT_EQ(pages_at(base + 2 * kSliceBytes - 1), Fake::Pages::usable);
-  const Span* const next = allocate(2);
-  ASSERT_EQ(next->base, base);
-  EXPECT_FALSE(is_partly_closed(*next));
-  fill(next, 2);
+  expect_all_open_once_free(span);
 }
 
 TEST_F(SpaceWithGuards, nothing_is_shut_where_the_system_refuses) {

@@ -100,13 +100,18 @@ class Linux {
     }
     return reinterpret_cast<void*>(result);
   }
+  // Writes for each page whether it is in memory, in the lowest bit; those that are swapped out are
+  // not. A byte for each 4 KiB must have room: emulators may tell of smaller pages than they say
+  // that they have. False when the system does not tell.
+  [[nodiscard]] static bool look(void* address, std::size_t bytes, unsigned char* pages) noexcept {
+    return raw_syscall(SYS_mincore, to_long(address), to_long(bytes), to_long(pages)) == 0;
+  }
   [[nodiscard]] ALLOD_NOINLINE std::size_t present_bytes(void* address,
                                                          std::size_t bytes) noexcept {
     // To look at every page would take longer than to use what is found to be there: of every 2
     // MiB, the reach of one table of pages, one eighth is looked at, of the next ones others.
     constexpr std::size_t kTable = std::size_t{2} << 20;
     constexpr std::size_t kPart = kTable / 8;
-    // A byte for each page; emulators may tell of smaller ones than they say that they have.
     unsigned char pages[kPart / 4096] = {};
     std::size_t present = 0;
     for (std::size_t done = 0; done < bytes; done += kTable) {
@@ -114,10 +119,7 @@ class Linux {
       const std::size_t part = whole < kPart ? whole : kPart;
       const Address from = address_of(address) + done;
       const std::size_t skipped = whole == kTable ? from / kTable * 5 % 8 * part : 0;
-      if (raw_syscall(SYS_mincore, static_cast<long>(from + skipped), to_long(part),
-                      to_long(&pages)) != 0) {
-        return bytes;
-      }
+      if (!look(reinterpret_cast<void*>(from + skipped), part, pages)) return bytes;
       const std::size_t looked_at = part / page_size_;
       if (looked_at == 0) break;
       std::size_t found = 0;
