@@ -434,7 +434,7 @@ void clear_edges(const Block& block, Pages pages) noexcept {
 // there are many runs, so is the rest. How many bytes stay?
 std::size_t wipe(Pages pages) noexcept {
   constexpr std::size_t kReach = std::size_t{4} << 20;
-  constexpr std::size_t kGap = 8;    // a run may lack one page of so many
+  constexpr std::size_t kGap = 8;    // a run may lack one page of so many, and few in a row
   constexpr std::size_t kShort = 4;  // pages that are not worth a call of the system
   constexpr int kMostRuns = 8;
   const std::size_t page = platform().page_size();
@@ -458,7 +458,8 @@ std::size_t wipe(Pages pages) noexcept {
     for (std::size_t i = 0; i < reach / page && runs < kMostRuns; ++i) {
       if ((seen[i] & 1U) == 0) continue;
       const Address here = at + i * page;
-      if (here - last > (last - first) / kGap) {
+      const std::size_t gap = (last - first) / kGap;
+      if (here - last > (gap < kShort * page ? gap : kShort * page)) {
         runs += end_run() ? 1 : 0;
         first = here;
       }
@@ -632,7 +633,11 @@ template <class Any>
   if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  return quarantine->take(ticket_for(block).word(), weight_of(block, left), random::own, Leave{});
+  const std::size_t weight = weight_of(block, left);
+  const bool lets_go = !quarantine->has_room(weight);
+  if (!quarantine->take(ticket_for(block).word(), weight, random::own, Leave{})) return false;
+  if (lets_go) Process::count_slow_operation();
+  return true;
 }
 
 // When a thread ends.

@@ -368,6 +368,25 @@ CASE(memory_of_large_blocks_in_quarantine) {
   survive();
 }
 
+// Of pages that nobody has touched so far, mostly.
+long faults() {
+  struct rusage usage{};
+  CHECK(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage");
+  return usage.ru_minflt;
+}
+
+// A program that is done with blocks of one size, and goes on to the next one, needs no more memory
+// than for a few sizes at a time. What waits in quarantine is of each of them 128 KiB.
+CASE(sizes_one_after_the_other) {
+  constexpr long kMostFaults = 450;
+  const long before = faults();
+  for (std::size_t bytes = 16; bytes <= 4000; bytes += bytes / 8) {
+    for (int i = 0; i < 16'000; ++i) freeing_function(allocating_function(bytes));
+  }
+  CHECK(faults() - before < kMostFaults, "%ld faults", faults() - before);
+  survive();
+}
+
 // Large blocks that are used again have the pages that they had, of which a part is used.
 CASE(large_blocks_keep_their_pages) {
   constexpr long kRounds = 50;
@@ -377,16 +396,34 @@ CASE(large_blocks_keep_their_pages) {
     use_all_of(block, used);
     freeing_function(block);
   };
-  const auto faults = [] {
-    struct rusage usage{};
-    CHECK(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage");
-    return usage.ru_minflt;
-  };
   for (int i = 0; i < 100; ++i) use_one();
   const long before = faults();
   for (long i = 0; i < kRounds; ++i) use_one();
   const long pages = static_cast<long>(used) / sysconf(_SC_PAGESIZE) * kRounds;
   CHECK(faults() - before < pages / 4, "%ld faults of %ld pages", faults() - before, pages);
+  survive();
+}
+
+// And no more of them than were used.
+CASE(large_blocks_get_no_pages_by_erasing) {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kUsed = 910 * kPage;
+  constexpr std::size_t kMore = 950 * kPage;  // of the same class
+  static unsigned char in_memory[kMore / kPage];
+  const auto blocks = [](std::size_t bytes, std::size_t used) {
+    for (int i = 0; i < 20; ++i) {
+      void* const block = allocating_function(bytes);
+      if (used != 0) use_all_of(block, used);
+      freeing_function(block);
+    }
+  };
+  blocks(kUsed, kUsed);
+  blocks(kMore, 0);
+  void* const block = allocating_function(kMore);
+  CHECK(mincore(block, kMore, in_memory) == 0, "mincore");
+  const auto present = std::count_if(std::begin(in_memory), std::end(in_memory),
+                                     [](unsigned char page) { return (page & 1) != 0; });
+  CHECK(present >= 900 && present <= 912, "%td pages", present);
   survive();
 }
 

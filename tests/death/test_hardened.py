@@ -554,6 +554,17 @@ def test_large_blocks_are_used_again_with_their_pages(
     outcome.expect("", death=False)
 
 
+@pytest.mark.parametrize(
+    "case", ["sizes_one_after_the_other", "large_blocks_get_no_pages_by_erasing"]
+)
+def test_memory_follows_what_is_used(
+    case: str, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Free memory of one size serves others, and erasing touches no page anew."""
+    outcome = run(programs / "overruns", case, liballod_hardened, tmp_path, {}, ALL)
+    outcome.expect("", death=False)
+
+
 @pytest.mark.parametrize("size", [200_000, 1_500_000, 5 * MIB])
 @pytest.mark.parametrize("measures", ["all", "all,sweep", "zero"])
 @pytest.mark.parametrize("older", [False, True])

@@ -256,6 +256,20 @@ TEST_F(HeapAllocation, takes_what_lies_idle_in_a_magazine_back) {
   EXPECT_EQ(slab.free_count(), slab.capacity() - 1);
 }
 
+TEST_F(HeapAllocation, gives_the_last_slab_of_a_class_to_others_when_nobody_uses_it) {
+  Domain& domain = attach();
+  const ClassIndex idle = Sizes::of(64);
+  const ClassIndex used = Sizes::of(512);
+  for (int i = 0; i < 10; ++i) release_all(domain, allocate_many(domain, 500, 64));
+  for (int look = 0; look < 12; ++look) {
+    release_all(domain, allocate_many(domain, 3, 512));
+    EXPECT_NE(domain.bins()[used].slab_count, 0U) << "after look " << look;
+    pass_time(domain, 256);
+  }
+  EXPECT_EQ(domain.cached(idle), 0U);
+  EXPECT_EQ(domain.bins()[idle].slab_count, 0U);
+}
+
 TEST_F(HeapAllocation, keeps_few_large_blocks_at_hand) {
   Domain& domain = attach();
   // In turn, more classes than may keep a block.

@@ -28,7 +28,8 @@ struct DomainCounters {
 struct Bin {
   SpanList partial;  // with free blocks; allocation takes from the first
   SpanList full;
-  bool ran_dry = false;  // the magazine, since the last look
+  bool ran_dry = false;    // the magazine, since the last look
+  std::uint16_t held = 0;  // by the magazines, after that
   std::uint32_t slab_count = 0;
 };
 

@@ -219,6 +219,12 @@ class Heap {
   void give_up_kept() noexcept { give_back_kept_of(Keepers::all); }
   // The same as give_up(), with a step of the usual purge.
   ALLOD_HOT void collect(Domain& domain) noexcept;
+  // One that the heap does not see, for what is freed waits somewhere else, and comes back in fast
+  // paths only: what slow paths do besides is due after so many of them as after others.
+  ALLOD_HOT void count_slow_operation(Domain& domain) noexcept {
+    SlowPath slow{domain, gate_};
+    look_around(domain);
+  }
   // At the end of the process: what is ready to be handed out goes through the slabs, which see
   // what was freed twice, or was no block. Takes no lock; from then on no slab is given up.
   ALLOD_HOT void check_stocks(Domain& domain) noexcept;
@@ -565,6 +571,7 @@ class Heap {
   // purge.hpp
   ALLOD_HOT void look_around(Domain& domain) noexcept;
   ALLOD_HOT void shrink_idle_magazines(Domain& domain) noexcept;
+  void retire_last(Domain& domain, Bin& bin) noexcept;
   ALLOD_HOT void maybe_purge() noexcept;
   void purge_delayed() noexcept;
   // Of the budget, what domains do not keep, but never less than a quarter: without any, each slab

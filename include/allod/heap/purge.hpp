@@ -1,6 +1,8 @@
 // What slow paths do besides, and memory on its way back to the system.
 #pragma once
 
+#include <utility>
+
 #include "allod/heap/heap.hpp"
 
 namespace allod::heap {
@@ -20,24 +22,35 @@ void Heap<Policy>::look_around(Domain& domain) noexcept {
 }
 
 // A magazine that has not run dry since the last look holds more than its class needs: half
-// of it goes back.
+// of it goes back. When it still holds as many as it was left with, nobody seems to need any.
 template <class Policy>
 void Heap<Policy>::shrink_idle_magazines(Domain& domain) noexcept {
+  static_assert(2 * kMostBlocks <= std::uint16_t(~0U));
   for (ClassIndex c = 0; c < kClasses; ++c) {
     Bin& bin = domain.bins()[c];
-    const bool was_needed = bin.ran_dry;
-    bin.ran_dry = false;
-    if (was_needed) continue;
-    if (const std::uint32_t held = domain.cached(c); held != 0) {
+    if (std::exchange(bin.ran_dry, false)) continue;
+    const std::uint32_t held = domain.cached(c);
+    if (held == 0) {
+      retire_last(domain, bin);
+    } else {
       domain.counters.magazine_shrinks.add(1);
-      flush(domain, domain.magazines[c], c, (domain.magazines[c].count() + 1) / 2);
-      flush(domain, domain.freed[c], c, (domain.freed[c].count() + 1) / 2);
     }
+    const std::uint32_t parts = held == bin.held ? 1 : 2;
     for (Magazine* const magazine : {&domain.magazines[c], &domain.freed[c]}) {
+      flush(domain, *magazine, c, (magazine->count() + parts - 1) / parts);
       const std::uint32_t capacity = magazine->capacity();
       if (capacity > usual_capacity(c)) resize_magazine(domain, *magazine, c, capacity / 2);
     }
+    bin.held = static_cast<std::uint16_t>(domain.cached(c));
   }
+}
+
+// A class keeps its last slab for those who come soon. Nobody has come.
+template <class Policy>
+void Heap<Policy>::retire_last(Domain& domain, Bin& bin) noexcept {
+  if (bin.partial.empty() || bin.partial.first() != bin.partial.last()) return;
+  Slab& slab = *slab::as_slab(bin.partial.first());
+  if (slab.is_empty() && !slab.is_announced()) retire(domain, bin, slab);
 }
 
 template <class Policy>
