@@ -15,7 +15,7 @@ namespace allod {
 
 // In groups: what a program allocates together it often uses together, in that order, and the
 // processor reads ahead of it.
-void HardenedPolicy::shuffle(void** blocks, std::uint32_t count) noexcept {
+ALLOD_HOT void HardenedPolicy::shuffle(void** blocks, std::uint32_t count) noexcept {
   if (!hardened::active().has(Mitigation::shuffle)) return;
   constexpr std::uint32_t kGroup = 16;
   for (; count > kGroup; blocks += kGroup, count -= kGroup) random::shuffle(blocks, kGroup);
@@ -124,7 +124,7 @@ struct MediumBlock : Block {
   if (__builtin_expect(index == slab::Slab::kNoBlock, 0)) return no_block();
   return block_in(slab, index, at, is_heaps);
 }
-[[nodiscard, gnu::noinline]] Block find_elsewhere(Address at, space::Tag tag) noexcept {
+[[nodiscard, gnu::noinline]] ALLOD_HOT Block find_elsewhere(Address at, space::Tag tag) noexcept {
   const space::PageMap& map = Process::heap().space().map();
   if (space::is_slab(tag)) {
     if (space::class_of(tag) == space::kMixedClass) return unwatched_block();
@@ -578,7 +578,7 @@ template <class Any>
   return least < in_memory ? in_memory : least;
 }
 
-[[nodiscard]] Block find_waiting(void* address) noexcept {
+[[nodiscard]] ALLOD_HOT Block find_waiting(void* address) noexcept {
   const Block block = find(address);
   // It cannot be anything else, unless records have been overwritten.
   always_check(block.bytes != 0, "a block in quarantine is gone");
@@ -593,7 +593,7 @@ template <class Any>
   static_cast<void>(find_waiting(address));
   Process::release(address);
 }
-[[gnu::noinline]] void leave_after_look(Ticket ticket) noexcept {
+[[gnu::noinline]] ALLOD_HOT void leave_after_look(Ticket ticket) noexcept {
   void* const address = ticket.address();
   const Block block = find_waiting(address);
   const Left left{.bytes_in_memory = on<Mitigation::zero>() ? 0 : block.bytes};
@@ -641,7 +641,7 @@ template <class Any>
 }
 
 // When a thread ends.
-void close_quarantine(void* quarantine) noexcept {
+ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
   own_quarantine = &gone;
   auto* const own = static_cast<Quarantine*>(quarantine);
   own->clear(random::own, Leave{});
@@ -716,11 +716,13 @@ ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin)
   block.cell.store(state);
   return pointer;
 }
-[[gnu::noinline]] void* seal_medium(const slab::Slab& slab, std::uint32_t index, Address at,
-                                    std::size_t size, Origin origin) noexcept {
+[[gnu::noinline]] ALLOD_HOT void* seal_medium(const slab::Slab& slab, std::uint32_t index,
+                                              Address at, std::size_t size,
+                                              Origin origin) noexcept {
   return seal_found(MediumBlock{slab, index, at}, size, origin);
 }
-[[gnu::noinline]] void* seal_other(void* address, std::size_t size, Origin origin) noexcept {
+[[gnu::noinline]] ALLOD_HOT void* seal_other(void* address, std::size_t size,
+                                             Origin origin) noexcept {
   const Block block = find(address);
   return block.is_unwatched ? address : seal_found(block, size, origin);
 }
@@ -771,7 +773,8 @@ void* seal(void* block, std::size_t size, Origin origin) noexcept {
 
 namespace {
 
-[[nodiscard, gnu::noinline]] void* allocate_general(std::size_t size, Origin origin) noexcept {
+[[nodiscard, gnu::noinline]] ALLOD_HOT void* allocate_general(std::size_t size,
+                                                              Origin origin) noexcept {
   if (__builtin_expect(size == 0, 0) && on<Mitigation::empty>()) {
     if (void* const empty = empty_blocks.allocate()) return empty;
   }
@@ -843,14 +846,15 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
   block.cell.store(state_after_free(block, state.slack(), left.access));
   return !detain(block, left);
 }
-[[gnu::noinline]] bool take_back_medium(const slab::Slab& slab, std::uint32_t index, void* pointer,
-                                        std::size_t claimed_bytes, Origin claimed) noexcept {
+[[gnu::noinline]] ALLOD_HOT bool take_back_medium(const slab::Slab& slab, std::uint32_t index,
+                                                  void* pointer, std::size_t claimed_bytes,
+                                                  Origin claimed) noexcept {
   const Address at = memory_tags::bare(address_of(pointer));
   return take_back_found(MediumBlock{slab, index, at}, pointer, claimed_bytes, claimed);
 }
 // What is neither small nor medium, or no block, or a heap's.
-[[gnu::noinline]] bool take_back_other(void* address, std::size_t claimed_bytes,
-                                       Origin claimed) noexcept {
+[[gnu::noinline]] ALLOD_HOT bool take_back_other(void* address, std::size_t claimed_bytes,
+                                                 Origin claimed) noexcept {
   const Block block = find(address);
   if (block.bytes != 0) return take_back_found(block, address, claimed_bytes, claimed);
   if (block.is_unwatched) return true;
@@ -1208,6 +1212,10 @@ namespace {
   return platform().page_size() == ShortClass::kPageBytes && is_whole_map &&
          active().has_all(kDone) && !on<Mitigation::tags>();
 }
+ALLOD_HOT void look_at_waiting(void* word) noexcept {
+  const Block block = find(Ticket{word}.address());
+  if (block.bytes != 0 && was_written(block)) report_written(block, block.cell.load());
+}
 // Of a measure that somebody has named. The program runs without it.
 [[gnu::cold]] void tell_no_effect(std::string_view name, std::string_view reason) noexcept {
   Message{} << "warning: ALLOD_HARDENED=" << name << " has no effect: " << reason;
@@ -1243,10 +1251,7 @@ void start() noexcept {
 void check_at_exit() noexcept {
   Quarantine* const quarantine = own_quarantine;
   if (quarantine == nullptr || !on<Mitigation::written>() || !on<Mitigation::zero>()) return;
-  quarantine->for_each([](void* word) noexcept {
-    const Block block = find(Ticket{word}.address());
-    if (block.bytes != 0 && was_written(block)) report_written(block, block.cell.load());
-  });
+  quarantine->for_each(&look_at_waiting);
 }
 
 }  // namespace hardened

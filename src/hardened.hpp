@@ -16,22 +16,22 @@ using slab::Origin;
 
 // How much to ask of the heap for a block of `size` bytes; first-class heaps have no guards.
 enum class Guarded : bool { never, if_large };
-[[nodiscard]] std::size_t room_for(std::size_t size, std::size_t alignment = 1,
-                                   Guarded guarded = Guarded::if_large) noexcept;
+[[nodiscard]] ALLOD_HOT std::size_t room_for(std::size_t size, std::size_t alignment = 1,
+                                             Guarded guarded = Guarded::if_large) noexcept;
 // The heap's block, or null, becomes one of `size` bytes in the program's hands.
 void* seal(void* block, std::size_t size, Origin origin) noexcept;
 
 // Both in one; null when there is no memory.
-[[nodiscard]] void* allocate(std::size_t size, Origin origin) noexcept;
+[[nodiscard]] ALLOD_HOT void* allocate(std::size_t size, Origin origin) noexcept;
 [[nodiscard]] void* allocate_aligned(std::size_t size, std::size_t alignment,
                                      Origin origin) noexcept;
-[[nodiscard]] void* allocate_zeroed(std::size_t bytes) noexcept;
+[[nodiscard]] ALLOD_HOT void* allocate_zeroed(std::size_t bytes) noexcept;
 
 // Checks the block, and what the caller claims, and takes it out of the program's hands. False
 // when it must not go to the heap: that was reported, or it will go there later.
 [[nodiscard]] bool take_back(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 // The same, and gives it to the heap.
-void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
+ALLOD_HOT void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 
 // Bytes that were asked for; 0 for what is no block in use. It may be going while it is asked
 // about.
@@ -44,11 +44,12 @@ void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 [[nodiscard]] heap::Bounds bounds_of(const void* address) noexcept;
 // Checks what is to be resized and tells its size. False when it is no block in use: that
 // was reported.
-[[nodiscard]] bool inspect(const void* address, std::size_t* bytes) noexcept;
+[[nodiscard]] ALLOD_HOT bool inspect(const void* address, std::size_t* bytes) noexcept;
 // Both in one for a block of up to 1 KiB from malloc. It may have to be copied to one of `size`
 // bytes, and be freed; nothing has changed then, nor when it has to be asked about by the two.
 enum class Resized : std::uint8_t { in_place, to_copy, to_ask };
-[[nodiscard]] Resized resize_short(void* block, std::size_t size, std::size_t* before) noexcept;
+[[nodiscard]] ALLOD_HOT Resized resize_short(void* block, std::size_t size,
+                                             std::size_t* before) noexcept;
 // The block, somewhere else perhaps, with another size; null, and nothing changed, when it
 // has to be copied. It has been inspected.
 [[nodiscard]] void* resize(void* block, std::size_t size) noexcept;
@@ -67,8 +68,8 @@ void add_state(heap::Misuse* misuse) noexcept;
 
 // --- the process ----------------------------------------------------------------------
 
-void start() noexcept;
+ALLOD_HOT void start() noexcept;
 // What the main thread has in quarantine has been written to, or not.
-void check_at_exit() noexcept;
+ALLOD_HOT void check_at_exit() noexcept;
 
 }  // namespace allod::hardened

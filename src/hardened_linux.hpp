@@ -15,7 +15,7 @@ class HardenedLinux : public os::Linux {
     light_guards_ = guards && has_light_guards();
   }
 
-  [[nodiscard]] void* reserve(std::size_t bytes, std::size_t alignment) noexcept {
+  [[nodiscard]] ALLOD_HOT void* reserve(std::size_t bytes, std::size_t alignment) noexcept {
     if (map_is_whole_) {
       const std::size_t grain = alignment > kSliceBytes ? alignment : kSliceBytes;
       if (void* const there = map_at(random_address(grain), bytes, PROT_NONE)) {

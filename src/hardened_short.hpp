@@ -335,8 +335,8 @@ template <class Range>
 }
 
 // Goes the general way where the short one ends.
-void release_medium(void* block, ShortPlace place, std::size_t claimed_bytes,
-                    Origin claimed) noexcept;
+ALLOD_HOT void release_medium(void* block, ShortPlace place, std::size_t claimed_bytes,
+                              Origin claimed) noexcept;
 
 ALLOD_INLINE void release_any(void* block, std::size_t claimed_bytes, Origin claimed) noexcept {
   const Address at = address_of(block);

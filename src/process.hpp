@@ -107,7 +107,7 @@ struct HardenedPolicy : LibraryPolicy {
   static constexpr bool kBlockStates = true;
   // What is compiled in. Options choose among these.
   static constexpr Mitigations kMitigations = Mitigations::named(ALLOD_MITIGATIONS);
-  static heap::HeapOptions options() noexcept;
+  ALLOD_HOT static heap::HeapOptions options() noexcept;
   static void shuffle(void** blocks, std::uint32_t count) noexcept;
 };
 

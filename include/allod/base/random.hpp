@@ -20,7 +20,7 @@ namespace allod::random {
 }
 
 // From the system. Where it has none yet, in early boot, from what it gave the process at start.
-[[nodiscard]] inline std::uint64_t secret() noexcept {
+[[nodiscard]] ALLOD_HOT inline std::uint64_t secret() noexcept {
   std::uint64_t word = 0;
   const long got =
       raw_syscall(SYS_getrandom, reinterpret_cast<long>(&word), sizeof word, GRND_NONBLOCK);

@@ -87,7 +87,7 @@ class Heap {
 
   // Called once, before anything else. Allocation fails cleanly when the system
   // gave no addresses.
-  void start(const HeapOptions& options) noexcept {
+  ALLOD_HOT void start(const HeapOptions& options) noexcept {
     options_ = options;
     usable_ = space_.start(options.region_bytes, options.huge_pages_from);
     gate_.start(space_.platform());
@@ -571,7 +571,7 @@ class Heap {
   // purge.hpp
   ALLOD_HOT void look_around(Domain& domain) noexcept;
   ALLOD_HOT void shrink_idle_magazines(Domain& domain) noexcept;
-  void retire_last(Domain& domain, Bin& bin) noexcept;
+  ALLOD_HOT void retire_last(Domain& domain, Bin& bin) noexcept;
   ALLOD_HOT void maybe_purge() noexcept;
   void purge_delayed() noexcept;
   // Of the budget, what domains do not keep, but never less than a quarter: without any, each slab

@@ -70,7 +70,7 @@ class Quarantine {
   }
   // The blocks that wait leave, and those of the other set wait.
   template <class Leave>
-  ALLOD_NOINLINE void turn(random::Sequence& order, Leave& leave) noexcept {
+  ALLOD_NOINLINE ALLOD_HOT void turn(random::Sequence& order, Leave& leave) noexcept {
     const std::uint32_t leaving = waiting_;
     waiting_ = filled();
     next_ = first_ ^= kBlocks;

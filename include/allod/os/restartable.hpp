@@ -51,7 +51,7 @@ enum class Sequence : std::uint8_t { done, refused, moved };
   ".long 0, 0\n\t"                                        \
   ".quad 1f, 2f - 1f, 3f\n\t"                             \
   ".popsection\n\t"                                       \
-  ".pushsection .text.allod_sequence, \"ax?\"\n\t"        \
+  ".pushsection .text.hot.allod_sequence, \"ax?\"\n\t"    \
   ".byte 0x0f, 0xb9, 0x3d\n\t"                            \
   ".long 0x53053053\n"                                    \
   "3:\n\t"                                                \

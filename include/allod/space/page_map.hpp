@@ -161,7 +161,7 @@ class PageMap {
   static constexpr std::size_t kBytesPerSlice = sizeof(TagCell) + sizeof(SpanCell);
 
   template <os::Platform P>
-  [[nodiscard]] bool reserve(P& platform, Address base, std::size_t slices) noexcept;
+  [[nodiscard]] ALLOD_HOT bool reserve(P& platform, Address base, std::size_t slices) noexcept;
   [[nodiscard]] ALLOD_INLINE TagCell* tags() const noexcept { return load_relaxed(tags_); }
 
   // The fast path reads these two before it knows that the map was started.

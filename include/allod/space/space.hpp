@@ -173,7 +173,7 @@ class Space {
   // fault, as far as the system can do that and the memory is the system's. The caller neither
   // lengthens nor cuts the span until unguard(), which free() calls as well: false, and it is as
   // it was, when the system refuses. See space_guard.hpp.
-  void guard(Span& span, Address from) noexcept;
+  ALLOD_HOT void guard(Span& span, Address from) noexcept;
   // The same where that is guarded from another page on. False, and it stays as it is, when the
   // system does not open the pages before `from`.
   [[nodiscard]] bool move_guard(Span& span, Address from) noexcept;
@@ -363,9 +363,9 @@ class Space {
   void prefer_huge_again(const Span& span, Slices taken) noexcept;
   // space_scatter.hpp
   [[nodiscard]] ALLOD_HOT Span* take_anywhere(Slices size, Filling filling) noexcept;
-  [[nodiscard]] Span* choose_free(Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* choose_free(Slices size, Filling filling) noexcept;
   [[nodiscard]] bool stock_up(Slices size, Filling filling) noexcept;
-  [[nodiscard]] Span* cut_anywhere(Span* span, Slices size) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* cut_anywhere(Span* span, Slices size) noexcept;
   [[nodiscard]] ALLOD_HOT Span* take_fresh(Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Region* region_with(Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Region* new_region(Slices size, Filling filling) noexcept;
@@ -636,7 +636,7 @@ class Space {
   [[nodiscard]] static Range usable_part_of(const Region& region) noexcept {
     return {region.base, region.base + region.committed.bytes()};
   }
-  void avoid_huge_around(Address begin, Address end, Range usable) noexcept;
+  ALLOD_HOT void avoid_huge_around(Address begin, Address end, Range usable) noexcept;
   void release_region(Span* span) noexcept;
 
   Lock lock_{LockRank::space};

@@ -184,7 +184,7 @@ class ProcessHeap {
 
   // Has the caller, a signal handler, interrupted its own thread in a slow path? The heap is then
   // half changed, or its locks are held.
-  [[nodiscard]] static bool is_interrupted() noexcept {
+  [[nodiscard]] static ALLOD_HOT bool is_interrupted() noexcept {
     const Domain* const own = own_domain();
     return inside_ || HeldLocks::any() || Heap::is_in_leaning_turn() ||
            (own != nullptr && own->in_slow_path.load(std::memory_order_relaxed));
@@ -289,7 +289,7 @@ class ProcessHeap {
     return short_cut_.load(std::memory_order_relaxed) && current_->kind == heap::FrontKind::none;
   }
   // Others may look at the same time: who stores last has seen what all have done before.
-  static void look_at_short_cut() noexcept {
+  static ALLOD_HOT void look_at_short_cut() noexcept {
     const auto may = []() noexcept {
       std::atomic_thread_fence(std::memory_order_seq_cst);
       return processors_.is_on() && !Sampler::may_know() && !Sampler::is_on() && !wants_beats();
@@ -336,7 +336,8 @@ class ProcessHeap {
     if (shares_processor()) return refill_processor(c, zero);
     return refill(own, c, zero);
   }
-  [[nodiscard]] static ALLOD_NOINLINE void* refill_processor(ClassIndex c, bool* zero) noexcept {
+  [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* refill_processor(ClassIndex c,
+                                                                       bool* zero) noexcept {
     if (void* const block = processors_.pop(c)) return block;
     const Inside inside;
     if (inside.is_first()) {

@@ -36,7 +36,7 @@ class ProcessorCaches {
   [[nodiscard]] ALLOD_INLINE bool is_on() const noexcept { return on_; }
 
   // A block of class `c`, or null.
-  [[nodiscard]] void* pop(ClassIndex c) noexcept {
+  [[nodiscard]] ALLOD_HOT void* pop(ClassIndex c) noexcept {
     return pop_by([&](Cache& cache) noexcept -> auto& { return cache.magazines[c]; });
   }
   // A block for `size`, up to Sizes::kTableMaxSize, or null.
@@ -44,7 +44,7 @@ class ProcessorCaches {
     return pop_by([&](Cache& cache) noexcept -> auto& { return cache.small_magazine(size); });
   }
   // Takes a block with that tag, if it is one of the domain and there is room.
-  [[nodiscard]] bool push(space::Tag tag, void* block) noexcept {
+  [[nodiscard]] ALLOD_HOT bool push(space::Tag tag, void* block) noexcept {
     for (;;) {
       const Place here = Restartable::place();
       Cache* const cache = at(here.processor);
@@ -62,8 +62,8 @@ class ProcessorCaches {
 
   // A block from the domain of the processor, and more of them for its cache. Null when there is no
   // memory, when the thread can have no cache, or when somebody else is at the domain.
-  [[nodiscard]] void* refill(Heap& heap, SharedDomains<Heap>& domains, ClassIndex c,
-                             bool* zero) noexcept {
+  [[nodiscard]] ALLOD_HOT void* refill(Heap& heap, SharedDomains<Heap>& domains, ClassIndex c,
+                                       bool* zero) noexcept {
     const Place here = Restartable::place();
     Cache* const cache = at_or_made(heap, domains, here.processor);
     if (cache == nullptr) return nullptr;
@@ -82,7 +82,7 @@ class ProcessorCaches {
     return block;
   }
   // Half of a magazine that is full goes to the domain. In a turn on that.
-  void unload(Heap& heap, Domain& home, ClassIndex c) noexcept {
+  ALLOD_HOT void unload(Heap& heap, Domain& home, ClassIndex c) noexcept {
     const Place here = Restartable::place();
     Cache* const cache = at(here.processor);
     if (cache == nullptr || &cache->home != &home) return;
@@ -154,8 +154,8 @@ class ProcessorCaches {
       if (Cache* const cache = place.load(std::memory_order_acquire)) visit(*cache);
     }
   }
-  void unload_up_to(Heap& heap, Cache& cache, Place here, ClassIndex c,
-                    std::uint32_t most) noexcept {
+  ALLOD_HOT void unload_up_to(Heap& heap, Cache& cache, Place here, ClassIndex c,
+                              std::uint32_t most) noexcept {
     void* block;
     for (; most > 0; --most) {
       if (pop_from(here, cache.magazines[c], &block) != Sequence::done) return;
