@@ -613,6 +613,7 @@ class Leave {
     if (sweeps_ && sweep::hold(ticket.address(), bytes, &let_go)) return;
     Process::release(ticket.address());
   }
+  void end() const noexcept { Process::note_burst(); }
 
  private:
   const bool looks_ = on<Mitigation::written>() && on<Mitigation::zero>();
@@ -633,11 +634,7 @@ template <class Any>
   if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  const std::size_t weight = weight_of(block, left);
-  const bool lets_go = !quarantine->has_room(weight);
-  if (!quarantine->take(ticket_for(block).word(), weight, random::own, Leave{})) return false;
-  if (lets_go) Process::count_slow_operation();
-  return true;
+  return quarantine->take(ticket_for(block).word(), weight_of(block, left), random::own, Leave{});
 }
 
 // When a thread ends.

@@ -270,6 +270,23 @@ TEST_F(HeapAllocation, gives_the_last_slab_of_a_class_to_others_when_nobody_uses
   EXPECT_EQ(domain.bins()[idle].slab_count, 0U);
 }
 
+TEST_F(HeapAllocation, gives_up_after_many_bursts_what_nobody_has_touched) {
+  Domain& domain = attach();
+  const ClassIndex idle = Sizes::of(64);
+  release_all(domain, allocate_many(domain, 500, 64));
+  release_all(domain, allocate_many(domain, 40, 512));
+  ASSERT_GT(domain.cached(Sizes::of(512)), 10U);
+  const std::uint64_t refills = domain.counters.refills.value();
+  std::vector<void*> kept;
+  for (int look = 0; look < 4; ++look) {
+    kept.push_back(allocate_many(domain, 1, 512)[0]);
+    for (int burst = 0; burst < 256; ++burst) heap.note_burst(domain);
+  }
+  EXPECT_EQ(domain.cached(idle), 0U);
+  EXPECT_EQ(domain.bins()[idle].slab_count, 0U);
+  EXPECT_EQ(domain.counters.refills.value(), refills) << "what is used stays, needed or not";
+}
+
 TEST_F(HeapAllocation, keeps_few_large_blocks_at_hand) {
   Domain& domain = attach();
   // In turn, more classes than may keep a block.

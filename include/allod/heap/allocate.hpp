@@ -172,7 +172,7 @@ std::uint32_t Heap<Policy>::usual_capacity(ClassIndex c) const noexcept {
 
 // And as many as it may keep when they are freed, within burst_bytes. The more there are, the
 // more of a burst of frees serves the allocations that follow, and no slab hears of it; what is
-// not used is given back by shrink_idle_magazines.
+// not used is given back by shrink_magazines.
 template <class Policy>
 std::uint32_t Heap<Policy>::max_capacity(ClassIndex c) const noexcept {
   return capacity_for(c, options_.magazine_bytes, kMostBlocks);

@@ -29,7 +29,7 @@ struct Bin {
   SpanList partial;  // with free blocks; allocation takes from the first
   SpanList full;
   bool ran_dry = false;    // the magazine, since the last look
-  std::uint16_t held = 0;  // by the magazines, after that
+  std::uint16_t seen = 0;  // what its magazines held then, in short
   std::uint32_t slab_count = 0;
 };
 
@@ -203,6 +203,10 @@ struct Front {
   [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept {
     return magazines[c].count() + freed[c].count();
   }
+  // Of what these are, in short.
+  [[nodiscard]] std::uint16_t digest(ClassIndex c) const noexcept {
+    return static_cast<std::uint16_t>(magazines[c].digest() + 3 * freed[c].digest());
+  }
 
   // What all operations look at comes together on one page: frees are seldom counted.
   Magazine magazines[kClasses] = {};
@@ -279,6 +283,7 @@ struct Domain : Front<Sizes>, slab::Owner {
   std::atomic<DomainState> state{DomainState::active};
 
   std::uint32_t slow_operations = 0;
+  std::uint32_t bursts = 0;
   // Classes of large blocks that may keep a magazine, in order of first use.
   static constexpr std::size_t kLargeClasses = 8;
   std::uint8_t large[kLargeClasses] = {};

@@ -219,12 +219,10 @@ class Heap {
   void give_up_kept() noexcept { give_back_kept_of(Keepers::all); }
   // The same as give_up(), with a step of the usual purge.
   ALLOD_HOT void collect(Domain& domain) noexcept;
-  // One that the heap does not see, for what is freed waits somewhere else, and comes back in fast
-  // paths only: what slow paths do besides is due after so many of them as after others.
-  ALLOD_HOT void count_slow_operation(Domain& domain) noexcept {
-    SlowPath slow{domain, gate_};
-    look_around(domain);
-  }
+  // Blocks that were freed have waited somewhere else, and have come together. A program that does
+  // little else but take these again hardly comes to slow paths, and some of what they do besides
+  // is done after many bursts.
+  ALLOD_HOT void note_burst(Domain& domain) noexcept;
   // At the end of the process: what is ready to be handed out goes through the slabs, which see
   // what was freed twice, or was no block. Takes no lock; from then on no slab is given up.
   ALLOD_HOT void check_stocks(Domain& domain) noexcept;
@@ -570,7 +568,8 @@ class Heap {
 
   // purge.hpp
   ALLOD_HOT void look_around(Domain& domain) noexcept;
-  ALLOD_HOT void shrink_idle_magazines(Domain& domain) noexcept;
+  enum class Shrink : std::uint8_t { idle, spare };
+  ALLOD_HOT void shrink_magazines(Domain& domain, Shrink which) noexcept;
   ALLOD_HOT void retire_last(Domain& domain, Bin& bin) noexcept;
   ALLOD_HOT void maybe_purge() noexcept;
   void purge_delayed() noexcept;

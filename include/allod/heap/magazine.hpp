@@ -42,6 +42,11 @@ struct Magazine {
   [[nodiscard]] std::uint32_t capacity() const noexcept {
     return static_cast<std::uint32_t>(limit - bottom);
   }
+  // What it holds, in short. It may look the same when it was used and is not, and nothing is 0.
+  [[nodiscard]] std::uint16_t digest() const noexcept {
+    if (top == bottom) return 0;
+    return static_cast<std::uint16_t>((address_of(top[-1]) >> 4) + count()) | 1;
+  }
   [[nodiscard]] bool holds_only(const void* block) const noexcept {
     return count() == 1 && *bottom == block;
   }

@@ -12,7 +12,7 @@ void Heap<Policy>::look_around(Domain& domain) noexcept {
   if (!domain.inbox.empty()) collect_inbox(domain);
   if (++domain.slow_operations % kLookInterval != 0) return;
   send_all(domain);
-  shrink_idle_magazines(domain);
+  shrink_magazines(domain, Shrink::spare);
   reap_orphans(kOrphanLooks);
   maybe_purge();
   if (domain.loosened >= Slices::covering(kWorthAThread)) {
@@ -21,27 +21,26 @@ void Heap<Policy>::look_around(Domain& domain) noexcept {
   }
 }
 
-// A magazine that has not run dry since the last look holds more than its class needs: half
-// of it goes back. When it still holds as many as it was left with, nobody seems to need any.
+// A magazine that has not run dry since the last look holds more than its class needs: half of it
+// goes back, if that is `spare`. If it is as it was left, nobody seems to need it.
 template <class Policy>
-void Heap<Policy>::shrink_idle_magazines(Domain& domain) noexcept {
-  static_assert(2 * kMostBlocks <= std::uint16_t(~0U));
+void Heap<Policy>::shrink_magazines(Domain& domain, Shrink which) noexcept {
   for (ClassIndex c = 0; c < kClasses; ++c) {
     Bin& bin = domain.bins()[c];
+    const std::uint16_t now = domain.digest(c);
+    const bool was_left = std::exchange(bin.seen, now) == now;
     if (std::exchange(bin.ran_dry, false)) continue;
     const std::uint32_t held = domain.cached(c);
-    if (held == 0) {
-      retire_last(domain, bin);
-    } else {
-      domain.counters.magazine_shrinks.add(1);
-    }
-    const std::uint32_t parts = held == bin.held ? 1 : 2;
+    if (held == 0) retire_last(domain, bin);
+    if (which == Shrink::idle && !was_left) continue;
+    if (held != 0) domain.counters.magazine_shrinks.add(1);
+    const std::uint32_t parts = was_left ? 1 : 2;
     for (Magazine* const magazine : {&domain.magazines[c], &domain.freed[c]}) {
       flush(domain, *magazine, c, (magazine->count() + parts - 1) / parts);
       const std::uint32_t capacity = magazine->capacity();
       if (capacity > usual_capacity(c)) resize_magazine(domain, *magazine, c, capacity / 2);
     }
-    bin.held = static_cast<std::uint16_t>(domain.cached(c));
+    bin.seen = domain.digest(c);
   }
 }
 
@@ -51,6 +50,16 @@ void Heap<Policy>::retire_last(Domain& domain, Bin& bin) noexcept {
   if (bin.partial.empty() || bin.partial.first() != bin.partial.last()) return;
   Slab& slab = *slab::as_slab(bin.partial.first());
   if (slab.is_empty() && !slab.is_announced()) retire(domain, bin, slab);
+}
+
+// Blocks that wait somewhere else come back in bursts, and do not have to be taken from slabs:
+// whether a magazine runs dry says nothing.
+template <class Policy>
+void Heap<Policy>::note_burst(Domain& domain) noexcept {
+  if (++domain.bursts % kLookInterval != 0) return;
+  SlowPath slow{domain, gate_};
+  shrink_magazines(domain, Shrink::idle);
+  maybe_purge();
 }
 
 template <class Policy>

@@ -26,8 +26,8 @@ class Quarantine {
     put(block, bytes);
     end();
   }
-  // Takes a block that weighs `bytes`; `leave` is told which go. False when it is at work, or
-  // closed for good.
+  // Takes a block that weighs `bytes`; `leave` is told which go and, if it wants to know, when
+  // these are all for now. False when it is at work, or closed for good.
   template <class Leave>
   [[nodiscard]] ALLOD_INLINE bool take(void* block, std::size_t bytes, random::Sequence& order,
                                        Leave&& leave) noexcept {
@@ -78,6 +78,7 @@ class Quarantine {
     void** const blocks = blocks_ + first_;
     order.shuffle(blocks, leaving);
     for (std::uint32_t i = 0; i < leaving; ++i) leave(blocks[i]);
+    if constexpr (requires { leave.end(); }) leave.end();
   }
   ALLOD_INLINE void begin() noexcept {
     busy_ = true;

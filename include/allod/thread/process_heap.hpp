@@ -160,12 +160,12 @@ class ProcessHeap {
     Front* const front = current_;
     return front->kind == heap::FrontKind::domain ? static_cast<Domain*>(front) : nullptr;
   }
-  // See Heap::count_slow_operation.
-  static ALLOD_HOT void count_slow_operation() noexcept {
+  // See Heap::note_burst.
+  static void note_burst() noexcept {
     Domain* const own = own_domain();
-    // A signal handler may have interrupted one.
+    // A signal handler may have interrupted a slow path.
     if (own == nullptr || own->in_slow_path.load(std::memory_order_relaxed)) return;
-    heap_.count_slow_operation(*own);
+    heap_.note_burst(*own);
   }
   // What the calling thread has at hand, where every thread can use it.
   static void collect() noexcept {
