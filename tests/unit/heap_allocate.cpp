@@ -270,6 +270,17 @@ TEST_F(HeapAllocation, gives_the_last_slab_of_a_class_to_others_when_nobody_uses
   EXPECT_EQ(domain.bins()[idle].slab_count, 0U);
 }
 
+TEST_F(HeapAllocation, keeps_the_last_slab_of_an_idle_class_that_was_hardly_used) {
+  Domain& domain = attach();
+  constexpr std::size_t kBytes = 4 * kKiB;  // sixteen in a slab
+  for (const std::size_t used : {std::size_t{1}, std::size_t{15}}) {
+    release_all(domain, allocate_many(domain, used, kBytes));
+    pass_time(domain, 12 * 256);
+    EXPECT_EQ(domain.cached(Sizes::of(kBytes)), 0U);
+    EXPECT_EQ(domain.bins()[Sizes::of(kBytes)].slab_count, used == 1 ? 1U : 0U);
+  }
+}
+
 TEST_F(HeapAllocation, gives_up_after_many_bursts_what_nobody_has_touched) {
   Domain& domain = attach();
   const ClassIndex idle = Sizes::of(64);

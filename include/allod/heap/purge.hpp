@@ -44,12 +44,13 @@ void Heap<Policy>::shrink_magazines(Domain& domain, Shrink which) noexcept {
   }
 }
 
-// A class keeps its last slab for those who come soon. Nobody has come.
+// A class keeps its last slab for those who come soon. Nobody has come. (What was hardly used stays:
+// others would find pages there that are not in memory yet.)
 template <class Policy>
 void Heap<Policy>::retire_last(Domain& domain, Bin& bin) noexcept {
   if (bin.partial.empty() || bin.partial.first() != bin.partial.last()) return;
   Slab& slab = *slab::as_slab(bin.partial.first());
-  if (slab.is_empty() && !slab.is_announced()) retire(domain, bin, slab);
+  if (slab.is_empty() && !slab.is_announced() && slab.was_mostly_used()) retire(domain, bin, slab);
 }
 
 // Blocks that wait somewhere else come back in bursts, and do not have to be taken from slabs:

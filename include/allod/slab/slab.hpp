@@ -108,6 +108,11 @@ class Slab : public space::Span {
     first_word_ = word;
     if (words() == 1) touched_ |= first_bits & ~free_bits()[0];
   }
+  // Has the owner handed out half of its blocks, or more? Yes for many blocks, of which that is not
+  // known.
+  [[nodiscard]] bool was_mostly_used() const noexcept {
+    return capacity_ > kWordBits || 2 * count_bits(touched_) >= capacity_;
+  }
   // Takes one block; free_count() must not be 0. `*virgin` is set when it has
   // certainly not been handed out before.
   [[nodiscard]] ALLOD_INLINE void* take_one(bool* virgin) noexcept {
