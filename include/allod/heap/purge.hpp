@@ -44,8 +44,8 @@ void Heap<Policy>::shrink_magazines(Domain& domain, Shrink which) noexcept {
   }
 }
 
-// A class keeps its last slab for those who come soon. Nobody has come. (What was hardly used stays:
-// others would find pages there that are not in memory yet.)
+// A class keeps its last slab for those who come soon. Nobody has come. (What was hardly used
+// stays: others would find pages there that are not in memory yet.)
 template <class Policy>
 void Heap<Policy>::retire_last(Domain& domain, Bin& bin) noexcept {
   if (bin.partial.empty() || bin.partial.first() != bin.partial.last()) return;
