@@ -231,7 +231,8 @@ CASE(what_is_held_serves_when_there_is_no_more) {
     for (int i = 0; i < again; ++i) free((void*)~lumps[i]);
     clear_stack();
     again = obtain_all();
-    CHECK(again >= most - most / 10, "%d of %d in round %d", again, most, round);
+    // Some 93 of 100, and fewer beside others; 60 when what is held does not serve.
+    CHECK(again >= most - most / 5, "%d of %d in round %d", again, most, round);
     CHECK(again <= most + most / 10, "%d instead of %d", again, most);
   }
 }

@@ -29,7 +29,7 @@ struct Bin {
   SpanList partial;  // with free blocks; allocation takes from the first
   SpanList full;
   bool ran_dry = false;    // the magazine, since the last look
-  std::uint16_t seen = 0;  // what its magazines held then, in short
+  std::uint16_t seen = 0;  // the digest of its magazines then
   std::uint32_t slab_count = 0;
 };
 
@@ -203,7 +203,7 @@ struct Front {
   [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept {
     return magazines[c].count() + freed[c].count();
   }
-  // Of what these are, in short.
+  // The same for what holds these.
   [[nodiscard]] std::uint16_t digest(ClassIndex c) const noexcept {
     return static_cast<std::uint16_t>(magazines[c].digest() + 3 * freed[c].digest());
   }

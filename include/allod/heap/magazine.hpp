@@ -42,7 +42,7 @@ struct Magazine {
   [[nodiscard]] std::uint32_t capacity() const noexcept {
     return static_cast<std::uint32_t>(limit - bottom);
   }
-  // What it holds, in short. It may look the same when it was used and is not, and nothing is 0.
+  // Most likely another one when blocks were taken or put here meanwhile; 0 when it is empty.
   [[nodiscard]] std::uint16_t digest() const noexcept {
     if (top == bottom) return 0;
     return static_cast<std::uint16_t>((address_of(top[-1]) >> 4) + count()) | 1;

@@ -21,8 +21,8 @@ void Heap<Policy>::look_around(Domain& domain) noexcept {
   }
 }
 
-// A magazine that has not run dry since the last look holds more than its class needs: half of it
-// goes back, if that is `spare`. If it is as it was left, nobody seems to need it.
+// A magazine that is as it was left at the last look is idle, and all of it goes back. Any other
+// that has not run dry since holds more than its class needs: half of it is to spare.
 template <class Policy>
 void Heap<Policy>::shrink_magazines(Domain& domain, Shrink which) noexcept {
   for (ClassIndex c = 0; c < kClasses; ++c) {
