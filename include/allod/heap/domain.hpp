@@ -203,7 +203,7 @@ struct Front {
   [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept {
     return magazines[c].count() + freed[c].count();
   }
-  // The same for what holds these.
+  // Most likely another one when some of them came or went; see Magazine::digest.
   [[nodiscard]] std::uint16_t digest(ClassIndex c) const noexcept {
     return static_cast<std::uint16_t>(magazines[c].digest() + 3 * freed[c].digest());
   }
