@@ -235,13 +235,26 @@ void close(Pages pages) noexcept {
   close({spare.from, spare.bytes - old.bytes});
   return true;
 }
+// A span that the heap has kept since it was shut has its guard still.
+[[nodiscard]] bool set_guard_of_span(const Block& block, Address from) noexcept {
+  auto& in = Process::heap().space();
+  space::Span& span = span_of(block);
+  if (span.guarded_from != 0 && platform().closes()) {
+    if (span.has_shut && !in.reopen(span.base, span.size.bytes())) return false;
+    return in.move_guard(span, from);
+  }
+  if (!in.unguard(span)) return false;
+  if (may_have_guard(block)) in.guard(span, from);
+  return true;
+}
 // A block that is a span of its own has its guard at the end of that; in a slab, which may have a
 // guard besides, only where that needs no mapping. Of a block that is closed, all but the guard is
 // opened: false, and it stays closed, when the system refuses.
 [[nodiscard, gnu::noinline]] bool set_guard(Block block, BlockState before,
                                             std::size_t requested) noexcept {
   const Pages pages = spare_pages_of(block, requested);
-  if (block.slab != nullptr && before.is_closed()) {
+  if (block.slab == nullptr) return set_guard_of_span(block, pages.from);
+  if (before.is_closed()) {
     if (before.is_shut()) {
       const Pages all = pages_of(block);
       return Process::heap().space().reopen(all.from, all.bytes) &&
@@ -250,12 +263,7 @@ void close(Pages pages) noexcept {
     const Address end = block.address + block.bytes;
     return open(whole_pages(block.address, pages.from < end ? pages.from : end));
   }
-  if (!may_have_guard(block)) return true;
-  if (block.slab != nullptr) {
-    close(pages);
-  } else {
-    Process::heap().space().guard(span_of(block), pages.from);
-  }
+  if (may_have_guard(block)) close(pages);
   return true;
 }
 // False, and it stays, when the system refuses.
@@ -422,11 +430,11 @@ std::size_t empty(Pages pages, Address open_end) noexcept {
   if (end > pages.from) memset(memory, 0, end - pages.from);
   return pages.bytes;
 }
-// Of a large block, what whole pages do not hold.
-void clear_edges(const Block& block, Pages pages) noexcept {
+// Of a large block, or a part of it, what whole pages do not hold.
+void clear_edges(Address from, std::size_t bytes, Pages pages) noexcept {
   const Address end = pages.from + pages.bytes;
-  memset(reinterpret_cast<void*>(block.address), 0, pages.from - block.address);
-  memset(reinterpret_cast<void*>(end), 0, block.address + block.bytes - end);
+  memset(reinterpret_cast<void*>(from), 0, pages.from - from);
+  memset(reinterpret_cast<void*>(end), 0, from + bytes - end);
 }
 
 // Runs of pages that are in memory are filled with zeros and stay, for to let them go and come anew
@@ -485,7 +493,7 @@ constexpr std::size_t kBetterShut = std::size_t{512} << 10;
 // takes as long for many pages as for few, unlike to close it, but needs a mapping. False when it
 // is to be closed, or can only be.
 [[nodiscard]] bool shut(const Block& block, BlockState state, Left* left) noexcept {
-  constexpr std::size_t kMostKept = std::size_t{16} << 20;
+  constexpr std::size_t kMostKept = std::size_t{32} << 20;
   const Pages pages = pages_of(block);
   const Address spare = spare_pages_of(block, block.requested(state)).from;
   const Address end = pages.from + pages.bytes;
@@ -495,7 +503,7 @@ constexpr std::size_t kBetterShut = std::size_t{512} << 10;
   if (platform().closes() && (keeps ? is_hardly_in_memory(open) : block.bytes < kBetterShut)) {
     return false;
   }
-  clear_edges(block, pages);
+  clear_edges(block.address, block.bytes, pages);
   *left = {Access::shut, keeps ? wipe(open) : empty(open, spare)};
   space::Span& span = span_of(block);
   if (block.is_in_slab() && platform().closes()) Process::heap().space().note_closed(span);
@@ -512,7 +520,7 @@ constexpr std::size_t kBetterShut = std::size_t{512} << 10;
   if (Left left; is_closed_while_free(block) && shut(block, state, &left)) return left;
   const Pages pages = pages_of(block);
   const Address end = pages.from + pages.bytes;
-  if (is_zero) clear_edges(block, pages);
+  if (is_zero) clear_edges(block.address, block.bytes, pages);
   const Address spare = spare_pages_of(block, block.requested(state)).from;
   const Pages closed = closed_part(block);
   const Address closed_end = closed.from + closed.bytes;
@@ -770,6 +778,11 @@ void* seal(void* block, std::size_t size, Origin origin) noexcept {
 
 namespace {
 
+[[nodiscard]] bool is_closed_since_erased(const void* address) noexcept {
+  const Block block = find(address);
+  return on<Mitigation::zero>() && block.bytes != 0 && block.cell.load().is_closed();
+}
+
 [[nodiscard, gnu::noinline]] ALLOD_HOT void* allocate_general(std::size_t size,
                                                               Origin origin) noexcept {
   if (__builtin_expect(size == 0, 0) && on<Mitigation::empty>()) {
@@ -799,9 +812,20 @@ void* allocate_zeroed(std::size_t bytes) noexcept {
   if (bytes == 0) return allocate(bytes, Origin::c);
   const std::size_t room = room_for(bytes);
   bool zero = false;
-  void* const block = allocate_by(
-      bytes, Origin::c, [&]() noexcept { return Process::allocate_zeroable(room, &zero); });
-  if (block != nullptr && !zero) memset(block, 0, bytes);
+  bool is_closed = false;
+  void* const block = allocate_by(bytes, Origin::c, [&]() noexcept {
+    void* const found = Process::allocate_zeroable(room, &zero);
+    is_closed = found != nullptr && bytes >= kDiscarded && is_closed_since_erased(found);
+    return found;
+  });
+  if (block == nullptr || zero) return block;
+  if (bytes < kDiscarded) return memset(block, 0, bytes);
+  // It may have been lent.
+  if (is_closed) return memset(block, 0, platform().page_size());
+  const Address from = address_of(block);
+  const Pages pages = whole_pages(from, from + bytes);
+  clear_edges(from, bytes, pages);
+  wipe(pages);
   return block;
 }
 

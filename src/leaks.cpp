@@ -128,7 +128,7 @@ bool is_guarded(Address at) noexcept {
 bool is_of_suspects(Address at, const Graph& graph) noexcept {
   const space::Tag tag = Process::heap().space().map().tag_of(at);
   if (space::owner_of(tag) == Profile::owner() || tag == space::kFreeTag) return true;
-  if (tag == space::kInteriorTag &&
+  if ((tag == space::kInteriorTag || tag == space::kHugeTag) &&
       Process::heap().is_kept(*Process::heap().space().map().span_of(at))) {
     return true;
   }

@@ -239,16 +239,16 @@ void use_all_of(void* block, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += 512) byte[at] = 1;
   byte[bytes - 1] = 1;
 }
-void use_large_blocks(std::uint32_t seed) {
+void use_blocks_from(std::size_t least, int steps, std::uint32_t seed) {
   constexpr int kBlocks = 24;
   struct {
     void* block;
     std::size_t bytes;
   } held[kBlocks] = {};
-  for (int step = 0; step < 1500; ++step) {
+  for (int step = 0; step < steps; ++step) {
     seed = seed * 1'664'525 + 1'013'904'223;
     auto& [block, bytes] = held[(seed >> 8) % kBlocks];
-    const std::size_t size = (std::size_t{100'000} << (seed >> 14) % 6) + (seed >> 17) % 30'000;
+    const std::size_t size = (least << (seed >> 14) % 6) + (seed >> 17) % 30'000;
     switch ((seed >> 24) % 4) {
       case 0:
         block = hidden(std::realloc(block, size));
@@ -275,6 +275,10 @@ void use_large_blocks(std::uint32_t seed) {
     if (step % 200 == 0) malloc_trim(0);
   }
   for (auto& each : held) freeing_function(each.block);
+}
+void use_large_blocks(std::uint32_t seed) {
+  use_blocks_from(100'000, 1500, seed);
+  use_blocks_from(700'000, 60, seed);
 }
 
 }  // namespace
@@ -316,6 +320,20 @@ CASE(write_long_after_the_free_of_a_large_block) {
   freeing_function(tell_block(blocks[kBlocks / 2]));
   free_many();
   flip(blocks[kBlocks / 2], static_cast<std::ptrdiff_t>(offset()));
+}
+// The heap keeps those above 4 MiB, once it has a helper that gives them back.
+CASE(touch_a_huge_block_long_after_its_free) {
+  for (int i = 0; i < 100; ++i) {
+    void* const block = allocating_function(size());
+    use_all_of(block, size());
+    freeing_function(block);
+  }
+  void* const block = tell_block(allocating_function(size()));
+  std::memset(block, 1, size());
+  freeing_function(block);
+  free_many();
+  if (parameter("TEST_AGAIN") != 0) return freeing_function(block);
+  flip(block, static_cast<std::ptrdiff_t>(offset()));
 }
 // Large ones are not what the number of guards is limited for.
 CASE(write_on_behind_slabs_after_large_blocks) {
@@ -368,12 +386,23 @@ CASE(memory_of_large_blocks_in_quarantine) {
   survive();
 }
 
+namespace {
+
 // Of pages that nobody has touched so far, mostly.
 long faults() {
   struct rusage usage{};
   CHECK(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage");
   return usage.ru_minflt;
 }
+std::ptrdiff_t pages_in_memory(void* start, std::size_t bytes) {
+  static unsigned char seen[std::size_t{64} << 8];
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t pages = bytes / page;
+  CHECK(pages <= sizeof seen && mincore(start, pages * page, seen) == 0, "mincore");
+  return std::count_if(seen, seen + pages, [](unsigned char it) { return (it & 1) != 0; });
+}
+
+}  // namespace
 
 // A program that is done with blocks of one size, and goes on to the next one, needs no more memory
 // than for a few sizes at a time. What waits in quarantine is of each of them 128 KiB.
@@ -404,12 +433,47 @@ CASE(large_blocks_keep_their_pages) {
   survive();
 }
 
+// Also where each block has another size, and an eighth of it is used.
+CASE(huge_blocks_of_many_sizes_keep_their_pages) {
+  constexpr std::size_t kShare = 8;
+  constexpr int kBlocks = 10;
+  void* held[kBlocks] = {};
+  std::uint32_t random = 1;
+  std::size_t used = 0;
+  const auto replace_one = [&] {
+    random = random * 1'664'525 + 1'013'904'223;
+    void*& block = held[(random >> 8) % kBlocks];
+    freeing_function(block);
+    const std::size_t bytes = (std::size_t{5} << 20) + (random >> 4) % (std::size_t{12} << 20);
+    block = allocating_function(bytes);
+    use_all_of(block, bytes / kShare);
+    used += bytes / kShare;
+  };
+  for (int i = 0; i < 200; ++i) replace_one();
+  used = 0;
+  const long before = faults();
+  for (int i = 0; i < 200; ++i) replace_one();
+  const long pages = static_cast<long>(used) / sysconf(_SC_PAGESIZE);
+  CHECK(faults() - before < pages / 8, "%ld faults of %ld pages", faults() - before, pages);
+  survive();
+}
+
+// Whoever wants zeros gets what is known to be zero, and nothing is written there.
+CASE(zeros_of_large_blocks_that_are_used_again) {
+  for (int i = 0; i < 50; ++i) {
+    auto* const block = static_cast<unsigned char*>(hidden(std::calloc(1, size())));
+    CHECK(block != nullptr && block[0] == 0 && block[size() - 1] == 0, "zeros");
+    CHECK(pages_in_memory(block, size()) < 6, "%td pages", pages_in_memory(block, size()));
+    freeing_function(block);
+  }
+  survive();
+}
+
 // And no more of them than were used.
 CASE(large_blocks_get_no_pages_by_erasing) {
   constexpr std::size_t kPage = 4096;
   constexpr std::size_t kUsed = 910 * kPage;
   constexpr std::size_t kMore = 950 * kPage;  // of the same class
-  static unsigned char in_memory[kMore / kPage];
   const auto blocks = [](std::size_t bytes, std::size_t used) {
     for (int i = 0; i < 20; ++i) {
       void* const block = allocating_function(bytes);
@@ -420,9 +484,7 @@ CASE(large_blocks_get_no_pages_by_erasing) {
   blocks(kUsed, kUsed);
   blocks(kMore, 0);
   void* const block = allocating_function(kMore);
-  CHECK(mincore(block, kMore, in_memory) == 0, "mincore");
-  const auto present = std::count_if(std::begin(in_memory), std::end(in_memory),
-                                     [](unsigned char page) { return (page & 1) != 0; });
+  const auto present = pages_in_memory(block, kMore);
   CHECK(present >= 900 && present <= 912, "%td pages", present);
   survive();
 }

@@ -514,6 +514,45 @@ def test_large_blocks_stay_closed_until_they_are_used_again(
     expect_access_after_free(outcome)
 
 
+@pytest.mark.parametrize("offset", [0, 5 * MIB])
+@pytest.mark.parametrize("older", [False, True])
+def test_huge_blocks_stay_closed_as_long_as_they_are_kept(
+    offset: int, older: bool, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Nobody has them any more, but they have not become something else."""
+    outcome = run_overruns(
+        "touch_a_huge_block_long_after_its_free",
+        {"SIZE": 6 * MIB, "OFFSET": offset, "AGAIN": 0},
+        ALL | {"PURGE_DELAY": "600000"},
+        liballod_hardened,
+        programs,
+        tmp_path,
+        older=older,
+    )
+    assert outcome.status == -signal.SIGSEGV, outcome.description
+    at = outcome.scene.facts["block"] + offset
+    headline = outcome.scene.headline("access after free to", at)
+    assert outcome.errors.startswith(headline), outcome.description
+
+
+def test_second_free_of_a_huge_block_that_is_kept(
+    programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """What is told is the block."""
+    outcome = run(
+        programs / "overruns",
+        "touch_a_huge_block_long_after_its_free",
+        liballod_hardened,
+        tmp_path,
+        {"SIZE": 6 * MIB, "OFFSET": 0, "AGAIN": 1},
+        ALL | {"PURGE_DELAY": "600000"},
+    )
+    assert outcome.status == -signal.SIGABRT, outcome.description
+    headline = outcome.scene.headline("double free of", outcome.scene.facts["block"])
+    assert outcome.errors.startswith(headline), outcome.description
+    assert f"free, requested with {6 * MIB} bytes" in outcome.errors
+
+
 @with_light_guards
 @pytest.mark.parametrize("size", [150_000, 700_000, 2_500_000, 6 * MIB])
 @pytest.mark.parametrize("measures", ["all", "-quarantine", "-zero"])
@@ -554,8 +593,24 @@ def test_large_blocks_are_used_again_with_their_pages(
     outcome.expect("", death=False)
 
 
+@pytest.mark.parametrize("size", [200_000, 3 * MIB, 8 * MIB])
+def test_zeros_of_large_blocks_that_are_used_again(
+    size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """They are known to be there."""
+    case = "zeros_of_large_blocks_that_are_used_again"
+    program = programs / "overruns"
+    outcome = run(program, case, liballod_hardened, tmp_path, {"SIZE": size}, ALL)
+    outcome.expect("", death=False)
+
+
 @pytest.mark.parametrize(
-    "case", ["sizes_one_after_the_other", "large_blocks_get_no_pages_by_erasing"]
+    "case",
+    [
+        "sizes_one_after_the_other",
+        "huge_blocks_of_many_sizes_keep_their_pages",
+        "large_blocks_get_no_pages_by_erasing",
+    ],
 )
 def test_memory_follows_what_is_used(
     case: str, programs: Path, liballod_hardened: Path, tmp_path: Path

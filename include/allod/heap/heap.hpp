@@ -185,7 +185,7 @@ class Heap {
   [[nodiscard]] bool is_guarded(const void* address) const noexcept;
   // Is the span in use only as far as the space knows, because a domain keeps it for its next
   // request? Its memory is present, like that of a dirty one, or a part of it is.
-  [[nodiscard]] ALLOD_HOT bool is_kept(const space::Span& span) const noexcept;
+  [[nodiscard]] ALLOD_HOT static bool is_kept(const space::Span& span) noexcept;
   // How many of its bytes, if these are half of them at most, and all of them otherwise.
   [[nodiscard]] std::size_t present_in_kept(const space::Span& span) noexcept;
   // What is wrong with a free of an address in a span, but in its first slice.
@@ -414,8 +414,10 @@ class Heap {
   ALLOD_HOT void set_reserved(Kept& kept, std::size_t bytes) noexcept;
   [[nodiscard]] ALLOD_HOT void* take_kept(Domain& domain, Slices size, Slices alignment,
                                           bool wants_zeros) noexcept;
-  [[nodiscard]] void* take_sparse(Domain& domain, Slices size, Slices alignment) noexcept;
+  [[nodiscard]] void* take_sparse(Domain& domain, Slices size, Slices alignment,
+                                  bool may_grow) noexcept;
   [[nodiscard]] void* hand_out_kept(Domain& domain, space::Span& span) noexcept;
+  ALLOD_HOT void mark_kept(space::Span& span, bool is_kept) noexcept;
   // Mostly there is nothing.
   ALLOD_INLINE void put_aside(Domain& domain) noexcept {
     if (__builtin_expect(domain.kept.span != nullptr, 0)) put_last_aside(domain);

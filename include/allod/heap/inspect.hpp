@@ -46,7 +46,7 @@ Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexce
   if (tag == space::kForeignTag || tag == space::kFreeTag) return misuse;
   const space::Span* const span = map.span_of(at);
   if (span->state != space::SpanState::used) return misuse;
-  if (is_kept(*span)) return misuse;
+  if (!kBlockStates && is_kept(*span)) return misuse;
   if (span->home == nullptr) {
     misuse.block = reinterpret_cast<void*>(span->base);
     misuse.block_bytes = span->size.bytes();

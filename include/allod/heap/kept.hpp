@@ -19,12 +19,12 @@ namespace allod::heap {
 // Within a slow path of the domain. False when the block has to go to the space instead.
 template <class Policy>
 bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
-  if constexpr (kBlockStates) return false;
   Kept& kept = domain.kept;
   const std::size_t bytes = span.size.bytes();
   // Of another heap once, and not like others; or hardly anybody asks for so little as for a span,
   // but who wants it aligned.
-  if (span.region->source != nullptr || space::is_partly_closed(span)) return false;
+  const bool is_closed = kBlockStates ? span.has_closed : space::is_partly_closed(span);
+  if (span.region->source != nullptr || is_closed) return false;
   if (bytes <= Sizes::kMaxSize && kept.span != nullptr) return false;
   // Somebody has to take care that it goes.
   if (!may_keep() || bytes > options_.purge_budget) return false;
@@ -34,7 +34,7 @@ bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
     set_reserved(kept, kept.sparse_bytes);
     return false;
   }
-  space_.map().set_tags(span.base, {1}, space::kFreeTag);
+  mark_kept(span, true);
   kept.span = &span;
   kept.bytes = bytes;
   kept.rests = false;
@@ -114,7 +114,8 @@ void* Heap<Policy>::take_kept(Domain& domain, Slices size, Slices alignment,
     return hand_out_kept(domain, *span);
   }
   put_aside(domain);
-  return wants_zeros ? nullptr : take_sparse(domain, size, alignment);
+  if (wants_zeros && !kBlockStates) return nullptr;
+  return take_sparse(domain, size, alignment, !wants_zeros);
 }
 
 template <class Policy>
@@ -122,14 +123,15 @@ void* Heap<Policy>::hand_out_kept(Domain& domain, space::Span& span) noexcept {
   domain.kept.rests = false;
   domain.counters.kept_reused.add(1);
   span.zero = false;
-  space_.map().set_tags(span.base, {1}, space::kHugeTag);
+  mark_kept(span, false);
   return reinterpret_cast<void*>(span.base);
 }
 
 // The smallest that is large enough, and what it has too much is cut off; or one that can be
 // lengthened by what is free behind it. What is in memory is mostly at the start.
 template <class Policy>
-void* Heap<Policy>::take_sparse(Domain& domain, Slices size, Slices alignment) noexcept {
+void* Heap<Policy>::take_sparse(Domain& domain, Slices size, Slices alignment,
+                                bool may_grow) noexcept {
   Kept& kept = domain.kept;
   constexpr std::uint32_t kNone = Kept::kMostSparse;
   std::uint32_t best = kNone;
@@ -138,16 +140,18 @@ void* Heap<Policy>::take_sparse(Domain& domain, Slices size, Slices alignment) n
     if (span.size < size || span.base % alignment.bytes() != 0) continue;
     if (best == kNone || span.size < kept.sparse[best].span->size) best = i;
   }
-  for (std::uint32_t i = kept.sparse_count; best == kNone && i-- > 0;) {
+  for (std::uint32_t i = may_grow ? kept.sparse_count : 0; best == kNone && i-- > 0;) {
     space::Span& span = *kept.sparse[i].span;
     if (span.size.count < size.count / 2 || span.base % alignment.bytes() != 0) continue;
     if (!space_.grow(&span, size)) continue;
+    // As its owner does, who gets no block when the system refuses.
+    static_cast<void>(space_.unguard(span));
     space_.map().set_tags(span.base, span.size, space::kInteriorTag);
     best = i;
   }
   if (best == kNone) return nullptr;
   space::Span& span = *remove_sparse(kept, best);
-  if (!is_hardly_more(span, size)) {
+  if (!is_hardly_more(span, size) && space_.unguard(span)) {
     space_.shrink(&span, size);
     maybe_purge();
   }
@@ -266,12 +270,17 @@ void Heap<Policy>::give_up_everything(Domain& domain) noexcept {
   give_back_kept_of(Keepers::all);
 }
 
-// In use as far as the space knows, and kept by a domain. (Nor one whose guard could not be taken
-// away.) Right while nobody changes that.
 template <class Policy>
-bool Heap<Policy>::is_kept(const space::Span& span) const noexcept {
-  return span.state == space::SpanState::used && span.home == nullptr &&
-         !space::is_partly_closed(span) && space_.map().tag_of(span.base) == space::kFreeTag;
+void Heap<Policy>::mark_kept(space::Span& span, bool is_kept) noexcept {
+  __atomic_store_n(&span.is_kept, is_kept, __ATOMIC_RELAXED);
+  const bool is_free = is_kept && !kBlockStates;
+  space_.map().set_tags(span.base, {1}, is_free ? space::kFreeTag : space::kHugeTag);
+}
+
+// Right while nobody changes that.
+template <class Policy>
+bool Heap<Policy>::is_kept(const space::Span& span) noexcept {
+  return span.state == space::SpanState::used && __atomic_load_n(&span.is_kept, __ATOMIC_RELAXED);
 }
 
 template <class Policy>

@@ -480,6 +480,7 @@ class Space {
   void note_used(Span* span) noexcept {
     span->state = SpanState::used;
     span->block_state = 0;
+    span->is_kept = false;
     map_.set_span(span->base, span);
     map_.set_span(end_of(*span) - 1, span);
     ++counters_.span_allocations;

@@ -108,6 +108,7 @@ void Space<P, kChecks>::abandon(Span& span) noexcept {
   const std::size_t open = open_end_of(span) - span.base;
   if (open != 0) static_cast<void>(platform_.purge(reinterpret_cast<void*>(span.base), open));
   LockGuard guard{lock_};
+  span.is_kept = false;
   map_.set_tags(span.base, span.size, kFreeTag);
 }
 

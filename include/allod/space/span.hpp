@@ -58,6 +58,8 @@ struct Span {
   bool has_closed = false;
   // Used: parts of it may be mappings of their own that cannot be touched; see Space::shut().
   bool has_shut = false;
+  // Used: as far as the space knows. Whoever had it last keeps it for its next request.
+  bool is_kept = false;
   // Of a block that is a span of its own and belongs to a first-class heap: that heap. Holds
   // anything else otherwise.
   void* heap = nullptr;
