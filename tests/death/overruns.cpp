@@ -566,6 +566,20 @@ CASE(realloc_to_less_leaves_nothing) {
   survive();
 }
 
+// What only a free block leads to leaks, also where that is kept as it was.
+CASE(leaks_behind_a_block_that_is_kept) {
+  for (int i = 0; i < 100; ++i) freeing_function(allocating_function(size()));
+  CHECK(allod_profile_start(1) == 0, "no profile");
+  auto** const holder = static_cast<void**>(allocating_function(size()));
+  use_all_of(holder, size());
+  for (int i = 1; i <= 20; ++i) holder[i] = allocating_function(1000);
+  freeing_function(holder);
+  static unsigned char overwritten[1 << 16];
+  use_all_of(overwritten, sizeof overwritten);
+  tell("leaks", static_cast<uintptr_t>(allod_leaks_check()));
+  survive();
+}
+
 // Of large blocks one is led to, one leaks, and two have been freed and wait.
 CASE(leaks_of_large_blocks_are_looked_for) {
   static void* kept;

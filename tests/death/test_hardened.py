@@ -644,14 +644,15 @@ def test_large_blocks_are_erased_page_by_page(
     outcome.expect("", death=False)
 
 
+@pytest.mark.parametrize("size", [200_000, 5 * MIB])
 @pytest.mark.parametrize("protection", [0, mmap.PROT_READ | mmap.PROT_WRITE])
 def test_what_cannot_be_shut_or_reopened(
-    protection: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+    protection: int, size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
 ) -> None:
     """A process may have too many mappings: neither is handed out what cannot be touched."""
     case = "blocks_that_cannot_be_shut_or_reopened"
     program = programs / "older_system"
-    given = {"PROTECTION": protection}
+    given = {"PROTECTION": protection, "SIZE": size}
     outcome = run(program, case, liballod_hardened, tmp_path, given, ALL)
     outcome.expect("", death=False)
 
@@ -718,6 +719,23 @@ def test_leaks_of_large_blocks_are_looked_for(
     )
     assert outcome.survived, outcome.description
     assert outcome.scene.facts["leaks"] == 1, outcome.description
+
+
+@pytest.mark.parametrize("measures", ["all", "-zero,-quarantine"])
+def test_what_is_kept_hides_no_leaks(
+    measures: str, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Its contents are nobody's, whatever they are. (A register may lead to the last of 20.)"""
+    outcome = run(
+        programs / "overruns",
+        "leaks_behind_a_block_that_is_kept",
+        liballod_hardened,
+        tmp_path,
+        {"SIZE": 6 * MIB},
+        {"HARDENED": measures},
+    )
+    assert outcome.survived, outcome.description
+    assert outcome.scene.facts["leaks"] >= 19, outcome.description
 
 
 @pytest.mark.parametrize("size", [100, 3000])
