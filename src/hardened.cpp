@@ -792,6 +792,28 @@ namespace {
   return allocate_by(size, origin, [&]() noexcept { return Process::allocate<GiveUp>(room); });
 }
 
+[[nodiscard, gnu::noinline]] ALLOD_HOT void* allocate_zeroed_general(std::size_t bytes) noexcept {
+  if (bytes == 0) return allocate_general(bytes, Origin::c);
+  const std::size_t room = room_for(bytes);
+  bool zero = false;
+  bool is_closed = false;
+  void* const block = allocate_by(bytes, Origin::c, [&]() noexcept {
+    void* const found = Process::allocate_zeroable(room, &zero);
+    is_closed = found != nullptr && bytes >= kDiscarded && is_closed_since_erased(found);
+    return found;
+  });
+  if (block == nullptr || zero) return block;
+  if (bytes < kDiscarded) return memset(block, 0, bytes);
+  // It may have been lent.
+  if (is_closed) return memset(block, 0, platform().page_size());
+  const Pages pages = whole_pages(address_of(block), address_of(block) + bytes);
+  void* const first = reinterpret_cast<void*>(pages.from);
+  if (platform().present_bytes(first, pages.bytes) > bytes / 2) return memset(block, 0, bytes);
+  clear_edges(address_of(block), bytes, pages);
+  wipe(pages);
+  return block;
+}
+
 }  // namespace
 
 void* allocate(std::size_t size, Origin origin) noexcept {
@@ -808,25 +830,7 @@ void* allocate_aligned(std::size_t size, std::size_t alignment, Origin origin) n
 void* allocate_zeroed(std::size_t bytes) noexcept {
   void* small = allocate_short<Small>(bytes, Origin::c);
   if (small == nullptr) small = allocate_short<Medium>(bytes, Origin::c);
-  if (small != nullptr) return memset(small, 0, bytes);
-  if (bytes == 0) return allocate(bytes, Origin::c);
-  const std::size_t room = room_for(bytes);
-  bool zero = false;
-  bool is_closed = false;
-  void* const block = allocate_by(bytes, Origin::c, [&]() noexcept {
-    void* const found = Process::allocate_zeroable(room, &zero);
-    is_closed = found != nullptr && bytes >= kDiscarded && is_closed_since_erased(found);
-    return found;
-  });
-  if (block == nullptr || zero) return block;
-  if (bytes < kDiscarded) return memset(block, 0, bytes);
-  // It may have been lent.
-  if (is_closed) return memset(block, 0, platform().page_size());
-  const Address from = address_of(block);
-  const Pages pages = whole_pages(from, from + bytes);
-  clear_edges(from, bytes, pages);
-  wipe(pages);
-  return block;
+  return small != nullptr ? memset(small, 0, bytes) : allocate_zeroed_general(bytes);
 }
 
 // --- on the way back ---------------------------------------------------------------------------
