@@ -5,7 +5,8 @@
 // needs; in any other, its pages would have to come anew, and would stay behind in whatever block
 // has them in its midst.
 //
-// For the space they are used spans; the tag of the first slice says that nobody uses them. Their
+// For the space they are used spans with a mark. Where the policy keeps states of blocks these say
+// that nobody uses them, and they may be shut as long; elsewhere the tag of the first slice. Their
 // owner changes what is kept in slow paths only, so that the helper, which gives back what has not
 // been asked for again, may do so while it keeps everybody out of these, as a fork does.
 #pragma once
@@ -144,7 +145,8 @@ void* Heap<Policy>::take_sparse(Domain& domain, Slices size, Slices alignment,
     space::Span& span = *kept.sparse[i].span;
     if (span.size.count < size.count / 2 || span.base % alignment.bytes() != 0) continue;
     if (!space_.grow(&span, size)) continue;
-    // As its owner does, who gets no block when the system refuses.
+    // A guard would lie in its midst now. When the system does not open it, that of the new block
+    // cannot be set either, and nobody gets it.
     static_cast<void>(space_.unguard(span));
     space_.map().set_tags(span.base, span.size, space::kInteriorTag);
     best = i;
