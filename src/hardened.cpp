@@ -798,6 +798,7 @@ namespace {
   bool zero = false;
   bool is_closed = false;
   void* const block = allocate_by(bytes, Origin::c, [&]() noexcept {
+    zero = false;
     void* const found = Process::allocate_zeroable(room, &zero);
     is_closed = found != nullptr && bytes >= kDiscarded && is_closed_since_erased(found);
     return found;

@@ -46,6 +46,7 @@ Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexce
   if (tag == space::kForeignTag || tag == space::kFreeTag) return misuse;
   const space::Span* const span = map.span_of(at);
   if (span->state != space::SpanState::used) return misuse;
+  // Where blocks have states, that of the block tells.
   if (!kBlockStates && is_kept(*span)) return misuse;
   if (span->home == nullptr) {
     misuse.block = reinterpret_cast<void*>(span->base);

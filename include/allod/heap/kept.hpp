@@ -23,7 +23,7 @@ bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
   Kept& kept = domain.kept;
   const std::size_t bytes = span.size.bytes();
   // Of another heap once, and not like others; or hardly anybody asks for so little as for a span,
-  // but who wants it aligned.
+  // but who wants it aligned. Where blocks have states, whoever is given one that is shut opens it.
   const bool is_closed = kBlockStates ? span.has_closed : space::is_partly_closed(span);
   if (span.region->source != nullptr || is_closed) return false;
   if (bytes <= Sizes::kMaxSize && kept.span != nullptr) return false;
