@@ -609,11 +609,14 @@ def test_common_programs_need_two_windows_of_code(
         check=True,
     )
     code = re.search(
-        r" r-xp .*/liballod[^/]*\.so.*\n(?:.*\n)*?Rss: +(\d+) kB", copy.read_text()
+        r" r-xp .*/liballod[^/]*\.so.*\nSize: +(\d+) kB\n(?:.*\n)*?Rss: +(\d+) kB",
+        copy.read_text(),
     )
     assert code is not None
+    size_kib, resident_kib = map(int, code.groups())
+    # The code ends with `_fini`, in what is left of a window: every program needs that at its end.
     # One more is allowed for what a busy machine makes happen.
-    assert int(code[1]) <= 3 * 64
+    assert resident_kib <= 3 * 64 + size_kib % 64
 
 
 def test_a_library_that_touches_memory_is_seen(tmp_path: Path) -> None:
