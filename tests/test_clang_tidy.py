@@ -68,6 +68,24 @@ def test_what_is_planted_is_found_where_the_first_product_has_it(
     assert ("misc-redundant-expression" in complaint) == is_found
 
 
+def test_what_is_compiled_as_one_file_with_others_is_found(
+    tmp_path: Path, debian_packages: DebianPackages
+) -> None:
+    debian_packages("clang-19", "clang-tidy-19")
+    build, source = build_of(tmp_path, "-DPLANTED")
+    all_in_one = tmp_path / "Unity" / "all.cxx"
+    all_in_one.parent.mkdir()
+    all_in_one.write_text(f'#include "{source}"\n')
+    database = build / "compile_commands.json"
+    database.write_text(database.read_text().replace(str(source), str(all_in_one)))
+    compilation = tidy.compilation(build, source)
+    assert compilation is not None
+    complaint = compilation.complaint() or ""
+    assert "misc-redundant-expression" in complaint
+    assert "planted.cpp" in complaint
+    assert tidy.compilation(build, source.with_name("other.cpp")) is None
+
+
 def test_what_is_not_built_is_not_looked_at(tmp_path: Path) -> None:
     folder, source = build_of(tmp_path, "-O2")
     assert tidy.compilation(folder, source.with_name("other.cpp")) is None

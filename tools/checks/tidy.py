@@ -14,7 +14,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,17 +62,30 @@ def sources() -> list[Path]:
 
 
 def compilation(build: Path, source: Path) -> Compilation | None:
-    """The first way in which a build compiles a source, if it does."""
+    """The first way in which a build compiles a source, if it does: by itself, or else in a file
+    that includes several."""
+    in_company = None
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        if Path(entry["file"]) == source:
-            arguments = _without_output(shlex.split(entry["command"]))
-            return Compilation(source, Path(entry["directory"]), tuple(arguments))
-    return None
+        folder = Path(entry["directory"])
+        file = folder / entry["file"]
+        if file == source:
+            return Compilation(source, folder, _arguments(entry))
+        if in_company is None and "Unity" in file.parts and _includes(file, source):
+            in_company = Compilation(
+                source, folder, (*_arguments(entry)[:-1], str(source))
+            )
+    return in_company
 
 
-def _without_output(arguments: Sequence[str]) -> list[str]:
+def _includes(file: Path, source: Path) -> bool:
+    return f'#include "{source}"' in file.read_text()
+
+
+def _arguments(entry: Mapping[str, str]) -> tuple[str, ...]:
+    """The compiler's, without what it writes; the source is the last."""
+    arguments = shlex.split(entry["command"])
     at = arguments.index("-o")
-    return [*arguments[:at], *arguments[at + 2 :]]
+    return (*arguments[:at], *arguments[at + 2 :])
 
 
 @click.command(help=__doc__)
