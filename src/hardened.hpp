@@ -3,6 +3,11 @@
 //
 // What it knows of a block lies in the block's state, see slab/block_state.hpp; how long a block
 // waits, in quarantine.hpp. Everything here is thread-safe.
+//
+// hardened.cpp has the way out and the way back of every block, hardened_short.hpp a shorter one
+// for most of them. Both stand on what is known of a block (hardened_blocks.hpp), on the guards and
+// pages of large ones (hardened_large.hpp), on the time between free and heap
+// (hardened_waiting.hpp) and on the reports (hardened_reports.hpp).
 #pragma once
 
 #include "process.hpp"

@@ -1,0 +1,119 @@
+// Questions about a block.
+#include "hardened_large.hpp"
+#include "hardened_reports.hpp"
+
+namespace allod::hardened {
+
+namespace {
+
+// Of a block in use. False when that was reported.
+bool check_canary(const Block& block, BlockState state) noexcept {
+  bool is_intact = true;
+  if (has_canary(state)) {
+    const memory_tags::Unchecked unchecked;
+    is_intact = canary.is_intact(block.address, block.requested(state), block.bytes);
+  }
+  if (!is_intact) report_overflow(block, state);
+  return is_intact;
+}
+
+}  // namespace
+
+bool inspect(const void* address, std::size_t* bytes) noexcept {
+  const Block block = find(address);
+  *bytes = 0;
+  if (block.is_unwatched) *bytes = Process::heap().usable_size(address);
+  if (*bytes != 0) return true;
+  if (block.bytes == 0) {
+    if (empty_blocks.holds(address) && empty_blocks.is_in_use(address)) return true;
+    report_stray(address);
+    return false;
+  }
+  const BlockState state = block.cell.load();
+  if (!state.is_live() || is_stale(block, state, address)) {
+    report_not_in_use(block, state);
+    return false;
+  }
+  *bytes = block.requested(state);
+  if (!check_canary(block, state)) {
+    // A block that has to move is freed: once is enough.
+    const memory_tags::Unchecked unchecked;
+    canary.write(block.address, block.requested(state), block.bytes);
+  }
+  return true;
+}
+
+std::size_t size_of(const void* address) noexcept {
+  const Block block = find(address);
+  if (block.is_unwatched) return Process::heap().usable_size(address);
+  const BlockState state = block.bytes == 0 ? BlockState{} : block.cell.load();
+  return state.is_live() ? block.requested(state) : 0;
+}
+
+std::size_t readable_bytes(const void* address) noexcept {
+  const Block block = find(address);
+  if (block.is_unwatched) return Process::heap().usable_size(address);
+  const BlockState state = block.bytes == 0 ? BlockState{} : block.cell.load();
+  if (!state.is_live()) return 0;
+  if (!may_have_guard(block)) return block.bytes;
+  const std::size_t open = spare_pages_of(block, block.requested(state)).from - block.address;
+  return open < block.bytes ? open : block.bytes;
+}
+
+std::size_t usable_size(const void* address) noexcept {
+  const Block block = find(address);
+  if (block.is_unwatched) return Process::heap().usable_size(address);
+  if (block.bytes == 0) return 0;
+  const BlockState state = block.cell.load();
+  if (!state.is_live()) return 0;
+  static_cast<void>(check_canary(block, state));
+  return block.requested(state);
+}
+
+namespace {
+
+[[nodiscard]] ALLOD_INLINE heap::Bounds bounds_in(const Block& block) noexcept {
+  const BlockState state = block.cell.load();
+  if (!state.is_live() && !state.was_freed()) return {};
+  return {reinterpret_cast<const void*>(block.address),
+          state.was_freed() ? heap::Bounds::kFreed : block.requested(state)};
+}
+[[nodiscard]] heap::Bounds bounds_elsewhere(const void* address) noexcept {
+  const heap::Bounds whole = Process::heap().bounds_of(address);
+  if (whole.start == nullptr) return {};
+  const Block block = find(whole.start);
+  if (block.is_unwatched) return whole;
+  return block.bytes != 0 ? bounds_in(block) : heap::Bounds{};
+}
+[[nodiscard]] heap::Bounds bounds_of_nothing(const void* address) noexcept {
+  const bool is_block = empty_blocks.is_block(address) && empty_blocks.is_in_use(address);
+  return is_block ? heap::Bounds{address} : heap::Bounds{};
+}
+
+ALLOD_INLINE heap::Bounds bounds_at(Address at) noexcept {
+  const auto* const address = reinterpret_cast<const void*>(at);
+  const space::PageMap& map = Process::heap().space().map();
+  const space::Tag tag = map.tag_of(at);
+  if (tag == space::kForeignTag) {
+    return empty_blocks.holds(address) ? bounds_of_nothing(address) : heap::Bounds{};
+  }
+  if (__builtin_expect(!space::is_domains(tag), 0)) return bounds_elsewhere(address);
+  const slab::Slab& slab = *slab::as_slab(map.span_at(at));
+  const std::uint32_t index = slab.index_around(at);
+  if (index >= slab.capacity()) return {};
+  const Address start = address_of(slab.block_at(index));
+  return bounds_in(block_in(slab, index, start, false));
+}
+
+}  // namespace
+
+heap::Bounds bounds_of(const void* address) noexcept {
+  heap::Bounds bounds = bounds_at(memory_tags::bare(address_of(address)));
+  if (memory_tags::are_on() && bounds.start != nullptr) {
+    const Address start = address_of(bounds.start) | memory_tags::tag_in(address_of(address));
+    bounds.start = reinterpret_cast<const void*>(start);
+  }
+  return bounds;
+}
+
+}  // namespace allod::hardened

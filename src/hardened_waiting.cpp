@@ -1,0 +1,123 @@
+#include "hardened_waiting.hpp"
+
+#include "hardened_reports.hpp"
+#include "sweep.hpp"
+
+namespace allod::hardened {
+
+using heap::is_zero;
+using heap::Quarantine;
+
+[[gnu::tls_model("initial-exec")]] constinit thread_local Quarantine* own_quarantine = nullptr;
+
+namespace {
+
+constinit pthread_key_t key = 0;
+constinit bool has_key = false;
+// Of threads that have ended as far as we know: what they free goes to the heap at once.
+constinit Quarantine gone{true};
+
+// Of one that is erased as a whole.
+[[nodiscard]] ALLOD_INLINE bool is_whole_zero(Address from, std::size_t bytes) noexcept {
+  Pair seen{};
+  const auto look = [&](const Pair& pair) noexcept { seen |= pair; };
+  bytes <= slab::BlockStates::kLargestNarrow ? visit_small(from, bytes, look)
+                                             : visit_medium(from, bytes, look);
+  return (seen[0] | seen[1]) == 0;
+}
+[[nodiscard]] ALLOD_INLINE bool was_written(const Block& block) noexcept {
+  if (!on<Mitigation::written>() || !on<Mitigation::zero>()) return false;
+  if (block.is_large()) return false;
+  if (block.bytes <= kErasedWhole) return !is_whole_zero(block.address, block.bytes);
+  return !is_zero(block.address, erased_bytes(block, block.cell.load())) || !ends_with_zero(block);
+}
+
+[[nodiscard]] ALLOD_HOT Block find_waiting(void* address) noexcept {
+  const Block block = find(address);
+  // It cannot be anything else, unless records have been overwritten.
+  always_check(block.bytes != 0, "a block in quarantine is gone");
+  if (__builtin_expect(was_written(block), 0)) {
+    report_written(block, block.cell.load());
+    erase(block, block.cell.load());
+  }
+  return block;
+}
+// After a sweep has held it.
+[[gnu::noinline]] void let_go(void* address) noexcept {
+  static_cast<void>(find_waiting(address));
+  Process::release(address);
+}
+[[gnu::noinline]] ALLOD_HOT void leave_after_look(Ticket ticket) noexcept {
+  void* const address = ticket.address();
+  const Block block = find_waiting(address);
+  const Left left{.bytes_in_memory = on<Mitigation::zero>() ? 0 : block.bytes};
+  if (on<Mitigation::sweep>() && sweep::hold(address, weight_of(block, left), &let_go)) return;
+  Process::release(address);
+}
+// A block's time in quarantine is over.
+class Leave {
+ public:
+  void operator()(void* word) const noexcept {
+    const Ticket ticket{word};
+    if (__builtin_expect(!ticket.is_simple(), 0)) return leave_after_look(ticket);
+    const std::size_t bytes = ticket.bytes();
+    if (looks_ && __builtin_expect(!is_whole_zero(address_of(ticket.address()), bytes), 0)) {
+      return leave_after_look(ticket);
+    }
+    if (sweeps_ && sweep::hold(ticket.address(), bytes, &let_go)) return;
+    Process::release(ticket.address());
+  }
+  void end() const noexcept { Process::note_burst(); }
+
+ private:
+  const bool looks_ = on<Mitigation::written>() && on<Mitigation::zero>();
+  const bool sweeps_ = on<Mitigation::sweep>();
+};
+
+[[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
+  void* const memory = Process::heap().space().allocate_metadata(sizeof(Quarantine));
+  if (memory == nullptr) return &gone;
+  own_quarantine = new (memory) Quarantine;
+  // May allocate.
+  if (has_key) pthread_setspecific(key, own_quarantine);
+  return own_quarantine;
+}
+
+// When a thread ends.
+ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
+  own_quarantine = &gone;
+  auto* const own = static_cast<Quarantine*>(quarantine);
+  own->clear(random::own, Leave{});
+  Process::heap().space().metadata().free(own, sizeof *own);
+}
+ALLOD_HOT void look_at_waiting(void* word) noexcept {
+  const Block block = find(Ticket{word}.address());
+  if (block.bytes != 0 && was_written(block)) report_written(block, block.cell.load());
+}
+
+}  // namespace
+
+bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
+  Quarantine* quarantine = own_quarantine;
+  if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
+  return quarantine->take(ticket.word(), weight, random::own, Leave{});
+}
+
+bool make_room() noexcept {
+  Quarantine* const quarantine = own_quarantine;
+  if (quarantine != nullptr && quarantine->clear(random::own, Leave{})) return true;
+  return on<Mitigation::sweep>() && !Process::is_interrupted() && sweep::make_room(&let_go);
+}
+
+void watch_threads() noexcept {
+  has_key = pthread_key_create(&key, &close_quarantine) == 0;
+  if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
+}
+
+void check_at_exit() noexcept {
+  Quarantine* const quarantine = own_quarantine;
+  if (quarantine == nullptr || !on<Mitigation::written>() || !on<Mitigation::zero>()) return;
+  quarantine->for_each(&look_at_waiting);
+}
+
+}  // namespace allod::hardened
