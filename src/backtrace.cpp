@@ -153,4 +153,27 @@ void write_event(Text& out, std::string_view what, std::uint32_t thread,
   write_stack(out, stack);
 }
 
+namespace {
+
+constexpr Stack kUnknown{};
+[[nodiscard]] const Stack& known(const Stack* stack) noexcept {
+  return stack != nullptr ? *stack : kUnknown;
+}
+
+}  // namespace
+
+void write_history(Text& out, const History& history) noexcept {
+  write_event(out, "allocated", history.allocating_thread, known(history.allocated_at));
+  if (history.in_use) return;
+  write_event(out, "freed", history.freeing_thread, known(history.freed_at));
+}
+
+void write_history_as_json(Text& out, const History& history) noexcept {
+  out << ",\"allocating_thread\":" << history.allocating_thread << ",\"allocated_at\":";
+  write_stack_as_json(out, known(history.allocated_at));
+  if (history.in_use) return;
+  out << ",\"freeing_thread\":" << history.freeing_thread << ",\"freed_at\":";
+  write_stack_as_json(out, known(history.freed_at));
+}
+
 }  // namespace allod

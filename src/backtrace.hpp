@@ -16,6 +16,15 @@ struct Stack {
   std::uintptr_t frames[kDepth];
 };
 
+// What is known of a block's life.
+struct History {
+  bool in_use;
+  std::uint32_t allocating_thread;
+  std::uint32_t freeing_thread;
+  const Stack* allocated_at;  // null, like the next one: there was no memory for it
+  const Stack* freed_at;
+};
+
 // The stack from here on, so many frames of it at most. Must be called without any lock of ours:
 // the loader's lock may be taken.
 void capture_stack(Stack& stack, std::uint32_t most = Stack::kDepth) noexcept;
@@ -35,5 +44,9 @@ void write_stack_as_json(Text& out, const Stack& stack) noexcept;
 // What a thread did, and its stack.
 void write_event(Text& out, std::string_view what, std::uint32_t thread,
                  const Stack& stack) noexcept;
+// Who allocated a block and, if it is not in use, who freed it.
+void write_history(Text& out, const History& history) noexcept;
+// The same as members of an object, each with a comma before it.
+void write_history_as_json(Text& out, const History& history) noexcept;
 
 }  // namespace allod

@@ -281,22 +281,11 @@ void Guards::write_place(Text& out, const Misuse& misuse) noexcept {
   out << "guarded block " << Hex{block} << " of " << std::uint64_t{misuse.block_bytes} << " bytes";
 }
 
-void Guards::write_history(Text& out, const Misuse& misuse) noexcept {
+History Guards::history_of(const Misuse& misuse) noexcept {
   const Slot* const slot = slot_at(misuse.block);
-  write_event(out, "allocated", slot->allocating_thread, slot->allocated_at);
-  if (slot->state.load(std::memory_order_acquire) == State::freed) {
-    write_event(out, "freed", slot->freeing_thread, slot->freed_at);
-  }
-}
-
-void Guards::write_json(Text& out, const Misuse& misuse) noexcept {
-  const Slot* const slot = slot_at(misuse.block);
-  out << ",\"guarded\":true,\"allocating_thread\":" << slot->allocating_thread
-      << ",\"allocated_at\":";
-  write_stack_as_json(out, slot->allocated_at);
-  if (slot->state.load(std::memory_order_acquire) != State::freed) return;
-  out << ",\"freeing_thread\":" << slot->freeing_thread << ",\"freed_at\":";
-  write_stack_as_json(out, slot->freed_at);
+  const bool in_use = slot->state.load(std::memory_order_acquire) != State::freed;
+  return {in_use, slot->allocating_thread, slot->freeing_thread, &slot->allocated_at,
+          &slot->freed_at};
 }
 
 }  // namespace allod

@@ -14,6 +14,8 @@
 
 namespace allod {
 
+struct History;
+
 // All functions are static and thread-safe, and take no lock: a signal handler may call any of
 // them, at any time.
 class Guards {
@@ -61,8 +63,7 @@ class Guards {
   [[nodiscard]] static bool explain_fault(const void* address, heap::Misuse* misuse) noexcept;
   // For reports: where the address lies, and who allocated and freed the block there.
   static void write_place(Text& out, const heap::Misuse& misuse) noexcept;
-  static void write_history(Text& out, const heap::Misuse& misuse) noexcept;
-  static void write_json(Text& out, const heap::Misuse& misuse) noexcept;
+  [[nodiscard]] static History history_of(const heap::Misuse& misuse) noexcept;
 
  private:
   struct Slot;

@@ -10,6 +10,7 @@
 #include "options.hpp"
 #include "sweep.hpp"
 #include "text.hpp"
+#include "tracker.hpp"
 
 namespace allod {
 
@@ -92,6 +93,7 @@ ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin)
   void* const pointer = has_tag(block) ? put_tag(block, block.requested(state))
                                        : reinterpret_cast<void*>(block.address);
   block.cell.store(state);
+  if (on<Mitigation::history>()) track_allocation(reinterpret_cast<void*>(block.address), size);
   return pointer;
 }
 [[gnu::noinline]] ALLOD_HOT void* seal_medium(const slab::Slab& slab, std::uint32_t index,
@@ -151,7 +153,10 @@ namespace {
 [[nodiscard, gnu::noinline]] ALLOD_HOT void* allocate_general(std::size_t size,
                                                               Origin origin) noexcept {
   if (__builtin_expect(size == 0, 0) && on<Mitigation::empty>()) {
-    if (void* const empty = empty_blocks.allocate()) return empty;
+    if (void* const empty = empty_blocks.allocate()) {
+      if (on<Mitigation::history>()) track_allocation(empty, size);
+      return empty;
+    }
   }
   const std::size_t room = room_for(size);
   return allocate_by(size, origin, [&]() noexcept { return Process::allocate<GiveUp>(room); });
@@ -287,6 +292,7 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
     report_overflow(block, state);
   }
   check_neighbour(block);
+  if (on<Mitigation::history>()) track_end(reinterpret_cast<void*>(block.address));
   const Left left = erase(block, state);
   block.cell.store(state_after_free(block, state.slack(), left.access));
   return !detain(block, left);
@@ -304,7 +310,11 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
   if (block.bytes != 0) return take_back_found(block, address, claimed_bytes, claimed);
   if (block.is_unwatched) return true;
   const bool known = empty_blocks.holds(address) && empty_blocks.is_block(address);
-  if (!known || !empty_blocks.release(address)) report_stray(address);
+  if (!known || !empty_blocks.release(address)) {
+    report_stray(address);
+  } else if (on<Mitigation::history>()) {
+    track_end(address);
+  }
   return false;
 }
 ALLOD_INLINE bool take_back_any(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
@@ -354,7 +364,7 @@ namespace {
   constexpr Mitigations kDone = Mitigations::named("canary,neighbours,zero,quarantine,origin");
   const bool is_whole_map = Process::heap().space().map().fast_slices() != 0;
   return platform().page_size() == ShortClass::kPageBytes && is_whole_map &&
-         active().has_all(kDone) && !on<Mitigation::tags>();
+         active().has_all(kDone) && !on<Mitigation::tags>() && !on<Mitigation::history>();
 }
 // Of a measure that somebody has named. The program runs without it.
 [[gnu::cold]] void tell_no_effect(std::string_view name, std::string_view reason) noexcept {
@@ -380,6 +390,10 @@ void start() noexcept {
   }
   if (on<Mitigation::guards>() || on<Mitigation::empty>() || on<Mitigation::tags>()) {
     faults::watch();
+  }
+  // Registered last, so taken first, as its rank demands.
+  if (on<Mitigation::history>()) {
+    os::at_fork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
   }
   if (can_be_short()) {
     Small::open();

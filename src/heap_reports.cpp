@@ -15,6 +15,14 @@ Text& write_name(Text& out, const HeapDomain& heap) noexcept {
   return out << "heap \"" << heap.name << "\"";
 }
 
+[[maybe_unused]] void write_origin(Text& out, const void* block) noexcept {
+  History history;
+  std::size_t requested;
+  if (!find_history(block, &history, &requested)) return;
+  out << ", requested with " << std::uint64_t{requested} << " bytes";
+  write_history(out, history);
+}
+
 }  // namespace
 
 void report_gone(const HeapDomain& heap) noexcept {
@@ -22,7 +30,11 @@ void report_gone(const HeapDomain& heap) noexcept {
     Message message;
     write_name(message << "error: use of ", heap)
         << ", which is gone\nallod:   it was " << (heap.was_deleted ? "deleted" : "destroyed");
-    if constexpr (Policy::kTracked) write_history(message, nullptr);
+    if constexpr (Policy::kTracked) {
+      Stack stack;
+      capture_stack(stack);
+      write_event(message, "this call", Process::heap().space().platform().thread_id(), stack);
+    }
   }
   abort();
 }
@@ -41,7 +53,7 @@ std::size_t report_leaks(HeapDomain& heap) noexcept {
     ++told;
     message << "\nallod:   block " << Hex{address_of(block)} << " of " << std::uint64_t{bytes}
             << " bytes";
-    if constexpr (Policy::kTracked) write_origin(message, block);
+    if constexpr (Policy::kTracked || Policy::kBlockStates) write_origin(message, block);
     return true;
   };
   static_cast<void>(Process::heap().walk_heap(heap, tell));

@@ -26,6 +26,19 @@ allod_heap_t* handle_of(HeapDomain& heap) noexcept {
 
 Process::Heap& engine() noexcept { return Process::heap(); }
 
+constexpr bool kMayKeepHistory = Policy::kTracked || Policy::kBlockStates;
+// So that a block that is freed after its heap is found out, and where it went.
+[[maybe_unused]] void note_end_of_blocks(HeapDomain& heap) noexcept {
+  if constexpr (Policy::kBlockStates) {
+    if (!hardened::active().has(Mitigation::history)) return;
+  }
+  const auto forget = [](void* block, std::size_t) noexcept {
+    track_end(block);
+    return true;
+  };
+  static_cast<void>(engine().walk_heap(heap, forget));
+}
+
 ALLOD_INLINE bool contains(HeapDomain& heap, const void* block) noexcept {
   return engine().contains(heap, memory_tags::bare(block));
 }
@@ -264,14 +277,7 @@ void allod_heap_destroy(allod_heap_t* heap) noexcept {
   if (heap == nullptr) return;
   auto& domain = heaps::domain_of(heap);
   if (domain.reports_leaks) heaps::report_leaks(domain);
-  if constexpr (allod::Policy::kTracked) {
-    // So that a block that is freed later is found out, and where it went.
-    const auto forget = [](void* block, std::size_t) noexcept {
-      allod::track_end(block);
-      return true;
-    };
-    static_cast<void>(Process::heap().walk_heap(domain, forget));
-  }
+  if constexpr (allod::heaps::kMayKeepHistory) allod::heaps::note_end_of_blocks(domain);
   Process::heap().destroy_heap(domain);
 }
 

@@ -20,6 +20,7 @@ enum class Mitigation : std::uint8_t {
   positions,   // slabs at random places among the free ones
   sweep,       // a freed block is not used again while something points to it
   tags,        // pointers and memory have tags that must agree
+  history,     // reports tell who allocated a block, and who freed it
 };
 
 struct MitigationName {
@@ -41,6 +42,7 @@ inline constexpr MitigationName kMitigationNames[] = {
     {Mitigation::positions, "positions"},
     {Mitigation::sweep, "sweep", false},
     {Mitigation::tags, "tags", false},
+    {Mitigation::history, "history", false},
 };
 
 class Mitigations {

@@ -97,7 +97,7 @@ struct DebugPolicy : LibraryPolicy {
 };
 
 #ifndef ALLOD_MITIGATIONS
-#define ALLOD_MITIGATIONS "all,sweep,tags"
+#define ALLOD_MITIGATIONS "all,sweep,tags,history"
 #endif
 
 struct HardenedPolicy : LibraryPolicy {

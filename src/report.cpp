@@ -96,6 +96,28 @@ void write_owner(Text& out, const heap::Misuse& misuse, std::uint32_t id,
 
 bool is_guarded(const heap::Misuse& misuse) noexcept { return Guards::holds(misuse.block); }
 
+// What is known of the block's life; false for nothing. Only the debug library knows by that what
+// was asked for.
+bool recall(heap::Misuse* misuse, History* history) noexcept {
+  if (is_guarded(*misuse)) {
+    *history = Guards::history_of(*misuse);
+    return true;
+  }
+  if constexpr (Policy::kTracked || Policy::kBlockStates) {
+    const void* const block = misuse->block != nullptr ? misuse->block : misuse->address;
+    std::size_t requested;
+    if (!find_history(block, history, &requested)) return false;
+    if constexpr (Policy::kTracked) {
+      using slab::BlockState;
+      misuse->requested = requested;
+      misuse->state =
+          history->in_use ? BlockState::live(slab::Origin::any, 0) : BlockState::freed(0);
+    }
+    return true;
+  }
+  return false;
+}
+
 void write_block(Text& out, const heap::Misuse& misuse) noexcept {
   if (is_guarded(misuse)) return Guards::write_place(out, misuse);
   if (misuse.block == nullptr) {
@@ -121,7 +143,7 @@ void write_block(Text& out, const heap::Misuse& misuse) noexcept {
   }
 }
 
-// What the block's state tells, and who is calling.
+// Is it in use, what was asked for, and by which function?
 void write_state(Text& out, const heap::Misuse& misuse) noexcept {
   if (misuse.requested != heap::kUnknownBytes) {
     out << "\nallod:   " << (misuse.state.is_live() ? "in use" : "free") << ", requested with "
@@ -153,7 +175,7 @@ void capture_culprit(Stack& stack, heap::MisuseKind kind) noexcept {
 }
 
 // One line that begins with {"allod":"error".
-void write_json(Text& out, const heap::Misuse& misuse) noexcept {
+void write_json(Text& out, const heap::Misuse& misuse, const History* history) noexcept {
   const auto address = [&](std::string_view name, const void* value) {
     out << ",\"" << name << "\":\"" << Hex{address_of(value)} << "\"";
   };
@@ -185,7 +207,8 @@ void write_json(Text& out, const heap::Misuse& misuse) noexcept {
   }
   number("process", static_cast<std::uint64_t>(raw_syscall(SYS_getpid)));
   number("thread", Process::heap().space().platform().thread_id());
-  if (is_guarded(misuse)) Guards::write_json(out, misuse);
+  if (is_guarded(misuse)) out << ",\"guarded\":true";
+  if (history != nullptr) write_history_as_json(out, *history);
   if (tells_stack(misuse)) {
     Stack stack;
     capture_culprit(stack, misuse.kind);
@@ -204,11 +227,14 @@ void write_culprit(Text& out, const heap::Misuse& misuse) noexcept {
 
 }  // namespace
 
-void ReportToUser::report(const heap::Misuse& misuse) noexcept {
+void ReportToUser::report(const heap::Misuse& found) noexcept {
+  heap::Misuse misuse = found;
+  History life;
+  const History* const history = recall(&misuse, &life) ? &life : nullptr;
   if (settings().report_descriptor >= 0) {
     int descriptor = static_cast<int>(settings().report_descriptor);
     Text out{write_to_descriptor, &descriptor};
-    write_json(out, misuse);
+    write_json(out, misuse, history);
   }
   if (settings().show_errors) {
     Message message;
@@ -223,12 +249,8 @@ void ReportToUser::report(const heap::Misuse& misuse) noexcept {
     }
     if (heap::is_copy(misuse.kind)) write_copy(message, misuse);
     write_state(message, misuse);
-    if (is_guarded(misuse)) Guards::write_history(message, misuse);
-    if (Policy::kTracked && !heap::is_fault(misuse.kind) && !is_guarded(misuse)) {
-      write_history(message, misuse.block != nullptr ? misuse.block : misuse.address);
-    } else if (tells_stack(misuse)) {
-      write_culprit(message, misuse);
-    }
+    if (history != nullptr) write_history(message, *history);
+    if (tells_stack(misuse)) write_culprit(message, misuse);
   }
   if (heap::is_fault(misuse.kind)) return;
   // Programs that mix allocators free what is not ours, and mean no harm.

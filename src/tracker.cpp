@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "backtrace.hpp"
 #include "options.hpp"
 #include "report.hpp"
 
@@ -32,8 +31,8 @@ constexpr std::size_t kRecordBuckets = std::size_t{1} << 18;
 constexpr std::size_t kStackBuckets = std::size_t{1} << 14;
 constinit Record* record_buckets[kRecordBuckets];
 constinit KnownStack* stack_buckets[kStackBuckets];
-// There was no memory for a record once: a block without one may be genuine.
-constinit bool records_missing = false;
+// Something could not be noted once: a block without a record may be genuine.
+constinit std::atomic<bool> records_missing{false};
 constinit Process::Heap::Lock records_lock{LockRank::records};
 
 constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
@@ -46,8 +45,9 @@ void* metadata(std::size_t bytes) noexcept {
   return space.allocate_metadata(bytes);
 }
 
+// With or without the lock: records are never dropped, and are whole before they can be found.
 Record* find_record(Address block) noexcept {
-  Record* record = record_bucket(block);
+  Record* record = __atomic_load_n(&record_bucket(block), __ATOMIC_ACQUIRE);
   while (record != nullptr && record->block != block) record = record->next;
   return record;
 }
@@ -72,39 +72,74 @@ const KnownStack* remember(const Stack& stack) noexcept {
   return known;
 }
 
-std::uint32_t this_thread() noexcept { return Process::heap().space().platform().thread_id(); }
-
-void write_event(Text& out, std::string_view what, std::uint32_t thread,
-                 const KnownStack* known) noexcept {
-  constexpr Stack kUnknown{};
-  allod::write_event(out, what, thread, known != nullptr ? known->stack : kUnknown);
+// With the lock. Null when there is no memory.
+Record* new_record(Address block) noexcept {
+  auto* const record = static_cast<Record*>(metadata(sizeof(Record)));
+  if (record == nullptr) return nullptr;
+  Record*& bucket = record_bucket(block);
+  record->next = bucket;
+  record->block = block;
+  __atomic_store_n(&bucket, record, __ATOMIC_RELEASE);
+  return record;
 }
+
+// To ask the system took a seventh of the time. 0: not asked yet.
+[[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t own_id = 0;
+std::uint32_t this_thread() noexcept {
+  if (__builtin_expect(own_id == 0, 0)) own_id = Process::heap().space().platform().thread_id();
+  return own_id;
+}
+
+// The lock, and the caller's stack. A signal handler that has interrupted its thread with a lock of
+// ours must not wait for one, nor for the loader's: it has neither. The records of its own blocks
+// it may change all the same, as nobody else does, but there will be no new ones.
+class Turn {
+ public:
+  Turn() noexcept : has_lock_{!HeldLocks::any()} {
+    if (!has_lock_) return;
+    capture_stack(stack_);
+    records_lock.lock();
+  }
+  ~Turn() {
+    if (has_lock_) records_lock.unlock();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  void begin(Address block, std::size_t bytes) const noexcept {
+    Record* record = find_record(block);
+    if (record == nullptr && has_lock_) record = new_record(block);
+    if (record == nullptr) {
+      records_missing = true;
+      return;
+    }
+    record->bytes = bytes;
+    record->live = true;
+    record->allocating_thread = this_thread();
+    record->allocated_at = stack();
+    record->freed_at = nullptr;
+  }
+  void end(Record& record) const noexcept {
+    record.live = false;
+    record.freeing_thread = this_thread();
+    record.freed_at = stack();
+  }
+
+ private:
+  [[nodiscard]] const KnownStack* stack() const noexcept {
+    return has_lock_ ? remember(stack_) : nullptr;
+  }
+
+  const bool has_lock_;
+  Stack stack_;
+};
 
 }  // namespace
 
 void track_allocation(void* block, std::size_t bytes) noexcept {
   if (block == nullptr) return;
-  Stack stack;
-  capture_stack(stack);
-  LockGuard guard{records_lock};
-  Record* record = find_record(address_of(block));
-  if (record == nullptr) {
-    record = static_cast<Record*>(metadata(sizeof(Record)));
-    if (record == nullptr) {
-      records_missing = true;
-      return;
-    }
-    Record*& bucket = record_bucket(address_of(block));
-    record->next = bucket;
-    record->block = address_of(block);
-    // Whoever looks without the lock finds it whole.
-    __atomic_store_n(&bucket, record, __ATOMIC_RELEASE);
-  }
-  record->bytes = bytes;
-  record->live = true;
-  record->allocating_thread = this_thread();
-  record->allocated_at = remember(stack);
-  record->freed_at = nullptr;
+  const Turn turn;
+  turn.begin(address_of(block), bytes);
 }
 
 namespace {
@@ -135,17 +170,12 @@ void report_misuse(heap::MisuseKind kind, const void* address, std::size_t claim
 
 bool track_release(void* address, std::size_t claimed_bytes) noexcept {
   if (address == nullptr) return true;
-  Stack stack;
-  capture_stack(stack);
   heap::MisuseKind kind;
   {
-    LockGuard guard{records_lock};
+    const Turn turn;
     Record* const record = find_record(address_of(address));
     if (is_in_use(record, claimed_bytes, &kind)) {
-      if (record == nullptr) return true;
-      record->live = false;
-      record->freeing_thread = this_thread();
-      record->freed_at = remember(stack);
+      if (record != nullptr) turn.end(*record);
       return true;
     }
   }
@@ -154,71 +184,47 @@ bool track_release(void* address, std::size_t claimed_bytes) noexcept {
 }
 
 void track_end(void* block) noexcept {
-  Stack stack;
-  capture_stack(stack);
-  LockGuard guard{records_lock};
+  const Turn turn;
   Record* const record = find_record(address_of(block));
   // Another thread may have been about to note it when it forked this process.
-  if (record == nullptr || !record->live) return;
-  record->live = false;
-  record->freeing_thread = this_thread();
-  record->freed_at = remember(stack);
+  if (record != nullptr && record->live) turn.end(*record);
 }
 
 bool track_resize(void* address) noexcept {
   heap::MisuseKind kind;
-  {
-    LockGuard guard{records_lock};
-    if (is_in_use(find_record(address_of(address)), kAnySize, &kind)) return true;
-  }
+  if (is_in_use(find_record(address_of(address)), kAnySize, &kind)) return true;
   report_misuse(kind, address, kAnySize);
   return false;
 }
 
-// Records are never dropped, and the program's own block does not change while it asks.
+// The program's own block does not change while it asks.
 bool track_bounds(const void* block, std::size_t* bytes) noexcept {
-  const Address at = address_of(block);
-  const Record* record = __atomic_load_n(&record_bucket(at), __ATOMIC_ACQUIRE);
-  while (record != nullptr && record->block != at) record = record->next;
+  const Record* const record = find_record(address_of(block));
   if (record == nullptr) return true;
   *bytes = __atomic_load_n(&record->bytes, __ATOMIC_RELAXED);
   return __atomic_load_n(&record->live, __ATOMIC_RELAXED);
 }
 
-void write_origin(Text& out, const void* block) noexcept {
-  Record copy{};
-  {
-    LockGuard guard{records_lock};
-    const Record* const record = find_record(address_of(block));
-    if (record == nullptr) return;
-    copy = *record;
-  }
-  out << ", requested with " << std::uint64_t{copy.bytes} << " bytes";
-  write_event(out, "allocated", copy.allocating_thread, copy.allocated_at);
-}
-
-void write_history(Text& out, const void* block) noexcept {
-  Stack stack;
-  capture_stack(stack);
-  bool known = false;
-  Record copy{};
-  if (block != nullptr) {
-    LockGuard guard{records_lock};
-    const Record* const record = find_record(address_of(block));
-    known = record != nullptr;
-    if (known) copy = *record;
-  }
-  if (known) {
-    out << "\nallod:   " << (copy.live ? "in use" : "free") << ", requested with "
-        << std::uint64_t{copy.bytes} << " bytes";
-    write_event(out, "allocated", copy.allocating_thread, copy.allocated_at);
-    if (!copy.live) write_event(out, "freed", copy.freeing_thread, copy.freed_at);
-  }
-  allod::write_event(out, "this call", this_thread(), stack);
+bool find_history(const void* block, History* history, std::size_t* requested) noexcept {
+  const Record* const record = find_record(address_of(block));
+  if (record == nullptr) return false;
+  const auto read = [](const auto& field) noexcept {
+    return __atomic_load_n(&field, __ATOMIC_RELAXED);
+  };
+  const auto stack_of = [](const KnownStack* known) noexcept {
+    return known != nullptr ? &known->stack : nullptr;
+  };
+  *history = {read(record->live), read(record->allocating_thread), read(record->freeing_thread),
+              stack_of(read(record->allocated_at)), stack_of(read(record->freed_at))};
+  *requested = read(record->bytes);
+  return true;
 }
 
 void lock_records() noexcept { records_lock.lock_for_fork(); }
 void unlock_records() noexcept { records_lock.unlock_in_parent(); }
-void reset_records_lock_after_fork() noexcept { records_lock.reset_in_child(); }
+void reset_records_lock_after_fork() noexcept {
+  records_lock.reset_in_child();
+  own_id = 0;
+}
 
 }  // namespace allod

@@ -1,9 +1,9 @@
-// For the debug library: what happened to each block, and whether the next thing
-// may happen to it.
+// What happened to each block, and whether the next thing may happen to it. For the debug library,
+// and for the hardened one where its measure "history" is on.
 #pragma once
 
+#include "backtrace.hpp"
 #include "process.hpp"
-#include "text.hpp"
 
 namespace allod {
 
@@ -17,7 +17,7 @@ inline constexpr std::size_t kAnySize = ~std::size_t{0};
 // reported. Thread-safe.
 [[nodiscard]] bool track_release(void* address, std::size_t claimed_bytes) noexcept;
 
-// Notes that `block` goes with its heap, if it is known at all. Thread-safe.
+// Notes that `block` is being freed or goes with its heap, if it is known at all. Thread-safe.
 void track_end(void* block) noexcept;
 
 // Is `address` a block in use, that may be resized? False when it is not: that has been reported.
@@ -28,11 +28,10 @@ void track_end(void* block) noexcept;
 // to `*bytes` where there is no record. Thread-safe, also in a signal handler: takes no lock.
 [[nodiscard]] bool track_bounds(const void* block, std::size_t* bytes) noexcept;
 
-// Writes who allocated and who freed the block last, and who is calling now.
-void write_history(Text& out, const void* block) noexcept;
-
-// Writes who allocated a block in use, if it is known.
-void write_origin(Text& out, const void* block) noexcept;
+// The last that is known of the block, and how many bytes were asked for. False when nothing is.
+// Thread-safe, also in a signal handler: takes no lock, so what is just changing is told in part.
+[[nodiscard]] bool find_history(const void* block, History* history,
+                                std::size_t* requested) noexcept;
 
 void lock_records() noexcept;
 void unlock_records() noexcept;

@@ -1,7 +1,12 @@
 // Wrong calls of the C functions, each of which the debug library sees at once.
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "functions.h"
 
@@ -37,11 +42,51 @@ CASE(double_free_by_another_thread) {
   survive();
 }
 
+// What the parent's thread is called is known by then.
+CASE(double_free_in_a_child) {
+  freeing_function(allocating_function(size()));
+  const pid_t child = fork();
+  CHECK(child >= 0, "fork");
+  if (child == 0) {
+    void* block = tell_block(allocating_function(size()));
+    freeing_function(block);
+    misusing_function(block);
+    survive();
+    return;
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child, "waitpid");
+  if (WIFSIGNALED(status)) raise(WTERMSIG(status));
+  CHECK(status == 0, "the child ended with %d", status);
+}
+
 CASE(double_free_after_realloc) {
   void* block = tell_block(allocating_function(size()));
   void* moved = reallocating_function(block, 2 * size());
   misusing_function(block);
   freeing_function(moved);
+  survive();
+}
+
+static volatile sig_atomic_t interruptions;
+static void allocate_and_free(int signal) {
+  (void)signal;
+  const int saved = errno;
+  freeing_function(allocating_function(100));
+  interruptions = interruptions + 1;
+  errno = saved;
+}
+
+// No standard allows it, and programs do it. What the handler takes it gives back at once, so that
+// it goes well wherever no lock is waited for.
+CASE(a_handler_allocates) {
+  const struct sigaction action = {.sa_handler = allocate_and_free, .sa_flags = SA_RESTART};
+  CHECK(sigaction(SIGALRM, &action, NULL) == 0, "sigaction");
+  struct itimerval interval = {{0, 200}, {0, 200}};
+  CHECK(setitimer(ITIMER_REAL, &interval, NULL) == 0, "setitimer");
+  while (interruptions < 200) freeing_function(allocating_function(3000));
+  interval = (struct itimerval){{0, 0}, {0, 0}};
+  CHECK(setitimer(ITIMER_REAL, &interval, NULL) == 0, "setitimer");
   survive();
 }
 

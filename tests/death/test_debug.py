@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -136,6 +137,8 @@ def double_frees() -> Iterator[Misuse]:
         yield Misuse("misuse", "double_free_after_other_frees", second, given)
         elsewhere = double_free(size, thread="thread", may_be_gone=large)
         yield Misuse("misuse", "double_free_by_another_thread", elsewhere, given)
+        by_a_child = double_free(size, may_be_gone=large)
+        yield Misuse("misuse", "double_free_in_a_child", by_a_child, given)
         freed = (REALLOC, "reallocating_function")
         moved = double_free(size, freed=freed, may_be_gone=large)
         yield Misuse("misuse", "double_free_after_realloc", moved, given)
@@ -358,3 +361,33 @@ def test_right_sizes_are_no_misuse(
 ) -> None:
     """Sized frees with the size of the allocation pass without a word."""
     run(programs / program, case, liballod_debug, tmp_path).expect("", death=False)
+
+
+def test_report_for_programs(
+    programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """One line of JSON has the block's history, too."""
+    options = {"SHOW_ERRORS": "0", "REPORT_FD": "2"}
+    given = {"SIZE": 100}
+    program = programs / "misuse"
+    case = "double_free_by_another_thread"
+    outcome = run(program, case, liballod_debug, tmp_path, given, options)
+    report = json.loads(outcome.errors)
+    facts = outcome.scene.facts
+    assert report["kind"] == "double_free"
+    assert (report["requested"], report["in_use"]) == (100, False)
+    assert report["allocating_thread"] == report["freeing_thread"]
+    assert report["allocating_thread"] == facts["main_thread"]
+    assert report["thread"] == facts["thread"]
+    stacks = [report[name] for name in ("allocated_at", "freed_at", "stack")]
+    assert all(len(stack) > 2 for stack in stacks)
+    assert len({tuple(stack) for stack in stacks}) == 3
+
+
+def test_a_handler_that_allocates_waits_for_no_lock(
+    programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """It may have interrupted its own thread, which has the lock of the records."""
+    case = "a_handler_allocates"
+    outcome = run(programs / "misuse", case, liballod_debug, tmp_path)
+    outcome.expect("", death=False)

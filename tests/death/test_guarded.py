@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 from surface.black_box import describe, environment, run_program
 
-from death.reports import Misuse, Outcome, Scene, check_numbering, run
+from death.reports import (
+    FREE,
+    MALLOC,
+    Misuse,
+    Outcome,
+    Scene,
+    check_numbering,
+    run,
+)
 
 ALL = {"GUARD_SAMPLE": "1"}
 ALLOCATING = "allocating_function"
@@ -377,10 +385,12 @@ HARDENED_FAULTS = [
 ]
 
 
+@pytest.mark.parametrize("measures", ["all", "all,history"])
 @pytest.mark.parametrize(
     ("case", "headline", "size", "offset", "state"), HARDENED_FAULTS
 )
 def test_fault_in_the_hardened_library(
+    measures: str,
     case: str,
     headline: str,
     size: int,
@@ -392,7 +402,7 @@ def test_fault_in_the_hardened_library(
 ) -> None:
     """Its own guards are explained as well, as far as it knows a block's past."""
     parameters = {"SIZE": size, "OFFSET": offset}
-    options = {"HARDENED": "all"}
+    options = {"HARDENED": measures}
     outcome = run(program, case, liballod_hardened, tmp_path, parameters, options)
     distance = offset + (size if "past" in case else 0)
     at = outcome.scene.facts["block"] + distance
@@ -400,17 +410,27 @@ def test_fault_in_the_hardened_library(
         outcome.scene.headline(headline, at)
         + rf"allod:   \d+ bytes into block {HEX} of [^\n]+\n"
         + outcome.scene.requested(state, size)
+        + history(measures, outcome.scene, is_freed=state == "free")
         + event("this access", ACCESSING, outcome.scene)
     )
     fatal(outcome, text)
 
 
+def history(measures: str, scene: Scene, *, is_freed: bool) -> str:
+    """What is told of a block of the hardened library, where that is kept."""
+    if "history" not in measures:
+        return ""
+    freed = scene.event("freed", FREE, "freeing_function") if is_freed else ""
+    return scene.event("allocated", MALLOC, "allocating_function") + freed
+
+
+@pytest.mark.parametrize("measures", ["all", "all,history"])
 def test_access_to_a_block_of_no_bytes(
-    program: Path, liballod_hardened: Path, tmp_path: Path
+    measures: str, program: Path, liballod_hardened: Path, tmp_path: Path
 ) -> None:
     """There is no memory that it could have."""
     parameters = {"SIZE": 0, "OFFSET": 0}
-    options = {"HARDENED": "all"}
+    options = {"HARDENED": measures}
     outcome = run(
         program, "access_after_free", liballod_hardened, tmp_path, parameters, options
     )
@@ -419,6 +439,7 @@ def test_access_to_a_block_of_no_bytes(
             "access to a block of no bytes at", outcome.scene.facts["block"]
         )
         + "allod:   no block is there now\n"
+        + history(measures, outcome.scene, is_freed=True)
         + event("this access", ACCESSING, outcome.scene)
     )
     fatal(outcome, text)

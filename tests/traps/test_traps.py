@@ -54,6 +54,20 @@ def test_trap(case: Case, library: Path, programs: Path, tmp_path: Path) -> None
     run_case(programs / case.program, case.name, library, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [case for case in PRELOADED_CASES if case.program in ("signals", "forks")],
+    ids=str,
+)
+def test_trap_with_history(
+    case: Case, liballod_hardened: Path, programs: Path, tmp_path: Path
+) -> None:
+    """The case holds where the hardened library keeps records, with a lock for them."""
+    variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all,history"}
+    result = run_program([programs / case.program, case.name], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+
+
 @pytest.mark.parametrize("case", LIMIT_CASES, ids=str)
 def test_limit(case: Case, liballod: Path, programs: Path, tmp_path: Path) -> None:
     """The case holds on the release library."""

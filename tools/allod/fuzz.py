@@ -37,6 +37,7 @@ CORRUPTED = (
     ("liballod-hardened.so", (), "-guards,-empty"),
     ("liballod.so", ("heaps",), None),
     ("liballod-hardened.so", (), "-shuffle,-positions,-addresses,-neighbours"),
+    ("liballod-hardened.so", (), "all,history"),
 )
 # One that hangs is a finding.
 PATIENCE_SECONDS = 600
