@@ -16,29 +16,36 @@ struct KnownStack {
 };
 
 struct Record {
-  Record* next;
-  Address block;
-  std::size_t bytes;
-  bool live;
-  std::uint32_t allocating_thread;
-  std::uint32_t freeing_thread;
-  const KnownStack* allocated_at;
-  const KnownStack* freed_at;
+  Record* next = nullptr;
+  Address block = 0;
+  std::size_t bytes = 0;
+  bool live = false;
+  std::uint32_t allocating_thread = 0;
+  std::uint32_t freeing_thread = 0;
+  const KnownStack* allocated_at = nullptr;
+  const KnownStack* freed_at = nullptr;
 };
 
 // Records are kept when blocks are freed, so that a second free finds the first.
 constexpr std::size_t kRecordBuckets = std::size_t{1} << 18;
 constexpr std::size_t kStackBuckets = std::size_t{1} << 14;
-constinit Record* record_buckets[kRecordBuckets];
-constinit KnownStack* stack_buckets[kStackBuckets];
+struct Tables {
+  Record* records[kRecordBuckets];
+  KnownStack* stacks[kStackBuckets];
+};
+// Null before the first record. As a variable it would be large enough for a huge page, which the
+// system may make of it where a neighbour is touched.
+constinit std::atomic<Tables*> tables{nullptr};
 // Something could not be noted once: a block without a record may be genuine.
 constinit std::atomic<bool> records_missing{false};
 constinit Process::Heap::Lock records_lock{LockRank::records};
 
 constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
 
-Record*& record_bucket(Address block) noexcept { return record_buckets[(block / 8 * kMix) >> 46]; }
-static_assert(kRecordBuckets == std::size_t{1} << (64 - 46));
+Record*& record_bucket(Tables& in, Address block) noexcept {
+  static_assert(kRecordBuckets == std::size_t{1} << (64 - 46));
+  return in.records[(block / 8 * kMix) >> 46];
+}
 
 void* metadata(std::size_t bytes) noexcept {
   auto& space = Process::heap().space();
@@ -47,16 +54,18 @@ void* metadata(std::size_t bytes) noexcept {
 
 // With or without the lock: records are never dropped, and are whole before they can be found.
 Record* find_record(Address block) noexcept {
-  Record* record = __atomic_load_n(&record_bucket(block), __ATOMIC_ACQUIRE);
+  Tables* const in = tables.load(std::memory_order_acquire);
+  if (in == nullptr) return nullptr;
+  Record* record = __atomic_load_n(&record_bucket(*in, block), __ATOMIC_ACQUIRE);
   while (record != nullptr && record->block != block) record = record->next;
   return record;
 }
 
-// Null when there is no metadata: a report then lacks a stack.
+// With the lock and a record. Null when there is no metadata: a report then lacks a stack.
 const KnownStack* remember(const Stack& stack) noexcept {
   std::uint64_t hash = stack.depth;
   for (std::uint32_t i = 0; i < stack.depth; ++i) hash = (hash ^ stack.frames[i]) * kMix;
-  KnownStack*& bucket = stack_buckets[hash >> 50];
+  KnownStack*& bucket = tables.load(std::memory_order_relaxed)->stacks[hash >> 50];
   static_assert(kStackBuckets == std::size_t{1} << (64 - 50));
   const std::size_t used = stack.depth * sizeof stack.frames[0];
   for (KnownStack* known = bucket; known != nullptr; known = known->next) {
@@ -73,12 +82,24 @@ const KnownStack* remember(const Stack& stack) noexcept {
 }
 
 // With the lock. Null when there is no memory.
+Tables* find_tables() noexcept {
+  Tables* found = tables.load(std::memory_order_relaxed);
+  if (found == nullptr) {
+    auto& platform = Process::heap().space().platform();
+    found = static_cast<Tables*>(platform.map(sizeof(Tables)));
+    if (found == nullptr) return nullptr;
+    platform.name(found, sizeof(Tables), "allod: history");
+    tables.store(found, std::memory_order_release);
+  }
+  return found;
+}
 Record* new_record(Address block) noexcept {
+  Tables* const in = find_tables();
+  if (in == nullptr) return nullptr;
   auto* const record = static_cast<Record*>(metadata(sizeof(Record)));
   if (record == nullptr) return nullptr;
-  Record*& bucket = record_bucket(block);
-  record->next = bucket;
-  record->block = block;
+  Record*& bucket = record_bucket(*in, block);
+  *record = {.next = bucket, .block = block};
   __atomic_store_n(&bucket, record, __ATOMIC_RELEASE);
   return record;
 }
