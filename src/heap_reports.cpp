@@ -53,7 +53,7 @@ std::size_t report_leaks(HeapDomain& heap) noexcept {
     ++told;
     message << "\nallod:   block " << Hex{address_of(block)} << " of " << std::uint64_t{bytes}
             << " bytes";
-    if constexpr (Policy::kTracked || Policy::kBlockStates) write_origin(message, block);
+    if constexpr (kMayKeepHistory) write_origin(message, block);
     return true;
   };
   static_cast<void>(Process::heap().walk_heap(heap, tell));

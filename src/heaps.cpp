@@ -26,7 +26,6 @@ allod_heap_t* handle_of(HeapDomain& heap) noexcept {
 
 Process::Heap& engine() noexcept { return Process::heap(); }
 
-constexpr bool kMayKeepHistory = Policy::kTracked || Policy::kBlockStates;
 // So that a block that is freed after its heap is found out, and where it went.
 [[maybe_unused]] void note_end_of_blocks(HeapDomain& heap) noexcept {
   if constexpr (Policy::kBlockStates) {
@@ -277,7 +276,7 @@ void allod_heap_destroy(allod_heap_t* heap) noexcept {
   if (heap == nullptr) return;
   auto& domain = heaps::domain_of(heap);
   if (domain.reports_leaks) heaps::report_leaks(domain);
-  if constexpr (allod::heaps::kMayKeepHistory) allod::heaps::note_end_of_blocks(domain);
+  if constexpr (allod::kMayKeepHistory) allod::heaps::note_end_of_blocks(domain);
   Process::heap().destroy_heap(domain);
 }
 

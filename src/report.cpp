@@ -103,7 +103,7 @@ bool recall(heap::Misuse* misuse, History* history) noexcept {
     *history = Guards::history_of(*misuse);
     return true;
   }
-  if constexpr (Policy::kTracked || Policy::kBlockStates) {
+  if constexpr (kMayKeepHistory) {
     const void* const block = misuse->block != nullptr ? misuse->block : misuse->address;
     std::size_t requested;
     if (!find_history(block, history, &requested)) return false;

@@ -166,7 +166,7 @@ void track_allocation(void* block, std::size_t bytes) noexcept {
 namespace {
 
 // May the block be freed, or resized, by a caller that claims this size? If not, `*kind` says why.
-// With the lock held; `record` may be null.
+// `record` may be null.
 bool is_in_use(const Record* record, std::size_t claimed_bytes, heap::MisuseKind* kind) noexcept {
   if (record == nullptr) {
     *kind = heap::MisuseKind::invalid_free;

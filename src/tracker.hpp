@@ -7,6 +7,8 @@
 
 namespace allod {
 
+inline constexpr bool kMayKeepHistory = Policy::kTracked || Policy::kBlockStates;
+
 // Notes that `block` was handed out for `bytes`. Thread-safe.
 void track_allocation(void* block, std::size_t bytes) noexcept;
 

@@ -566,6 +566,13 @@ CASE(realloc_to_less_leaves_nothing) {
   survive();
 }
 
+OWN_FRAME void overwrite_old_stack() {
+  unsigned char old[1 << 15];
+  memset(old, 1, sizeof old);
+  KEEP_FRAME();
+  CHECK(old[parameter("TEST_SIZE") % sizeof old] == 1, "not overwritten");
+}
+
 // What only a free block leads to leaks, also where that is kept as it was.
 CASE(leaks_behind_a_block_that_is_kept) {
   for (int i = 0; i < 100; ++i) freeing_function(allocating_function(size()));
@@ -574,8 +581,7 @@ CASE(leaks_behind_a_block_that_is_kept) {
   use_all_of(holder, size());
   for (int i = 1; i <= 20; ++i) holder[i] = allocating_function(1000);
   freeing_function(holder);
-  static unsigned char overwritten[1 << 16];
-  use_all_of(overwritten, sizeof overwritten);
+  overwrite_old_stack();
   tell("leaks", static_cast<uintptr_t>(allod_leaks_check()));
   survive();
 }

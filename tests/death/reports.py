@@ -50,6 +50,11 @@ class Scene:
         """The line that names what the program asked for."""
         return f"allod:   {state}, requested with {size} bytes\n"
 
+    def history(self, state: str) -> str:
+        """Who allocated the block and, if it is free, who freed it."""
+        freed = self.event("freed", FREE, "freeing_function") if state == "free" else ""
+        return self.event("allocated", MALLOC, "allocating_function") + freed
+
     def event(
         self,
         what: str,

@@ -12,15 +12,7 @@ from pathlib import Path
 import pytest
 from surface.black_box import describe, environment, run_program
 
-from death.reports import (
-    FREE,
-    MALLOC,
-    Misuse,
-    Outcome,
-    Scene,
-    check_numbering,
-    run,
-)
+from death.reports import Misuse, Outcome, Scene, check_numbering, run
 
 ALL = {"GUARD_SAMPLE": "1"}
 ALLOCATING = "allocating_function"
@@ -410,18 +402,10 @@ def test_fault_in_the_hardened_library(
         outcome.scene.headline(headline, at)
         + rf"allod:   \d+ bytes into block {HEX} of [^\n]+\n"
         + outcome.scene.requested(state, size)
-        + history(measures, outcome.scene, is_freed=state == "free")
+        + (outcome.scene.history(state) if "history" in measures else "")
         + event("this access", ACCESSING, outcome.scene)
     )
     fatal(outcome, text)
-
-
-def history(measures: str, scene: Scene, *, is_freed: bool) -> str:
-    """What is told of a block of the hardened library, where that is kept."""
-    if "history" not in measures:
-        return ""
-    freed = scene.event("freed", FREE, "freeing_function") if is_freed else ""
-    return scene.event("allocated", MALLOC, "allocating_function") + freed
 
 
 @pytest.mark.parametrize("measures", ["all", "all,history"])
@@ -439,7 +423,7 @@ def test_access_to_a_block_of_no_bytes(
             "access to a block of no bytes at", outcome.scene.facts["block"]
         )
         + "allod:   no block is there now\n"
-        + history(measures, outcome.scene, is_freed=True)
+        + (outcome.scene.history("free") if "history" in measures else "")
         + event("this access", ACCESSING, outcome.scene)
     )
     fatal(outcome, text)

@@ -1,5 +1,6 @@
 // Frees a block to another heap than its own: misuse named|nameless|plain
 // Uses a heap that is gone: misuse destroyed|deleted|nameless-gone
+// Frees a block of such a heap: misuse freed-late
 // Leaves blocks: misuse leaks|many-leaks|exit
 // Frees a large block on two threads at the same instant: misuse at-once
 // Frees to another heap in a signal handler: misuse interrupted
@@ -207,6 +208,11 @@ int main(int count, char** arguments) {
     void* block = allod_heap_malloc(one, 100);
     allod_heap_destroy(one);
     allod_heap_free(one, block);
+  }
+  if (strcmp(arguments[1], "freed-late") == 0) {
+    void* block = allod_heap_malloc(one, 100);
+    allod_heap_destroy(one);
+    allod_free(block);
   }
   if (strcmp(arguments[1], "deleted") == 0) {
     allod_heap_delete(one);

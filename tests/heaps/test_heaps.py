@@ -81,6 +81,25 @@ def test_a_free_to_the_wrong_heap_is_reported(
     ), describe(result)
 
 
+@pytest.mark.parametrize("name", ["liballod-debug.so", "liballod-hardened.so"])
+def test_a_block_that_is_freed_after_its_heap_went_with_it(
+    name: str, build_dir: Path, tmp_path: Path
+) -> None:
+    """Where the history is kept, the report says so."""
+    program = build_dir / "tests" / "heaps" / "misuse"
+    variables = environment(build_dir / name) | {"ALLOD_HARDENED": "all,history"}
+    result = run_program([program, "freed-late"], variables, tmp_path)
+    assert result.returncode == -signal.SIGABRT, describe(result)
+    frames = r"(?:allod:     #\d+ .*\n)*"
+    assert re.search(
+        r"allod: error: double free of 0x[0-9a-f]+\n(?:.*\n)*"
+        rf"allod:   allocated by thread \d+:\nallod:     #0 \S+ allod_heap_malloc.*\n{frames}"
+        rf"allod:   freed by thread \d+:\nallod:     #0 \S+ allod_heap_destroy.*\n{frames}"
+        r"allod:   this call by thread \d+:\nallod:     #0 \S+ allod_free",
+        result.stderr,
+    ), describe(result)
+
+
 @pytest.mark.parametrize(
     ("how", "name", "end"),
     [
