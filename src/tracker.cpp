@@ -104,7 +104,7 @@ Record* new_record(Address block) noexcept {
   return record;
 }
 
-// To ask the system took a seventh of the time. 0: not asked yet.
+// So that the system is not asked at each call. 0: not asked yet.
 [[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t own_id = 0;
 std::uint32_t this_thread() noexcept {
   if (__builtin_expect(own_id == 0, 0)) own_id = Process::heap().space().platform().thread_id();
