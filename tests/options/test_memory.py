@@ -120,9 +120,10 @@ EFFECTS = [
     ),
     Effect("budget_of_4_mib_is_kept", AN_HOUR | FOUR_MIB, AN_HOUR),
     Effect("budget_of_4_mib_is_kept_among_neighbours", AN_HOUR | FOUR_MIB, AN_HOUR),
+    # A step that the helper began under the old budget would end under the new one.
     Effect(
         "budget_is_what_mallopt_says",
-        AN_HOUR,
+        AN_HOUR | {"ALLOD_PURGE_THREAD": "0"},
         {"ALLOD_PURGE_DELAY": "0"},
     ),
     regions("", 64 * MIB),
