@@ -11,13 +11,14 @@ endfunction()
 # allod_add_variant(NAME [SOURCES ...] [OPTIONS ...]): object libraries NAME_core, with the further
 # sources, and NAME_override. The core of others than the default library is compiled as one file,
 # which takes half the time; in the default, the order of files decides what small programs touch,
-# which was looked at for the machine's own system alone.
+# which was looked at for gcc and the machine's own system alone.
 function(allod_add_variant name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;OPTIONS")
   allod_add_objects(${name}_core SOURCES ${ALLOD_CORE_SOURCES} ${arg_SOURCES}
     OPTIONS ${arg_OPTIONS})
   allod_add_objects(${name}_override SOURCES ${ALLOD_OVERRIDE_SOURCES} OPTIONS ${arg_OPTIONS})
-  if(NOT name STREQUAL "allod_release" OR CMAKE_CROSSCOMPILING)
+  if(NOT name STREQUAL "allod_release" OR CMAKE_CROSSCOMPILING
+      OR CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     set_target_properties(${name}_core PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
   endif()
 endfunction()
