@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from allod.paths import ROOT
+from allod.build import PRESETS, ensure_live_configured
+from allod.packages import PackagesUnavailable
 from checks import tidy
 
 DebianPackages = Callable[..., None]
@@ -15,22 +16,24 @@ DebianPackages = Callable[..., None]
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "source", tidy.sources(), ids=lambda source: str(source.relative_to(ROOT))
-)
+@pytest.mark.parametrize("folder", tidy.FOLDERS, ids=lambda folder: str(folder.name))
 def test_nothing_is_found(
-    source: Path, clang_build: Path, debian_packages: DebianPackages
+    folder: Path, clang_build: Path, debian_packages: DebianPackages
 ) -> None:
     debian_packages("clang-tidy-19")
-    compilation = tidy.compilation(clang_build, source)
-    if compilation is None and source.parent.name == "live":
-        pytest.skip("the live server is not built here")
-    assert compilation is not None
-    if (found := compilation.complaint()) is not None:
-        pytest.fail(found, pytrace=False)
+    if folder.name == "live":
+        try:
+            ensure_live_configured(PRESETS["clang"])
+        except PackagesUnavailable as reason:
+            pytest.skip(str(reason))
+    units = list(tidy.units(clang_build, folder))
+    seen = sorted(source for unit in units for source in unit.sources)
+    assert seen == sorted(folder.glob("*.cpp"))
+    if found := [text for unit in units if (text := unit.complaint())]:
+        pytest.fail("\n".join(found), pytrace=False)
 
 
-SOURCE = """
+SOURCE = """#include <stddef.h>
 int half(int number) {
 #ifdef PLANTED
   return number == number ? 1 : 0;
@@ -38,13 +41,16 @@ int half(int number) {
   return number / 2;
 }
 """
+COMPANION = """#include <stddef.h>
+
+void nothing() {}
+"""
 
 
-def build_of(folder: Path, *options: str) -> tuple[Path, Path]:
-    """A build folder in which a source is compiled once with each option, and the source."""
+def build_of(folder: Path, *options: str) -> Path:
+    """A build folder in which a source there is compiled once with each option."""
     source = folder / "planted.cpp"
     source.write_text(SOURCE)
-    (folder / ".clang-tidy").write_text((ROOT / ".clang-tidy").read_text())
     entries = [
         {
             "file": str(source),
@@ -54,7 +60,7 @@ def build_of(folder: Path, *options: str) -> tuple[Path, Path]:
         for number, option in enumerate(options)
     ]
     (folder / "compile_commands.json").write_text(json.dumps(entries))
-    return folder, source
+    return folder
 
 
 @pytest.mark.parametrize(("first", "is_found"), [("-DPLANTED", True), ("-O2", False)])
@@ -62,30 +68,35 @@ def test_what_is_planted_is_found_where_the_first_product_has_it(
     tmp_path: Path, debian_packages: DebianPackages, first: str, is_found: bool
 ) -> None:
     debian_packages("clang-19", "clang-tidy-19")
-    compilation = tidy.compilation(*build_of(tmp_path, first, "-O1", "-DPLANTED"))
-    assert compilation is not None
-    complaint = compilation.complaint() or ""
-    assert ("misc-redundant-expression" in complaint) == is_found
+    [unit] = tidy.units(build_of(tmp_path, first, "-O1", "-DPLANTED"), tmp_path)
+    assert ("misc-redundant-expression" in (unit.complaint() or "")) == is_found
 
 
 def test_what_is_compiled_as_one_file_with_others_is_found(
     tmp_path: Path, debian_packages: DebianPackages
 ) -> None:
     debian_packages("clang-19", "clang-tidy-19")
-    build, source = build_of(tmp_path, "-DPLANTED")
-    all_in_one = tmp_path / "Unity" / "all.cxx"
-    all_in_one.parent.mkdir()
-    all_in_one.write_text(f'#include "{source}"\n')
+    build = build_of(tmp_path, "-DPLANTED")
+    source, companion = build / "planted.cpp", build / "companion.cpp"
+    companion.write_text(COMPANION)
+    together = tmp_path / "Unity" / "together.cxx"
+    together.parent.mkdir()
+    together.write_text(f'#include "{companion}"\n#include "{source}"\n')
     database = build / "compile_commands.json"
-    database.write_text(database.read_text().replace(str(source), str(all_in_one)))
-    compilation = tidy.compilation(build, source)
-    assert compilation is not None
-    complaint = compilation.complaint() or ""
+    database.write_text(database.read_text().replace(str(source), str(together)))
+    [unit] = tidy.units(build, tmp_path)
+    assert unit.sources == (companion, source)
+    complaint = unit.complaint() or ""
+    assert f"{source}:4:" in complaint
     assert "misc-redundant-expression" in complaint
-    assert "planted.cpp" in complaint
-    assert tidy.compilation(build, source.with_name("other.cpp")) is None
+    assert "duplicate-include" not in complaint
+    source.write_text("#include <stddef.h>\n" + SOURCE)
+    assert f"{source}:2:" in (complaint := unit.complaint() or ""), complaint
+    assert "duplicate-include" in complaint
 
 
 def test_what_is_not_built_is_not_looked_at(tmp_path: Path) -> None:
-    folder, source = build_of(tmp_path, "-O2")
-    assert tidy.compilation(folder, source.with_name("other.cpp")) is None
+    build = build_of(tmp_path, "-O2")
+    (build / "other.cpp").write_text(COMPANION)
+    [unit] = tidy.units(build, tmp_path)
+    assert unit.sources == (build / "planted.cpp",)

@@ -356,7 +356,7 @@ def test_a_file_is_a_share_but_for_what_is_long_or_must_not_meet_its_like() -> N
     first, second = "tests/live/test_top.py::a", "tests/live/test_page.py::b"
     assert pytest_shares.share_of(first) == pytest_shares.share_of(second)
     assert pytest_shares.share_of("tests/unit/base.cpp::a") == "tests/unit/base.cpp"
-    long = "tests/test_clang_tidy.py::test_nothing_is_found[src/text.cpp]"
+    long = "tests/test_clang_tidy.py::test_nothing_is_found[src]"
     assert pytest_shares.share_of(long) == long
 
 

@@ -142,6 +142,14 @@ def ensure_live_built(*, echo: bool = False) -> Path:
     return library
 
 
+def ensure_live_configured(preset: Preset) -> None:
+    """Makes the build of a preset, which has its tests, know the sources of the live page's server
+    too: it does where it was configured with their libraries there."""
+    ensure_requirements((*BUILD_TOOLS, *LIVE_TOOLS))
+    with building(preset.name):
+        _configure(preset, tests=True, echo=False)
+
+
 def is_current(preset: Preset, *, tests: bool) -> bool:
     """Whether the last build saw the sources as they are now."""
     try:

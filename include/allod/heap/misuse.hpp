@@ -47,7 +47,7 @@ struct Misuse {
   std::size_t requested = kUnknownBytes;  // what the program asked for
   slab::BlockState state = {};
   slab::Origin claimed_origin = slab::Origin::any;  // wrong_function: the caller's family
-  const char* function = nullptr;                   // copies: the function's name
+  const char* function = "";                        // copies: the function's name
   bool is_write = false;                            // copies: to the address, and not from it
 };
 
