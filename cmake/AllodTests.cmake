@@ -6,15 +6,11 @@ set(ALLOD_TESTS_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 # time that they take to compile.
 set(ALLOD_GTEST_OPTIONS -g1)
 # And what takes long to compile but not to run is compiled once with optimisation, by gcc and
-# without a sanitizer. Of the programs that run on the products, clang has to say what it thinks of
-# the source: only those of gcc are run.
+# without a sanitizer.
 if(ALLOD_SANITIZER MATCHES "^(address|thread)$" OR CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   set(ALLOD_QUICKLY_COMPILED -O0)
 else()
   set(ALLOD_QUICKLY_COMPILED -O1)
-endif()
-if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND NOT ALLOD_SANITIZER)
-  set(ALLOD_PROGRAM_OPTIONS -O0)
 endif()
 define_property(GLOBAL PROPERTY ALLOD_TEST_MANIFEST BRIEF_DOCS "Entries of manifest.json")
 
@@ -90,7 +86,7 @@ function(allod_add_program name)
     LIBRARIES ${arg_LIBRARIES} DEFINITIONS ${arg_DEFINITIONS}
     OPTIONS
       -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free
-      ${ALLOD_PROGRAM_OPTIONS} ${arg_OPTIONS})
+      ${arg_OPTIONS})
 endfunction()
 
 # Folders of tests on the layers alone are built in every preset, but not by clang once more without
@@ -100,6 +96,9 @@ function(allod_add_test_directories)
   set(directories tests/unit tests/model tests/tailored)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND NOT ALLOD_SANITIZER AND NOT CMAKE_CROSSCOMPILING)
     set(directories "")
+    # Of programs that run on the products, and of the examples, clang has to say what it thinks of
+    # the source: only those of gcc are run.
+    add_compile_options(-O0)
   elseif(ALLOD_SANITIZER STREQUAL "fuzzer")
     set(directories tests/fuzz)
   elseif(ALLOD_SANITIZER STREQUAL "thread")
