@@ -37,7 +37,11 @@ def _ensure(name: str, purpose: str) -> None:
     stamp = Path(sys.prefix) / f"{name}-installed"
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+    # Most of these files are never imported; what is, Python compiles then.
+    pip = [
+        *(sys.executable, "-m", "pip", "install"),
+        *("--disable-pip-version-check", "--no-compile"),
+    ]
     run_logged(
         f"installing the packages for {purpose}",
         [*pip, "-r", str(requirements)],
