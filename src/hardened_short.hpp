@@ -78,6 +78,12 @@ ALLOD_INLINE void visit_medium(Address from, std::size_t bytes, Visit&& visit) n
   for (auto* first = reinterpret_cast<Pair*>(from); first < last; first += 8) visit_eight(first);
   visit_eight(last);
 }
+// The first and the last line of what will soon be read or written, both ends of a block mostly.
+// In random order the processor does not see by itself what comes. Any address will do.
+ALLOD_INLINE void fetch_ends(const void* block, std::size_t bytes) noexcept {
+  __builtin_prefetch(block);
+  __builtin_prefetch(reinterpret_cast<const void*>(address_of(block) + bytes - 1));
+}
 constexpr auto kErase = [](Pair& pair) noexcept { pair = Pair{}; };
 
 // What the way of a block needs to know of its class: no line of the slab's descriptor is read for
@@ -237,6 +243,8 @@ template <class Range>
   canary.write(at, size, bytes);
   const BlockState state = BlockState::live(origin, bytes - size);
   __atomic_store_n(cell, static_cast<Cell>(state.value()), __ATOMIC_RELEASE);
+  const void* coming;
+  if (Process::current().magazines[c].foresee(&coming)) fetch_ends(coming, bytes);
   return block;
 }
 

@@ -36,6 +36,14 @@ struct Magazine {
     return true;
   }
 
+  // What pop() would give, most likely: to be fetched, not to be used. False when empty.
+  [[nodiscard]] ALLOD_INLINE bool foresee(const void** block) const noexcept {
+    void* const* const newest = top;
+    if (__builtin_expect(newest == bottom, 0)) return false;
+    *block = newest[-1];
+    return true;
+  }
+
   [[nodiscard]] std::uint32_t count() const noexcept {
     return static_cast<std::uint32_t>(top - bottom);
   }
