@@ -78,12 +78,6 @@ ALLOD_INLINE void visit_medium(Address from, std::size_t bytes, Visit&& visit) n
   for (auto* first = reinterpret_cast<Pair*>(from); first < last; first += 8) visit_eight(first);
   visit_eight(last);
 }
-// The first and the last line of what will soon be read or written, both ends of a block mostly.
-// In random order the processor does not see by itself what comes. Any address will do.
-ALLOD_INLINE void fetch_ends(const void* block, std::size_t bytes) noexcept {
-  __builtin_prefetch(block);
-  __builtin_prefetch(reinterpret_cast<const void*>(address_of(block) + bytes - 1));
-}
 constexpr auto kErase = [](Pair& pair) noexcept { pair = Pair{}; };
 
 // What the way of a block needs to know of its class: no line of the slab's descriptor is read for
@@ -217,6 +211,13 @@ static_assert([] {
   }
   return true;
 }());
+
+// Of a block that comes soon: both are written to when it does. In random order the processor does
+// not see by itself what comes.
+ALLOD_INLINE void fetch_ends(const void* block, std::size_t bytes) noexcept {
+  __builtin_prefetch(block);
+  __builtin_prefetch(reinterpret_cast<const void*>(address_of(block) + bytes - 1));
+}
 
 // Null when there is none at hand, or it has to go the general way.
 template <class Range>

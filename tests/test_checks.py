@@ -130,6 +130,22 @@ def complaints_on(
     ]
 
 
+@pytest.mark.parametrize("symbol", ["malloc", "_Znwm"])
+def test_hardened_functions_fetch_both_ends_of_the_next_block(
+    build_dir: Path, symbol: str
+) -> None:
+    paths = budgets.fast_paths(build_dir / "liballod-hardened.so", symbol)
+    fetched = {
+        tuple(
+            step.operands for step in path.instructions if "prefetch" in step.mnemonic
+        )
+        for path in paths
+        if path.stores
+    }
+    # Nothing where the magazine has become empty.
+    assert {len(set(ends)) for ends in fetched} == {0, 2}
+
+
 def test_a_fast_path_costs_what_it_executes_up_to_its_return(tmp_path: Path) -> None:
     library = assembled(tmp_path, FAST)
     assert complaints_on(library, at_most=5) == []

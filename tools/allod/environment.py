@@ -37,14 +37,11 @@ def _ensure(name: str, purpose: str) -> None:
     stamp = Path(sys.prefix) / f"{name}-installed"
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    # Most of these files are never imported; what is, Python compiles then.
-    pip = [
-        *(sys.executable, "-m", "pip", "install"),
-        *("--disable-pip-version-check", "--no-compile"),
-    ]
+    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
     run_logged(
         f"installing the packages for {purpose}",
-        [*pip, "-r", str(requirements)],
+        # Most files are never imported; what is, Python compiles then.
+        [*pip, "--no-compile", "-r", str(requirements)],
         LOGS / f"pip-{name}.log",
     )
     stamp.write_text(wanted)
