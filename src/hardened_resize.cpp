@@ -15,7 +15,7 @@ namespace {
 // Can a large block stay as it is but for its guard? On older systems that of a span stays, too.
 [[nodiscard]] bool keeps_place(const Block& block, std::size_t before, std::size_t size) noexcept {
   if (block.slab != nullptr) return block.is_large();
-  if (Slices::covering(room_again(block, size)).bytes() != block.bytes) return false;
+  if (!span_of(block).size.just_covers(room_again(block, size))) return false;
   return platform().closes() ||
          spare_pages_of(block, before).from == spare_pages_of(block, size).from;
 }
@@ -107,7 +107,7 @@ Resized resize_short(void* block, std::size_t size, std::size_t* before) noexcep
 
 void* resize(void* address, std::size_t size) noexcept {
   const Block block = find(address);
-  if (block.bytes == 0 || size == 0) return nullptr;
+  if (block.bytes == 0 || size == 0 || size > kMaxBlock) return nullptr;
   const BlockState state = block.cell.load();
   // By realloc, it has to move: what frees it then is the wrong function, and that is found out.
   const bool is_of_new = state.origin() == Origin::scalar || state.origin() == Origin::array;

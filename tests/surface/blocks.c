@@ -305,13 +305,17 @@ CASE(realloc_to_no_bytes_frees) {
 
 CASE(failing_realloc_leaves_the_block) {
   static const size_t sizes[] = {0, 1, 100, 5000, 40000, 100 * KIB, 3 * MIB, 40 * MIB};
-  size_t impossible[] = {SIZE_MAX,
-                         SIZE_MAX - 4096,
-                         (size_t)PTRDIFF_MAX + 1,
-                         (size_t)PTRDIFF_MAX,
-                         (size_t)PTRDIFF_MAX - 65536,
-                         (size_t)1 << 48};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    // The last ones look like the block's own size to whoever counts in 32 bits.
+    size_t impossible[] = {SIZE_MAX,
+                           SIZE_MAX - 4096,
+                           (size_t)PTRDIFF_MAX + 1,
+                           (size_t)PTRDIFF_MAX,
+                           (size_t)PTRDIFF_MAX - 65536,
+                           (size_t)1 << 48,
+                           ((size_t)1 << 48) + sizes[i],
+                           ((size_t)1 << 48) + sizes[i] + 60000,
+                           ((size_t)1 << 62) + sizes[i]};
     void* block = obtain(sizes[i]);
     fill(block, sizes[i], 3);
     for (size_t j = 0; j < sizeof impossible / sizeof *impossible; ++j) {

@@ -19,8 +19,13 @@ struct Slices {
   [[nodiscard]] constexpr std::size_t bytes() const noexcept {
     return std::size_t{count} << kSliceShift;
   }
+  // Of at most twice kMaxBlock.
   [[nodiscard]] static constexpr Slices covering(std::size_t bytes) noexcept {
     return {static_cast<std::uint32_t>((bytes + kSliceBytes - 1) >> kSliceShift)};
+  }
+  // Is it what covers so many? They may be more than a count of slices can be.
+  [[nodiscard]] constexpr bool just_covers(std::size_t wanted) const noexcept {
+    return wanted <= bytes() && bytes() - wanted < kSliceBytes;
   }
   friend constexpr auto operator<=>(Slices, Slices) noexcept = default;
   friend constexpr Slices operator+(Slices a, Slices b) noexcept { return {a.count + b.count}; }

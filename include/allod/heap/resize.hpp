@@ -12,7 +12,7 @@ bool Heap<Policy>::fits(const Front<Sizes>& front, const void* address,
   const space::Tag tag = space_.map().tag_of(at);
   if (tag == space::kHugeTag && size >= kGrowable) {
     const space::Span& span = *space_.map().span_of(at);
-    return span.base == at && Slices::covering(size) == span.size;
+    return span.base == at && span.size.just_covers(size);
   }
   // A front of nobody has the tag of what is foreign.
   if (tag == space::kForeignTag || !front.owns(tag) || size > Sizes::kMaxSize) return false;
