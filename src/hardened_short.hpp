@@ -333,13 +333,16 @@ template <class Range>
   }
   if (__builtin_expect(wrong != 0, 0)) return false;
   heap::Quarantine* const quarantine = own_quarantine;
-  if (__builtin_expect(quarantine == nullptr || !quarantine->has_room(bytes), 0)) return false;
+  if (__builtin_expect(quarantine == nullptr || !quarantine->keep_place(bytes), 0)) return false;
   const BlockState freed = BlockState::freed(bytes - look.requested);
   // Of two threads that free it at the same instant, one is late.
-  if (!look.seize()) return false;
+  if (!look.seize()) {
+    quarantine->leave_place();
+    return false;
+  }
   Range::erase(at, bytes);
   look.store(freed);
-  quarantine->add(Ticket{at, bytes}.word(), bytes);
+  quarantine->take_place(Ticket{at, bytes}.word(), bytes);
   return true;
 }
 

@@ -29,9 +29,12 @@ class QuarantineTest : public testing::Test {
     all_bytes += bytes;
     waiting.emplace(block, Freed{frees, all_bytes});
     auto* const pointer = reinterpret_cast<void*>(block);
-    const bool has_room = quarantine.has_room(bytes);
     const std::size_t left_before = left.size();
-    if (has_room && frees % 2 == 0) return quarantine.add(pointer, bytes);
+    const bool has_room = quarantine.keep_place(bytes);
+    if (has_room) {
+      if (frees % 2 == 0) return quarantine.take_place(pointer, bytes);
+      quarantine.leave_place();
+    }
     EXPECT_TRUE(quarantine.take(pointer, bytes, order, leave));
     if (has_room) {
       EXPECT_EQ(left.size(), left_before);
@@ -105,16 +108,28 @@ TEST_F(QuarantineTest, takes_nothing_while_a_block_leaves) {
   const auto take_another = [&](void*) {
     int other = 0;
     was_refused = !quarantine.take(&other, 16, order, [](void*) {}) && held().empty() &&
-                  !quarantine.has_room(16);
+                  !quarantine.keep_place(16);
   };
   take(1, Quarantine::kBytes);
   EXPECT_TRUE(quarantine.take(&was_refused, Quarantine::kBytes, order, take_another));
   EXPECT_TRUE(was_refused);
 }
 
+// As a signal handler would, between a look for a place and the block that is put there.
+TEST_F(QuarantineTest, takes_nothing_while_a_place_is_kept) {
+  for (std::uintptr_t block = 1; block + 1 < Quarantine::kBlocks; ++block) take(block, 16);
+  ASSERT_TRUE(quarantine.keep_place(16));
+  EXPECT_FALSE(quarantine.keep_place(16));
+  EXPECT_FALSE(quarantine.take(this, 16, order, leave));
+  EXPECT_FALSE(quarantine.clear(order, leave));
+  quarantine.take_place(this, 16);
+  EXPECT_FALSE(quarantine.keep_place(16));
+  EXPECT_EQ(held().size(), Quarantine::kBlocks - 1U);
+}
+
 TEST_F(QuarantineTest, that_is_closed_takes_nothing) {
   Quarantine closed{true};
-  EXPECT_FALSE(closed.has_room(16));
+  EXPECT_FALSE(closed.keep_place(16));
   EXPECT_FALSE(closed.take(this, 16, order, leave));
   EXPECT_FALSE(closed.clear(order, leave));
 }

@@ -16,16 +16,20 @@ class Quarantine {
 
   constexpr explicit Quarantine(bool closed = false) noexcept : busy_{closed} {}
 
-  // Would it take a block that weighs `bytes` without letting others go?
-  [[nodiscard]] ALLOD_INLINE bool has_room(std::size_t bytes) const noexcept {
-    return !busy_ && (next_ + 1) % kBlocks != 0 && bytes_ + bytes < kBytes;
-  }
-  // Takes one for which it has room.
-  ALLOD_INLINE void add(void* block, std::size_t bytes) noexcept {
+  // Keeps a place for a block that weighs `bytes` if there is one without letting others go. Until
+  // it is taken or left, a signal handler that comes in between finds the quarantine at work.
+  [[nodiscard]] ALLOD_INLINE bool keep_place(std::size_t bytes) noexcept {
+    if (__builtin_expect(busy_, 0)) return false;
     begin();
+    if (__builtin_expect((next_ + 1) % kBlocks != 0 && bytes_ + bytes < kBytes, 1)) return true;
+    end();
+    return false;
+  }
+  ALLOD_INLINE void take_place(void* block, std::size_t bytes) noexcept {
     put(block, bytes);
     end();
   }
+  ALLOD_INLINE void leave_place() noexcept { end(); }
   // Takes a block that weighs `bytes`; `leave` is told which go and, if it wants to know, when
   // these are all for now. False when it is at work, or closed for good.
   template <class Leave>
