@@ -42,10 +42,12 @@ class Memory {
  private:
   static Address page_of(Address address) noexcept { return align_down(address, 4096); }
 
-  // The kernel reads a set of signals before it looks at what to do with it, which is nothing.
+  // The kernel reads a set of signals before it looks at what to do with it, which is nothing. It
+  // would not read one at address 0.
   [[gnu::noinline]] bool enter(Address address) noexcept {
     constexpr long kNothing = -1;
     const Address page = page_of(address);
+    if (page == 0) return false;
     if (raw_syscall(SYS_rt_sigprocmask, kNothing, static_cast<long>(page), 0, 8) == -EFAULT) {
       return false;
     }

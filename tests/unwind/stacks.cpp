@@ -287,4 +287,22 @@ CASE(a_stack_that_ends_at_a_guard) {
       : "rbx", "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "memory", "cc");
 }
 
+// As a write of zeros past the end of an array leaves it: the caller's frame seems to be at 0.
+[[gnu::noinline]] void lose_frame_of_caller() {
+  auto** const frame = static_cast<void**>(__builtin_frame_address(0));
+  void* const kept = *frame;
+  *frame = nullptr;
+  hidden(frame);
+  expect_an_end();
+  *frame = kept;
+  hidden(frame);
+}
+
+CASE(a_frame_that_was_overwritten_with_zeros) {
+  auto* const block = static_cast<char*>(alloca(hidden_size(100)));
+  hidden(block);
+  lose_frame_of_caller();
+  hidden(block);
+}
+
 }  // namespace
