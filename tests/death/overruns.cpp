@@ -74,7 +74,7 @@ CASE(write_behind_an_aligned_block) {
 }
 
 CASE(write_far_behind_an_aligned_block) {
-  void* block = aligned_alloc(parameter("TEST_ALIGNMENT"), size());
+  void* block = tell_block(aligned_alloc(parameter("TEST_ALIGNMENT"), size()));
   CHECK(block != nullptr, "no block");
   flip(block, static_cast<std::ptrdiff_t>(size() + offset()));
 }

@@ -387,15 +387,22 @@ def test_an_overflow_ends_at_the_guard_behind_the_slab(
 
 @with_light_guards
 @pytest.mark.parametrize(
-    ("alignment", "size"),
+    ("alignment", "size", "distance"),
     [
-        *((16, size) for size in (122_873, 131_064, 131_072, 147_448, 4 * MIB - 8)),
-        *((4096, size) for size in (131_072, 163_840, MIB)),
-        *((65_536, size) for size in (131_072, MIB, 4 * MIB)),
+        *((16, n, 4096) for n in (122_873, 131_064, 131_072, 147_448, 4 * MIB - 8)),
+        *((4096, size, 4096) for size in (131_072, 163_840, MIB)),
+        *((65_536, size, 4096) for size in (131_072, MIB, 4 * MIB)),
+        # Behind its class, where the guard is that of the slab.
+        *((16, 262_144, distance) for distance in (28_672, 32_768, 61_440)),
     ],
 )
 def test_behind_every_large_block_is_a_guard(
-    alignment: int, size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+    alignment: int,
+    size: int,
+    distance: int,
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
 ) -> None:
     """Also where the size fills its class, or the alignment."""
     outcome = run(
@@ -403,11 +410,13 @@ def test_behind_every_large_block_is_a_guard(
         "write_far_behind_an_aligned_block",
         liballod_hardened,
         tmp_path,
-        {"SIZE": size, "OFFSET": 4096 + 8, "ALIGNMENT": alignment},
+        {"SIZE": size, "OFFSET": distance + 8, "ALIGNMENT": alignment},
         ALL,
     )
     assert outcome.status == -signal.SIGSEGV, outcome.description
     assert "allod: error: access past the end at 0x" in outcome.errors
+    block = f"block {outcome.scene.facts['block']:#x} of "
+    assert block in outcome.errors, outcome.description
 
 
 def expect_access_after_free(outcome: Outcome, offset: int = 0) -> None:

@@ -75,12 +75,16 @@ template <class Policy>
 bool Heap<Policy>::describe_behind(const void* address, Misuse* misuse) const noexcept {
   const space::PageMap& map = space_.map();
   const Address at = address_of(address);
-  if (!space::is_slab(map.tag_of(at))) return false;
-  const space::Span* const span = map.span_at(at);
+  space::Tag tag = map.tag_of(at);
+  if (tag == space::kForeignTag || tag == space::kFreeTag) return false;
+  const space::Span* const span = map.span_of(at);
+  // In all slices of a large slab but the first, the tag says no more than that.
+  tag = map.tag_of(span->base);
+  if (!space::is_slab(tag)) return false;
   const auto& slab = static_cast<const Slab&>(*span);
   misuse->block = slab.block_at(slab.capacity() - 1);
   misuse->block_bytes = slab.block_bytes();
-  misuse->owner = space::owner_of(map.tag_of(span->base));
+  misuse->owner = space::owner_of(tag);
   return true;
 }
 
