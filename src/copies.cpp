@@ -90,14 +90,27 @@ ALLOD_INLINE_HERE size_t room_at(const void* at) {
   return __builtin_expect(ready, 1) ? tools.room(at, SIZE_MAX) : SIZE_MAX;
 }
 
-// The length of a text that is at most so long and, if it is not, ends within its block.
-ALLOD_INLINE_HERE size_t checked_length(const char* text, size_t most, const char* function) {
+// The length of a text that is at most so long and, if it is not, ends within its block. False when
+// it does not.
+ALLOD_INLINE_HERE bool find_end(const char* text, size_t most, const char* function,
+                                size_t* length) {
   const size_t room = room_at(text);
-  const size_t length = length_within(text, room < most ? room : most);
-  if (__builtin_expect(length == room && length < most, 0)) {
-    refuse(text, length + 1, room, Access::read, function, __builtin_return_address(0));
-  }
+  *length = length_within(text, room < most ? room : most);
+  if (__builtin_expect(*length != room || *length == most, 1)) return true;
+  refuse(text, *length + 1, room, Access::read, function, __builtin_return_address(0));
+  return false;
+}
+ALLOD_INLINE_HERE size_t checked_length(const char* text, size_t most, const char* function) {
+  size_t length;
+  static_cast<void>(find_end(text, most, function, &length));
   return length;
+}
+
+// What the compiler knew of the destination's size, and checks first.
+ALLOD_INLINE_HERE void must_hold(size_t room, size_t bytes) {
+  if (__builtin_expect(room >= bytes, 1)) return;
+  if (__chk_fail != nullptr) __chk_fail();
+  abort();
 }
 
 // --- the functions, once -------------------------------------------------------------------------
@@ -124,9 +137,14 @@ ALLOD_INLINE_HERE char* put_text(char* to, const char* from, size_t length, cons
 ALLOD_INLINE_HERE char* copy_text(char* to, const char* from, const char* function) {
   return put_text(to, from, checked_length(from, SIZE_MAX, function), function);
 }
-ALLOD_INLINE_HERE void append_text(char* to, const char* from, size_t most, const char* function) {
-  const size_t before = checked_length(to, SIZE_MAX, function);
-  put_text(to + before, from, checked_length(from, most, function), function);
+// Behind a text that does not end in its block there is nothing to write to.
+ALLOD_INLINE_HERE void append_text(char* to, const char* from, size_t most, const char* function,
+                                   size_t known_room = SIZE_MAX) {
+  size_t before;
+  if (!find_end(to, SIZE_MAX, function, &before)) return;
+  const size_t length = checked_length(from, most, function);
+  must_hold(known_room, before + length + 1);
+  put_text(to + before, from, length, function);
 }
 // As much of a text as there is, and zeros up to `bytes`.
 ALLOD_INLINE_HERE void copy_field(char* to, const char* from, size_t bytes, const char* function) {
@@ -135,13 +153,6 @@ ALLOD_INLINE_HERE void copy_field(char* to, const char* from, size_t bytes, cons
   const size_t copied = length < bytes ? length : bytes;
   move(to, from, copied);
   for (size_t i = copied; i < bytes; ++i) static_cast<volatile char*>(to)[i] = '\0';
-}
-
-// What the compiler knew of the destination's size, and checks first.
-ALLOD_INLINE_HERE void must_hold(size_t room, size_t bytes) {
-  if (__builtin_expect(room >= bytes, 1)) return;
-  if (__chk_fail != nullptr) __chk_fail();
-  abort();
 }
 
 // --- start ---------------------------------------------------------------------------------------
@@ -255,17 +266,11 @@ ALLOD_EXPORT char* __strncpy_chk(char* to, const char* from, size_t bytes, size_
   return to;
 }
 ALLOD_EXPORT char* __strncat_chk(char* to, const char* from, size_t most, size_t room) {
-  const size_t before = checked_length(to, SIZE_MAX, "strncat");
-  const size_t length = checked_length(from, most, "strncat");
-  must_hold(room, before + length + 1);
-  put_text(to + before, from, length, "strncat");
+  append_text(to, from, most, "strncat", room);
   return to;
 }
 ALLOD_EXPORT char* __strcat_chk(char* to, const char* from, size_t room) {
-  const size_t before = checked_length(to, SIZE_MAX, "strcat");
-  const size_t length = checked_length(from, SIZE_MAX, "strcat");
-  must_hold(room, before + length + 1);
-  put_text(to + before, from, length, "strcat");
+  append_text(to, from, SIZE_MAX, "strcat", room);
   return to;
 }
 

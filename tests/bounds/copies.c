@@ -131,6 +131,31 @@ CASE(copy) {
   survive();
 }
 
+// Every block is full of text that does not end, and nothing is to be put behind it.
+CASE(append_to_a_text_without_end) {
+  enum { kBlocks = 200, kBytes = 64 };
+  static char* blocks[kBlocks];
+  for (int i = 0; i < kBlocks; ++i) memset(blocks[i] = allocating_function(kBytes), 'x', kBytes);
+  char* to = tell_block(blocks[kBlocks / 2]);
+  switch (parameter("TEST_KIND")) {
+    case 0:
+      strcat(to, "abc");
+      break;
+    case 1:
+      strncat(to, "abcd", 3);
+      break;
+    case 2:
+      __strcat_chk(to, "abc", NO_LIMIT);
+      break;
+    default:
+      __strncat_chk(to, "abcd", 3, NO_LIMIT);
+  }
+  for (int i = 0; i < kBlocks; ++i) {
+    for (int j = 0; j < kBytes; ++j) CHECK(blocks[i][j] == 'x', "block %d, byte %d", i, j);
+  }
+  survive();
+}
+
 CASE(copy_to_a_freed_block) {
   char from[24];
   write_text(from, sizeof from);

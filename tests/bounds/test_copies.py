@@ -165,6 +165,21 @@ def test_a_program_that_goes_on_has_copied_what_there_was_room_for(
     outcome.expect(text, death=False)
 
 
+@pytest.mark.parametrize("kind", range(4))
+def test_nothing_is_appended_to_a_text_without_end(
+    kind: int, library: Path, copies: Path, program: Path, tmp_path: Path
+) -> None:
+    """With ALLOD_ABORT_ON_ERROR=0 it is reported, and the blocks behind stay as they are."""
+    # Without canaries, blocks of the hardened library are as close to each other.
+    variables = {"TEST_KIND": kind, "ALLOD_ABORT_ON_ERROR": 0}
+    variables |= {"ALLOD_HARDENED": "-canary"}
+    case = "append_to_a_text_without_end"
+    outcome = run(program, case, library, copies, tmp_path, variables)
+    assert outcome.status == 0, outcome.description
+    assert outcome.errors.count("allod: error: copy past the end") == 1
+    assert "was to read 65 bytes there" in outcome.errors, outcome.description
+
+
 @pytest.mark.parametrize(("number", "name"), KINDS[:2])
 def test_a_huge_block_ends_too(
     number: int,
