@@ -13,7 +13,10 @@ namespace {
   if (tag == space::kForeignTag) kind = heap::MisuseKind::foreign_free;
   if (tag == space::kFreeTag) kind = heap::MisuseKind::double_free;
   if (tag == space::kInteriorTag) kind = Process::heap().kind_of_interior(address);
-  ReportToUser::report(Process::heap().describe(kind, address));
+  heap::Misuse misuse = Process::heap().describe(kind, address);
+  // A block begins there, and nobody has it: it waits in a hardened heap.
+  if (misuse.block == address) misuse.kind = heap::MisuseKind::double_free;
+  ReportToUser::report(misuse);
   errno = ENOMEM;
   return nullptr;
 }

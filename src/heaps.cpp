@@ -69,13 +69,31 @@ ALLOD_NOINLINE void* allocate_slowly(HeapDomain& heap, std::size_t size) noexcep
   return allocate(heap, size);
 }
 
+// Is it somebody else's, as far as is known? Then nothing becomes of it but a report.
+[[nodiscard]] ALLOD_INLINE bool is_others(HeapDomain& heap, const void* block) noexcept {
+  if constexpr (Policy::kBlockStates) return !contains(heap, block);
+  if constexpr (Policy::kTracked) {
+    std::size_t bytes;
+    // What was freed is no better in the right heap.
+    return track_bounds(block, &bytes) && !contains(heap, block);
+  }
+  return false;
+}
+
+ALLOD_NOINLINE void release_slowly(HeapDomain& heap, void* block) noexcept {
+  if (!Guards::holds(block)) return engine().release_in(Process::own_domain(), heap, block);
+  std::size_t bytes;
+  if (!Guards::inspect(block, &bytes)) return;
+  heap::Misuse misuse = Guards::describe(heap::MisuseKind::wrong_heap, block);
+  misuse.claimed_owner = heap.id();
+  ReportToUser::report(misuse);
+}
+
 ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) noexcept {
-  // What is not this heap's is left as it is, and reported there.
-  const bool is_own = !Policy::kBlockStates || contains(heap, block);
-  if (is_own && !entry::take_back(block, claimed)) return;
+  if (!is_others(heap, block) && !entry::take_back(block, claimed)) return;
   block = memory_tags::bare(block);
   if (__builtin_expect(engine().release_at_once(heap, block), 1)) return;
-  engine().release_in(Process::own_domain(), heap, block);
+  release_slowly(heap, block);
 }
 
 [[nodiscard]] void* reallocate(HeapDomain& heap, void* block, std::size_t size) noexcept {
@@ -93,6 +111,8 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
   if constexpr (Policy::kBlockStates) {
     // It may be one of no bytes.
     if (!hardened::inspect(block, &old_size)) return SetErrno::out_of_memory(size);
+  } else if (Guards::holds(block)) {
+    if (!Guards::inspect(block, &old_size)) return SetErrno::out_of_memory(size);
   } else {
     old_size = entry::usable_size(block);
     if (old_size == 0 && !engine().is_block_of_no_bytes(block)) {

@@ -94,6 +94,28 @@ static void misuse_hardened(const char* how) {
       }
     }
   }
+  // Zeros, as a text's end leaves them, all over the end of a block with something in it.
+  if (strncmp(how, "zeros", 5) == 0) {
+    unsigned char* block = told(heap, 40);
+    for (int i = 0; i < 40; ++i) store(block + i, 1);
+    for (int i = 40; i < 48; ++i) store(block + i, 0);
+    if (strcmp(how, "zeros") == 0) allod_free(block);
+    if (strcmp(how, "zeros-asked") == 0) allod_malloc_usable_size(block);
+    if (strcmp(how, "zeros-resized") == 0 && allod_realloc(block, 50) == NULL) return;
+    if (strcmp(how, "zeros-bounds") == 0 && allod_room(block, 1000) > 40) return;
+    if (strcmp(how, "zeros-bounds") == 0) allod_free(block);
+    if (strcmp(how, "zeros-before") == 0) {
+      // The block behind it is one of many.
+      void* blocks[2000];
+      for (int i = 0; i < 2000; ++i) blocks[i] = allod_heap_malloc(heap, 40);
+      for (int i = 0; i < 2000; ++i) allod_free(blocks[i]);
+    }
+  }
+  if (strcmp(how, "realloc-freed") == 0) {
+    void* block = told(heap, 100);
+    allod_free(block);
+    if (allod_realloc(block, 50) == NULL) return;
+  }
   // All the way out of the slab.
   if (strcmp(how, "behind-slab") == 0) {
     unsigned char* block = told(heap, 100);
@@ -204,6 +226,15 @@ int main(int count, char** arguments) {
   if (strcmp(arguments[1], "named") == 0) allod_heap_free(other, allod_heap_malloc(one, 100));
   if (strcmp(arguments[1], "nameless") == 0) allod_heap_free(one, allod_heap_malloc(other, 100));
   if (strcmp(arguments[1], "plain") == 0) allod_heap_free(one, allod_malloc(100));
+  // The wrong free has no effect where the program goes on, and so the right one is right.
+  if (strncmp(arguments[1], "goes-on", 7) == 0) {
+    allod_option_set("ABORT_ON_ERROR", "0");
+    const bool is_plain = strcmp(arguments[1], "goes-on-plain") == 0;
+    void* block = is_plain ? allod_malloc(100) : allod_heap_malloc(other, 100);
+    allod_heap_free_sized(one, block, 100);
+    allod_free(block);
+    if (!allod_heap_contains(one, allod_heap_realloc(one, allod_malloc(0), 10))) return 3;
+  }
   if (strcmp(arguments[1], "destroyed") == 0) {
     void* block = allod_heap_malloc(one, 100);
     allod_heap_destroy(one);

@@ -81,6 +81,21 @@ def test_a_free_to_the_wrong_heap_is_reported(
     ), describe(result)
 
 
+@pytest.mark.parametrize("how", ["goes-on", "goes-on-plain"])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_free_to_the_wrong_heap_has_no_effect(
+    how: str, library: Path, build_dir: Path, tmp_path: Path, *, sampled: bool
+) -> None:
+    """In a program that goes on, the right free is right."""
+    program = build_dir / "tests" / "heaps" / "misuse"
+    variables = environment(library)
+    variables |= {"ALLOD_GUARD_SAMPLE": "1"} if sampled else {}
+    result = run_program([program, how], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+    assert result.stderr.count("allod: error: ") == 1, describe(result)
+    assert "error: free to the wrong heap of" in result.stderr, describe(result)
+
+
 @pytest.mark.parametrize("name", ["liballod-debug.so", "liballod-hardened.so"])
 def test_a_block_that_is_freed_after_its_heap_went_with_it(
     name: str, build_dir: Path, tmp_path: Path
@@ -138,6 +153,12 @@ def test_a_heap_that_is_gone_is_named_by_the_debug_library(
         ("overflow-huge", "write past the end of", 0, None),
         ("realloc", "write past the end of", 0, 112),
         ("underflow", "write past the end of", 0, 112),
+        ("zeros", "write past the end of", 0, 48),
+        ("zeros-asked", "write past the end of", 0, 48),
+        ("zeros-resized", "write past the end of", 0, 48),
+        ("zeros-bounds", "write past the end of", 0, 48),
+        ("zeros-before", "write past the end of", 0, 48),
+        ("realloc-freed", "double free of", 0, 112),
         ("written", "write after free to", 20, 112),
         ("written-destroyed", "write after free to", 20, 112),
         ("written-deleted", "write after free to", 20, 112),

@@ -193,9 +193,8 @@ void Heap<Policy>::check_block_before(HeapDomain& heap, const Slab& slab,
   void* const before = slab.block_at(index - 1);
   const std::size_t bytes = slab.block_bytes();
   if (heap.hardening->canary.read(address_of(before), bytes) != SizedCanary::kDamaged) return;
-  if (SizedCanary::is_clear(address_of(before), bytes) || heap.hardening->waiting.holds(before)) {
-    return;
-  }
+  // What others have freed, and nobody has collected, has its canary still.
+  if (heap.hardening->waiting.holds(before)) return;
   note(heap, {.kind = MisuseKind::overflow, .block = before, .address = before});
 }
 
@@ -246,6 +245,13 @@ std::size_t Heap<Policy>::sealed_size(const HeapDomain& heap, const Misuse& bloc
   return heap.hardening->canary.read(at, canary_end(span, block.block_bytes));
 }
 
+// Is it free? Then all of it is zero, which is looked at as a whole, for a program that writes
+// zeros past the end of a block leaves something in it, mostly. Spans of their own do not wait.
+[[nodiscard]] inline bool is_erased(const space::Span& span, Address block,
+                                    std::size_t bytes) noexcept {
+  return span.home != nullptr && is_zero(block, bytes);
+}
+
 // What the program may use of it; 0 when it is free.
 template <class Policy>
 std::size_t Heap<Policy>::hardened_size(const HeapDomain& heap,
@@ -255,7 +261,7 @@ std::size_t Heap<Policy>::hardened_size(const HeapDomain& heap,
   const Address at = address_of(block.block);
   const space::Span& span = *space_.map().span_of(at);
   const std::size_t end = canary_end(span, block.block_bytes);
-  if (span.home != nullptr && SizedCanary::is_clear(at, end)) return 0;
+  if (is_erased(span, at, end)) return 0;
   Reporter::report(describe(MisuseKind::overflow, block.block));
   return end - SizedCanary::kBytes;
 }
@@ -272,7 +278,7 @@ Bounds Heap<Policy>::sealed_bounds(const Bounds& whole) const noexcept {
   const std::size_t end = canary_end(span, whole.bytes);
   const std::size_t size = hardening->canary.read(at, end);
   if (size != SizedCanary::kDamaged) return {whole.start, size};
-  if (span.home != nullptr && SizedCanary::is_clear(at, end)) return {};
+  if (is_erased(span, at, end)) return {};
   return {whole.start, end - SizedCanary::kBytes};
 }
 

@@ -41,10 +41,6 @@ class SizedCanary {
   static void clear(Address block, std::size_t bytes) noexcept {
     *reinterpret_cast<std::uint64_t*>(block + bytes - kBytes) = 0;
   }
-  // Of a block that is free.
-  [[nodiscard]] static bool is_clear(Address block, std::size_t bytes) noexcept {
-    return *reinterpret_cast<const std::uint64_t*>(block + bytes - kBytes) == 0;
-  }
 
  private:
   // The end of a large block shall not be touched for the sake of a gap.
