@@ -1,12 +1,13 @@
 // Blocks of no bytes: addresses without memory.
 #pragma once
 
-#include "allod/base/base.hpp"
+#include "allod/slab/block_state.hpp"
 
 namespace allod {
 
-// Each address is a bit that says whether it is in use. They are given out in turn, so that one
-// that was freed does not come again soon. Thread-safe, without locks.
+// Each address is a cell of two bits that says by which family of functions it was asked for, or
+// nothing: it is free. They are given out in turn, so that one that was freed does not come again
+// soon. Thread-safe, without locks.
 template <class Platform>
 class EmptyBlocks {
  public:
@@ -14,20 +15,20 @@ class EmptyBlocks {
 
   // Called once, before anything else.
   void start(Platform& platform) noexcept {
-    void* const bits = platform.map(kCount / 8);
-    void* const memory = bits == nullptr ? nullptr : platform.reserve(kCount * kStep, kSliceBytes);
+    void* const cells = platform.map(kCount / kPerWord * sizeof(Word));
+    void* const memory = cells == nullptr ? nullptr : platform.reserve(kCount * kStep, kSliceBytes);
     if (memory == nullptr) return;
     platform.name(memory, kCount * kStep, "allod: empty");
-    bits_ = static_cast<std::atomic<Word>*>(bits);
+    cells_ = static_cast<std::atomic<Word>*>(cells);
     base_ = address_of(memory);
   }
-  // Null when there is none.
-  [[nodiscard]] void* allocate() noexcept {
+  // Null when there is none. The family is one of the three.
+  [[nodiscard]] void* allocate(slab::Origin origin) noexcept {
     if (base_ == 0) return nullptr;
     constexpr int kTries = 64;
     for (int attempt = 0; attempt < kTries; ++attempt) {
       const std::uint32_t index = next_.fetch_add(1, std::memory_order_relaxed) % kCount;
-      if ((bits_[index / kWordBits].fetch_or(mask(index)) & mask(index)) == 0) {
+      if (replace(index, slab::Origin::any, origin)) {
         return reinterpret_cast<void*>(base_ + index * kStep);
       }
     }
@@ -40,27 +41,47 @@ class EmptyBlocks {
   [[nodiscard]] bool is_block(const void* address) const noexcept {
     return (address_of(address) - base_) % kStep == 0;
   }
-  [[nodiscard]] bool is_in_use(const void* address) const noexcept {
+  // By which family it was asked for; any: it is no block, or free.
+  [[nodiscard]] slab::Origin origin_of(const void* address) const noexcept {
+    if (!is_block(address)) return slab::Origin::any;
     const std::uint32_t index = index_of(address);
-    return is_block(address) && (bits_[index / kWordBits].load() & mask(index)) != 0;
+    return cell_in(cells_[index / kPerWord].load(), index);
   }
-  // False when it is free.
-  [[nodiscard]] bool release(const void* address) noexcept {
-    const std::uint32_t index = index_of(address);
-    return (bits_[index / kWordBits].fetch_and(~mask(index)) & mask(index)) != 0;
+  [[nodiscard]] bool is_in_use(const void* address) const noexcept {
+    return origin_of(address) != slab::Origin::any;
+  }
+  // False when it is free, or another's by now.
+  [[nodiscard]] bool release(const void* address, slab::Origin origin) noexcept {
+    return replace(index_of(address), origin, slab::Origin::any);
   }
 
  private:
   static constexpr std::uint32_t kCount = 1U << 20;
   static constexpr std::size_t kStep = 16;
+  static constexpr std::uint32_t kPerWord = kWordBits / 2;
+
+  [[nodiscard]] static unsigned shift_of(std::uint32_t index) noexcept {
+    return 2 * (index % kPerWord);
+  }
+  [[nodiscard]] static slab::Origin cell_in(Word word, std::uint32_t index) noexcept {
+    return static_cast<slab::Origin>((word >> shift_of(index)) & 3);
+  }
+  [[nodiscard]] bool replace(std::uint32_t index, slab::Origin from, slab::Origin to) noexcept {
+    std::atomic<Word>& cells = cells_[index / kPerWord];
+    const Word change = Word{static_cast<unsigned>(from) ^ static_cast<unsigned>(to)};
+    Word word = cells.load(std::memory_order_relaxed);
+    do {
+      if (cell_in(word, index) != from) return false;
+    } while (!cells.compare_exchange_weak(word, word ^ change << shift_of(index)));
+    return true;
+  }
 
   [[nodiscard]] std::uint32_t index_of(const void* address) const noexcept {
     return static_cast<std::uint32_t>((address_of(address) - base_) / kStep);
   }
-  [[nodiscard]] static Word mask(std::uint32_t index) noexcept { return bit(index % kWordBits); }
 
   Address base_ = 0;
-  std::atomic<Word>* bits_ = nullptr;
+  std::atomic<Word>* cells_ = nullptr;
   std::atomic<std::uint32_t> next_{0};
 };
 

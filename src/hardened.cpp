@@ -59,11 +59,12 @@ std::size_t room_for(std::size_t size, std::size_t alignment, Guarded guarded) n
       guarded == Guarded::if_large && alignment <= kSliceBytes) {
     return room + platform().page_size();
   }
-  if (!on<Mitigation::canary>() || alignment >= 4096) return size > 8 ? size : 9;
-  if (alignment > kMinAlignment && !fits_narrow_state(size, room, alignment)) {
+  const std::size_t wanted = on<Mitigation::canary>() && alignment < 4096 ? room : size;
+  if (alignment > kMinAlignment && alignment < 4096 &&
+      !fits_narrow_state(size, wanted, alignment)) {
     return slab::BlockStates::kLargestNarrow + 1;
   }
-  return room > 8 ? room : 9;
+  return wanted > 8 ? wanted : 9;
 }
 
 namespace {
@@ -153,7 +154,7 @@ namespace {
 [[nodiscard, gnu::noinline]] ALLOD_HOT void* allocate_general(std::size_t size,
                                                               Origin origin) noexcept {
   if (__builtin_expect(size == 0, 0) && on<Mitigation::empty>()) {
-    if (void* const empty = empty_blocks.allocate()) {
+    if (void* const empty = empty_blocks.allocate(origin)) {
       if (on<Mitigation::history>()) track_allocation(empty, size);
       return empty;
     }
@@ -246,17 +247,12 @@ ALLOD_INLINE void check_neighbour(const Any& block) noexcept {
     const bool exact = state.slack() < block.cell.most_slack();
     const std::size_t requested = block.requested(state);
     if (exact ? claimed_bytes != requested : claimed_bytes > requested) {
-      Misuse misuse = misuse_of(MisuseKind::size_mismatch, block, state);
-      misuse.claimed_bytes = claimed_bytes;
-      ReportToUser::report(misuse);
+      report_wrong_size(misuse_of(MisuseKind::size_mismatch, block, state), claimed_bytes);
       return false;
     }
   }
-  if (on<Mitigation::origin>() && state.origin() != claimed && state.origin() != Origin::any &&
-      claimed != Origin::any) {
-    Misuse misuse = misuse_of(MisuseKind::wrong_function, block, state);
-    misuse.claimed_origin = claimed;
-    ReportToUser::report(misuse);
+  if (is_wrong_family(state.origin(), claimed)) {
+    report_wrong_function(misuse_of(MisuseKind::wrong_function, block, state), claimed);
     return false;
   }
   return true;
@@ -303,18 +299,29 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
   const Address at = memory_tags::bare(address_of(pointer));
   return take_back_found(MediumBlock{slab, index, at}, pointer, claimed_bytes, claimed);
 }
+[[gnu::noinline]] void take_back_empty(void* address, std::size_t claimed_bytes,
+                                       Origin claimed) noexcept {
+  const Origin origin = empty_blocks.origin_of(address);
+  if (origin == Origin::any) return report_stray(address);
+  if (claimed_bytes != heap::kUnknownBytes && claimed_bytes != 0) {
+    return report_wrong_size(misuse_of_empty(MisuseKind::size_mismatch, address, origin),
+                             claimed_bytes);
+  }
+  if (is_wrong_family(origin, claimed)) {
+    return report_wrong_function(misuse_of_empty(MisuseKind::wrong_function, address, origin),
+                                 claimed);
+  }
+  if (!empty_blocks.release(address, origin)) return report_stray(address);
+  if (on<Mitigation::history>()) track_end(address);
+}
 // What is neither small nor medium, or no block, or a heap's.
 [[gnu::noinline]] ALLOD_HOT bool take_back_other(void* address, std::size_t claimed_bytes,
                                                  Origin claimed) noexcept {
   const Block block = find(address);
   if (block.bytes != 0) return take_back_found(block, address, claimed_bytes, claimed);
   if (block.is_unwatched) return true;
-  const bool known = empty_blocks.holds(address) && empty_blocks.is_block(address);
-  if (!known || !empty_blocks.release(address)) {
-    report_stray(address);
-  } else if (on<Mitigation::history>()) {
-    track_end(address);
-  }
+  empty_blocks.holds(address) ? take_back_empty(address, claimed_bytes, claimed)
+                              : report_stray(address);
   return false;
 }
 ALLOD_INLINE bool take_back_any(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {

@@ -47,8 +47,8 @@ ALLOD_HOT void release(void* address, std::size_t claimed_bytes, Origin claimed)
 [[nodiscard]] std::size_t usable_size(const void* address) noexcept;
 // The block around any address, in use or freed, and the bytes that were asked for.
 [[nodiscard]] heap::Bounds bounds_of(const void* address) noexcept;
-// Checks what is to be resized and tells its size. False when it is no block in use: that
-// was reported.
+// Checks what is to be resized and tells its size. False when it is no block in use, or one that
+// realloc has nothing to do with: that was reported.
 [[nodiscard]] ALLOD_HOT bool inspect(const void* address, std::size_t* bytes) noexcept;
 // Both in one for a block of up to 1 KiB from malloc. It may have to be copied to one of `size`
 // bytes, and be freed; nothing has changed then, nor when it has to be asked about by the two.

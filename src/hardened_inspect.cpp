@@ -25,13 +25,23 @@ bool inspect(const void* address, std::size_t* bytes) noexcept {
   if (block.is_unwatched) *bytes = Process::heap().usable_size(address);
   if (*bytes != 0) return true;
   if (block.bytes == 0) {
-    if (empty_blocks.holds(address) && empty_blocks.is_in_use(address)) return true;
-    report_stray(address);
+    const Origin origin =
+        empty_blocks.holds(address) ? empty_blocks.origin_of(address) : Origin::any;
+    if (origin == Origin::any) {
+      report_stray(address);
+      return false;
+    }
+    if (!is_wrong_family(origin, Origin::c)) return true;
+    report_wrong_function(misuse_of_empty(MisuseKind::wrong_function, address, origin), Origin::c);
     return false;
   }
   const BlockState state = block.cell.load();
   if (!state.is_live() || is_stale(block, state, address)) {
     report_not_in_use(block, state);
+    return false;
+  }
+  if (is_wrong_family(state.origin(), Origin::c)) {
+    report_wrong_function(misuse_of(MisuseKind::wrong_function, block, state), Origin::c);
     return false;
   }
   *bytes = block.requested(state);

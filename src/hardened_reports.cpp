@@ -20,6 +20,22 @@ Misuse misuse_of(MisuseKind kind, Block block, BlockState state) noexcept {
   return misuse;
 }
 
+Misuse misuse_of_empty(MisuseKind kind, const void* address, Origin origin) noexcept {
+  return {.kind = kind,
+          .address = address,
+          .block = address,
+          .requested = 0,
+          .state = BlockState::live(origin, 0)};
+}
+
+void report_wrong_size(Misuse misuse, std::size_t claimed_bytes) noexcept {
+  misuse.claimed_bytes = claimed_bytes;
+  ReportToUser::report(misuse);
+}
+void report_wrong_function(Misuse misuse, Origin claimed) noexcept {
+  misuse.claimed_origin = claimed;
+  ReportToUser::report(misuse);
+}
 void report_stray(const void* address) noexcept {
   const Address at = memory_tags::bare(address_of(address));
   const space::Tag tag = Process::heap().space().map().tag_of(at);

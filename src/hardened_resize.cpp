@@ -109,9 +109,6 @@ void* resize(void* address, std::size_t size) noexcept {
   const Block block = find(address);
   if (block.bytes == 0 || size == 0 || size > kMaxBlock) return nullptr;
   const BlockState state = block.cell.load();
-  // By realloc, it has to move: what frees it then is the wrong function, and that is found out.
-  const bool is_of_new = state.origin() == Origin::scalar || state.origin() == Origin::array;
-  if (is_of_new && on<Mitigation::origin>()) return nullptr;
   const std::size_t room = room_again(block, size);
   if (block.slab != nullptr) {
     if (room > Sizes::kMaxSize || Sizes::size_of(Sizes::of(room)) != block.bytes) return nullptr;

@@ -131,7 +131,7 @@ void write_block(Text& out, const heap::Misuse& misuse) noexcept {
   const std::size_t offset = address_of(misuse.address) - address_of(misuse.block);
   out << "\nallod:   ";
   if (offset != 0) out << std::uint64_t{offset} << " bytes into ";
-  const bool has_class = misuse.block_bytes <= Policy::Sizes::kMaxSize;
+  const bool has_class = misuse.block_bytes != 0 && misuse.block_bytes <= Policy::Sizes::kMaxSize;
   out << "block " << Hex{address_of(misuse.block)} << (has_class ? " of size class " : " of ")
       << std::uint64_t{misuse.block_bytes};
   if (!has_class) out << " bytes";

@@ -1,5 +1,6 @@
 // Writes where the program must not write, and deletes of the wrong kind: what the hardened library
 // sees when the block comes back.
+#include <errno.h>
 #include <malloc.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -19,6 +20,8 @@
 // Of the library, if it is there.
 extern "C" [[gnu::weak]] int allod_profile_start(std::size_t interval);
 extern "C" [[gnu::weak]] long allod_leaks_check();
+extern "C" [[gnu::weak]] void* allod_heap_new();
+extern "C" [[gnu::weak]] void* allod_heap_realloc(void* heap, void* block, std::size_t size);
 
 namespace {
 
@@ -185,6 +188,27 @@ CASE(new_and_free) {
 CASE(new_and_realloc) {
   static_cast<void>(misusing_realloc(tell_block(using_new(size())), size() + 1));
   survive();
+}
+CASE(new_and_realloc_and_delete) {
+  void* const block = using_new(size());
+  CHECK(realloc(hidden(block), size() + 1) == nullptr && errno == ENOMEM, "realloc");
+  ::operator delete(block);
+}
+CASE(new_and_heap_realloc_and_delete) {
+  void* const block = using_new(size());
+  void* const moved = allod_heap_realloc(allod_heap_new(), block, size() + 1);
+  CHECK(moved == nullptr && errno == ENOMEM, "realloc");
+  ::operator delete(block);
+}
+CASE(usable_sizes_are_those_asked_for) {
+  for (std::size_t alignment = 8; alignment <= 8192; alignment *= 2) {
+    for (std::size_t bytes = 1; bytes < 3000; bytes += bytes < 300 ? 1 : 67) {
+      void* const block = alignment == 8 ? malloc(bytes) : aligned_alloc(alignment, bytes);
+      CHECK(malloc_usable_size(block) == bytes, "%zu for %zu aligned to %zu",
+            malloc_usable_size(block), bytes, alignment);
+      free(block);
+    }
+  }
 }
 CASE(malloc_and_delete) {
   using_delete(tell_block(allocating_function(size())));

@@ -189,6 +189,24 @@ def wrong_writes() -> Iterator[Misuse]:
             yield Misuse("overruns", "write_after_free", text, given)
 
 
+def about_no_bytes(
+    headline: str, more: str, misused: tuple[str, str], *, claimed: str = ""
+) -> Callable[[Scene], str]:
+    """A report about a block of no bytes."""
+
+    def text(scene: Scene) -> str:
+        return (
+            scene.headline(headline, scene.facts["block"])
+            + f"allod:   block {scene.facts['block']:#x} of 0 bytes\n"
+            + claimed
+            + scene.requested("in use", 0)
+            + more
+            + scene.event("this call", *misused)
+        )
+
+    return text
+
+
 def wrong_functions() -> Iterator[Misuse]:
     """Every family with another's free."""
     for case, allocated, freed, misused in (
@@ -214,6 +232,8 @@ def wrong_functions() -> Iterator[Misuse]:
                 "free with the wrong function of", size, more=more, misused=misused
             )
             yield Misuse("overruns", case, text, {"SIZE": size})
+        empty = about_no_bytes("free with the wrong function of", more, misused)
+        yield Misuse("overruns", case, empty, {"SIZE": 0})
 
 
 def wrong_sizes() -> Iterator[Misuse]:
@@ -242,6 +262,11 @@ def wrong_sizes() -> Iterator[Misuse]:
                 )
 
             yield Misuse("deletes", case, text, {"SIZE": 100, "CLAIMED": claimed})
+    by_size = ("_ZdlPvm", "function_with_sized_delete")
+    said = "allod:   the caller says 1 bytes\n"
+    empty = about_no_bytes("free with the wrong size of", "", by_size, claimed=said)
+    given = {"SIZE": 0, "CLAIMED": 1}
+    yield Misuse("deletes", "sized_delete_with_the_wrong_size", empty, given)
 
 
 MISUSES = [
@@ -353,6 +378,37 @@ def guard_report(outcome: Outcome, size_class: int) -> bool:
         and f"of size class {size_class}" in outcome.errors
         and "allod:   this access by thread" in outcome.errors
     )
+
+
+@pytest.mark.parametrize("measures", ["all", "-canary", "none"])
+def test_a_block_tells_what_was_asked_for(
+    measures: str, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Of each size and alignment, whatever the measures."""
+    options = {"HARDENED": measures}
+    case = "usable_sizes_are_those_asked_for"
+    outcome = run(programs / "overruns", case, liballod_hardened, tmp_path, {}, options)
+    assert outcome.status == 0, outcome.description
+
+
+@pytest.mark.parametrize("case", ["new_and_realloc", "new_and_heap_realloc"])
+@pytest.mark.parametrize("size", [0, 30, 5000, 600_000])
+def test_realloc_of_what_new_gave_has_no_effect(
+    case: str, size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """In a program that goes on, delete finds the block as it was."""
+    options = {"HARDENED": "all", "ABORT_ON_ERROR": "0"}
+    outcome = run(
+        programs / "overruns",
+        f"{case}_and_delete",
+        liballod_hardened,
+        tmp_path,
+        {"SIZE": size},
+        options,
+    )
+    assert outcome.status == 0, outcome.description
+    assert outcome.errors.count("allod: error: ") == 1, outcome.description
+    assert "free with the wrong function of" in outcome.errors, outcome.description
 
 
 @with_light_guards
