@@ -446,8 +446,8 @@ ALLOD_API int allod_bounds(const void* address, void** start, size_t* size) ALLO
  * do at once. Otherwise as allod_bounds. */
 ALLOD_API size_t allod_room(const void* address, size_t bytes) ALLOD_NOTHROW;
 /* Reports that `function` was to read, or with `writes` to write, `bytes` bytes from `address` on,
- * which have no room there; then ends the process, unless ALLOD_ABORT_ON_ERROR is 0. Not to be
- * called in a signal handler. */
+ * which have no room there; then ends the process, unless ALLOD_ABORT_ON_ERROR is 0. Without a
+ * function (NULL) it tells of "?". Not to be called in a signal handler. */
 ALLOD_API void allod_report_copy(const void* address, size_t bytes, int writes,
                                  const char* function) ALLOD_NOTHROW;
 

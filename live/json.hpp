@@ -77,8 +77,10 @@ class Json {
     out_ << number;
     return *this;
   }
-  // Bytes that are no UTF-8 become question marks, so that the whole stays readable.
-  Json& write(std::string_view text) noexcept;
+  Json& write(std::string_view text) noexcept {
+    out_ << Quoted{text};
+    return *this;
+  }
 
   Text out_;
   evbuffer* to_;

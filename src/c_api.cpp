@@ -101,7 +101,7 @@ size_t allod_room(const void* address, size_t bytes) noexcept {
 }
 void allod_report_copy(const void* address, size_t bytes, int writes,
                        const char* function) noexcept {
-  allod::bounds::report_copy(address, bytes, writes != 0, function);
+  allod::bounds::report_copy(address, bytes, writes != 0, function != nullptr ? function : "?");
 }
 const char* allod_version() noexcept { return ALLOD_VERSION; }
 void allod_check() noexcept { allod::Process::heap().check_invariants(); }

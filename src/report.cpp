@@ -201,7 +201,7 @@ void write_json(Text& out, const heap::Misuse& misuse, const History* history) n
   }
   if (misuse.kind == heap::MisuseKind::size_mismatch) number("claimed", misuse.claimed_bytes);
   if (heap::is_copy(misuse.kind)) {
-    out << ",\"function\":\"" << misuse.function << "\",\"access\":\""
+    out << ",\"function\":" << Quoted{misuse.function} << ",\"access\":\""
         << (misuse.is_write ? "write" : "read") << "\"";
     number("bytes", misuse.claimed_bytes);
   }

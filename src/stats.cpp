@@ -208,19 +208,7 @@ class JsonObject {
     return *this;
   }
   JsonObject& field(std::string_view name, const char* text) noexcept {
-    key(name) << "\"";
-    for (; *text != '\0'; ++text) {
-      const char c = *text;
-      if (static_cast<unsigned char>(c) < 0x20) {
-        constexpr char kDigits[] = "0123456789abcdef";
-        const char code[] = {'\\', 'u', '0', '0', kDigits[c >> 4], kDigits[c & 15]};
-        out_ << std::string_view{code, sizeof code};
-        continue;
-      }
-      if (c == '"' || c == '\\') out_ << "\\";
-      out_ << std::string_view{text, 1};
-    }
-    out_ << "\"";
+    key(name) << Quoted{text};
     return *this;
   }
   Text& key(std::string_view name) noexcept {

@@ -124,6 +124,48 @@ Text& Text::operator<<(Human human) noexcept {
   return *this << kUnits[unit];
 }
 
+namespace {
+
+// The length of the character of UTF-8 that `text` begins with, or 0 when that is none.
+std::size_t character(std::string_view text) noexcept {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  if (lead < 0x80) return 1;
+  const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc0 || lead >= 0xf8 || length > text.size()) return 0;
+  std::uint32_t code = lead & (0xffU >> (length + 1));
+  for (std::size_t i = 1; i < length; ++i) {
+    const auto next = static_cast<unsigned char>(text[i]);
+    if ((next & 0xc0) != 0x80) return 0;
+    code = code << 6 | (next & 0x3f);
+  }
+  constexpr std::uint32_t kLeast[] = {0x80, 0x800, 0x10000};
+  const bool is_surrogate = code >= 0xd800 && code < 0xe000;
+  return code < kLeast[length - 2] || is_surrogate || code > 0x10ffff ? 0 : length;
+}
+
+}  // namespace
+
+Text& Text::operator<<(Quoted quoted) noexcept {
+  put('"');
+  for (std::string_view left = quoted.text; !left.empty();) {
+    const auto c = static_cast<unsigned char>(left[0]);
+    const std::size_t length = character(left);
+    if (length == 0) {
+      *this << "\\ufffd";
+    } else if (c < 0x20 || c == 0x7f) {
+      *this << "\\u00";
+      put("0123456789abcdef"[c >> 4]);
+      put("0123456789abcdef"[c & 15]);
+    } else {
+      if (c == '"' || c == '\\') put('\\');
+      *this << std::string_view{left.data(), length};
+    }
+    left.remove_prefix(length == 0 ? 1 : length);
+  }
+  put('"');
+  return *this;
+}
+
 void Text::flush() noexcept {
   if (length_ != 0) sink_(buffer_, length_, context_);
   length_ = 0;

@@ -25,6 +25,10 @@ struct Padded {
 struct Human {
   std::uint64_t bytes;
 };
+// Text as JSON has it, within quotes. A byte that is no UTF-8 becomes the character for such.
+struct Quoted {
+  std::string_view text;
+};
 
 class Text {
  public:
@@ -42,6 +46,7 @@ class Text {
   Text& operator<<(Hex hex) noexcept;
   Text& operator<<(Padded padded) noexcept;
   Text& operator<<(Human human) noexcept;
+  Text& operator<<(Quoted quoted) noexcept;
 
   void flush() noexcept;
 

@@ -165,6 +165,15 @@ CASE(copy_to_a_freed_block) {
   survive();
 }
 
+// Of a function with the name that the test wants.
+CASE(a_copy_is_reported_by_name) {
+  static const char* const names[] = {NULL, "operator\"\"_kb\n\\\x01\xff\xc3\xa9"};
+  void* block = tell_block(allocating_function(10));
+  allod_report_copy(block, 20, 1, names[parameter("TEST_KIND")]);
+  freeing_function(block);
+  survive();
+}
+
 // The library fills what lies behind its blocks, and clears what is free: that is no defect.
 CASE(a_hardened_heap_goes_its_way) {
   allod_heap_options_t options;

@@ -244,6 +244,25 @@ def test_it_may_be_called_before_it_is_loaded(
         assert (result.returncode, result.stderr) == (0, ""), describe(result)
 
 
+@pytest.mark.parametrize("kind", [0, 1])
+def test_any_name_of_a_function_is_reported(
+    kind: int, library: Path, program: Path, tmp_path: Path
+) -> None:
+    """It may be missing, and is escaped for programs."""
+    variables = environment(library) | {
+        "ALLOD_ABORT_ON_ERROR": "0",
+        "ALLOD_REPORT_FD": "2",
+        "TEST_KIND": str(kind),
+    }
+    case = "a_copy_is_reported_by_name"
+    result = run_program([program, case], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+    found = json.loads(result.stderr.splitlines()[0])
+    names = ["?", 'operator""_kb\n\\\x01\ufffd\xe9']
+    assert found["function"] == names[kind]
+    assert f"allod:   {names[kind][:8]}" in result.stderr
+
+
 def test_report_for_programs(
     liballod_hardened: Path, copies: Path, program: Path
 ) -> None:

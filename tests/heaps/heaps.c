@@ -330,6 +330,23 @@ CASE(statistics_name_it) {
   CHECK(strstr(text.bytes, "\"heaps\": []"), "%s", text.bytes);
 }
 
+CASE(statistics_are_utf8_whatever_the_name_is) {
+  static struct text text;
+  allod_heap_options_t options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  // Two characters, a cut one, a surrogate, too long a form, what is beyond the last character.
+  options.name =
+      "\xc3\xa9\xf0\x9f\x98\x80\xc3|\xed\xa0\x80|\xe0\x80\x80|\xf4\x90\x80\x80|\xff\x7f\\";
+  allod_heap_t* heap = allod_heap_new_ex(&options);
+  allod_stats_json(append, &text);
+  CHECK(strstr(text.bytes,
+               "{\"name\": \"\xc3\xa9\xf0\x9f\x98\x80\\ufffd|\\ufffd\\ufffd\\ufffd|"
+               "\\ufffd\\ufffd\\ufffd|\\ufffd\\ufffd\\ufffd\\ufffd|\\ufffd\\u007f\\\\\""),
+        "%s", text.bytes);
+  allod_heap_destroy(heap);
+}
+
 // --- fork --------------------------------------------------------------------------------
 
 static allod_heap_t* busy_heaps[4];
