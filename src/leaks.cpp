@@ -214,7 +214,7 @@ void tell(long leaking) noexcept {
   }
   int context = static_cast<int>(descriptor);
   {
-    Text out{write_to_descriptor, &context};
+    DescriptorText out{static_cast<int>(descriptor)};
     profile::write_leaks(out);
   }
   raw_syscall(SYS_close, descriptor);

@@ -409,8 +409,7 @@ void write_options_markdown(Text& out) noexcept {
 
 void show_help_if_asked() noexcept {
   if (!current_settings.help) return;
-  int descriptor = 2;
-  Text out{write_to_descriptor, &descriptor};
+  DescriptorText out{2};
   write_options(out);
 }
 

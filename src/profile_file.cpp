@@ -19,9 +19,8 @@ void write_to(const OutputFile& file) noexcept {
               << ")";
     return;
   }
-  int context = static_cast<int>(descriptor);
   {
-    Text out{write_to_descriptor, &context};
+    DescriptorText out{static_cast<int>(descriptor)};
     write(out);
   }
   raw_syscall(SYS_close, descriptor);

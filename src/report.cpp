@@ -232,8 +232,7 @@ void ReportToUser::report(const heap::Misuse& found) noexcept {
   History life;
   const History* const history = recall(&misuse, &life) ? &life : nullptr;
   if (settings().report_descriptor >= 0) {
-    int descriptor = static_cast<int>(settings().report_descriptor);
-    Text out{write_to_descriptor, &descriptor};
+    DescriptorText out{static_cast<int>(settings().report_descriptor)};
     write_json(out, misuse, history);
   }
   if (settings().show_errors) {

@@ -425,8 +425,7 @@ void write_stats_xml(Text& out) noexcept {
 }
 
 void print_stats_to_stderr() noexcept {
-  int descriptor = 2;
-  Text out{write_to_descriptor, &descriptor};
+  DescriptorText out{2};
   write_stats_text(out);
 }
 
@@ -447,9 +446,9 @@ int open_stats_file(const char* pattern) noexcept {
 void show_stats_if_asked() noexcept {
   const Settings& chosen = settings();
   if (chosen.show_stats == StatsFormat::none) return;
-  int descriptor = chosen.stats_file == nullptr ? 2 : open_stats_file(chosen.stats_file);
+  const int descriptor = chosen.stats_file == nullptr ? 2 : open_stats_file(chosen.stats_file);
   {
-    Text out{write_to_descriptor, &descriptor};
+    DescriptorText out{descriptor};
     chosen.show_stats == StatsFormat::json ? write_stats_json(out) : write_stats_text(out);
   }
   if (descriptor != 2) raw_syscall(SYS_close, descriptor);

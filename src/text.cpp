@@ -1,15 +1,21 @@
 #include "text.hpp"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
+
+#include <atomic>
 
 #include "allod/base/base.hpp"
 
 namespace allod {
 
 namespace {
+
+long to_long(const void* pointer) noexcept { return reinterpret_cast<long>(pointer); }
 
 // While it exists, the calling thread can write into a pipe that nobody reads: the signal that the
 // system then sends is taken back, unless the program has one waiting already.
@@ -38,7 +44,6 @@ class NoPipeSignal {
   using Mask = std::uint64_t;  // the kernel's
   static constexpr Mask kPipe = Mask{1} << (SIGPIPE - 1);
 
-  static long to_long(const void* pointer) noexcept { return reinterpret_cast<long>(pointer); }
   static void change_mask(int how, const Mask* mask, Mask* before) noexcept {
     raw_syscall(SYS_rt_sigprocmask, how, to_long(mask), to_long(before), sizeof(Mask));
   }
@@ -47,19 +52,61 @@ class NoPipeSignal {
   bool is_own_ = true;
 };
 
+// Until a descriptor of which nobody waits takes more, but not for long.
+class Patience {
+ public:
+  // False when it has taken nothing all the time.
+  bool wait_for(int descriptor) noexcept {
+    if (++waits_ > kMostWaits) return false;
+    pollfd one{descriptor, POLLOUT, 0};
+    for (;;) {
+      // The system takes off what has passed.
+      const long ready = raw_syscall(SYS_ppoll, to_long(&one), 1, to_long(&left_), 0, 0);
+      if (ready != -EINTR) return ready > 0;
+    }
+  }
+
+ private:
+  static constexpr int kMostWaits = 100;
+
+  timespec left_{0, 100'000'000};
+  int waits_ = 0;
+};
+
 }  // namespace
 
-void write_to_descriptor(const char* text, std::size_t length, void* context) noexcept {
-  const int descriptor = *static_cast<int*>(context);
+// A child that is forked while others write finds their rooms taken for ever.
+struct DescriptorText::Rooms {
+  static constexpr std::size_t kCount = 8;
+  static inline constinit std::atomic<bool> are_taken[kCount] = {};
+  static inline constinit char of[kCount][kRoomBytes] = {};
+};
+
+char* DescriptorText::take_room() noexcept {
+  for (std::size_t i = 0; i < Rooms::kCount; ++i) {
+    if (!Rooms::are_taken[i].exchange(true, std::memory_order_acquire)) return Rooms::of[i];
+  }
+  return nullptr;
+}
+void DescriptorText::give_room_back(char* room) noexcept {
+  const auto i = static_cast<std::size_t>(room - Rooms::of[0]) / kRoomBytes;
+  Rooms::are_taken[i].store(false, std::memory_order_release);
+}
+
+void DescriptorText::write(const char* text, std::size_t length, void* context) noexcept {
+  DescriptorText& out = *static_cast<DescriptorText*>(context);
   const NoPipeSignal no_signal;
-  while (length > 0) {
+  Patience patience;
+  while (length > 0 && !out.is_lost_) {
     const long written =
-        raw_syscall(SYS_write, descriptor, reinterpret_cast<long>(text), static_cast<long>(length));
-    if (written == -EINTR) continue;
+        raw_syscall(SYS_write, out.descriptor_, to_long(text), static_cast<long>(length));
+    if (written == -EINTR || (written == -EAGAIN && patience.wait_for(out.descriptor_))) continue;
     if (written == -EPIPE) no_signal.take_back();
-    if (written <= 0) return;
+    out.is_lost_ = written <= 0;
+    if (out.is_lost_) return;
     text += written;
     length -= static_cast<std::size_t>(written);
+    patience = {};
   }
 }
 
@@ -169,6 +216,17 @@ Text& Text::operator<<(Quoted quoted) noexcept {
 void Text::flush() noexcept {
   if (length_ != 0) sink_(buffer_, length_, context_);
   length_ = 0;
+}
+
+// Or as much of a line as there is, if that is longer than the buffer.
+void Text::flush_lines() noexcept {
+  std::size_t whole = length_;
+  while (whole > 0 && buffer_[whole - 1] != '\n') --whole;
+  const std::size_t rest = whole == 0 ? 0 : length_ - whole;
+  length_ -= rest;
+  flush();
+  memmove(buffer_, buffer_ + whole, rest);
+  length_ = rest;
 }
 
 }  // namespace allod

@@ -10,10 +10,6 @@ namespace allod {
 // Takes pieces of output. Must not allocate when it is used for reports.
 using Sink = void (*)(const char* text, std::size_t length, void* context);
 
-// Writes to the file descriptor that `context` points to, as far as it takes it. Leaves errno
-// alone, and sends no SIGPIPE.
-void write_to_descriptor(const char* text, std::size_t length, void* context) noexcept;
-
 struct Hex {
   std::uintptr_t value;
 };
@@ -32,7 +28,7 @@ struct Quoted {
 
 class Text {
  public:
-  Text(Sink sink, void* context) noexcept : sink_{sink}, context_{context} {}
+  Text(Sink sink, void* context) noexcept : Text{sink, context, own_, sizeof own_} {}
   ~Text() { flush(); }
   Text(const Text&) = delete;
   Text& operator=(const Text&) = delete;
@@ -50,29 +46,60 @@ class Text {
 
   void flush() noexcept;
 
+ protected:
+  // With another buffer; null: none.
+  Text(Sink sink, void* context, char* buffer, std::size_t bytes) noexcept
+      : sink_{sink},
+        context_{context},
+        buffer_{buffer != nullptr ? buffer : own_},
+        bytes_{buffer != nullptr ? bytes : sizeof own_} {}
+
  private:
   void put(char c) noexcept {
-    if (length_ == sizeof buffer_) flush();
+    if (length_ == bytes_) flush_lines();
     buffer_[length_++] = c;
   }
+  void flush_lines() noexcept;
 
   Sink sink_;
   void* context_;
+  char* buffer_;
+  std::size_t bytes_;
   std::size_t length_ = 0;
-  char buffer_[1024];
+  char own_[768];
 };
 
-// Standard error, whole lines at a time.
-class Message : public Text {
+// Text for a file descriptor. Up to 4 KiB go out at once, which a pipe keeps together; of what is
+// longer, whole lines. What cannot be written is lost with all that follows: where others would
+// have to wait, it waits for a moment. Leaves errno alone, and sends no SIGPIPE.
+class DescriptorText : public Text {
  public:
-  Message() noexcept : Text{write_to_descriptor, &descriptor_} { *this << "allod: "; }
-  ~Message() {
-    *this << "\n";
+  explicit DescriptorText(int descriptor) noexcept : DescriptorText{descriptor, take_room()} {}
+  ~DescriptorText() {
     flush();
+    if (room_ != nullptr) give_room_back(room_);
   }
 
  private:
-  int descriptor_ = 2;
+  DescriptorText(int descriptor, char* room) noexcept
+      : Text{&write, this, room, kRoomBytes}, descriptor_{descriptor}, room_{room} {}
+  static constexpr std::size_t kRoomBytes = 4096;  // PIPE_BUF
+  static void write(const char* text, std::size_t length, void* context) noexcept;
+  // Null where there is none: nobody waits.
+  static char* take_room() noexcept;
+  static void give_room_back(char* room) noexcept;
+  struct Rooms;
+
+  int descriptor_;
+  bool is_lost_ = false;
+  char* room_;
+};
+
+// Standard error.
+class Message : public DescriptorText {
+ public:
+  Message() noexcept : DescriptorText{2} { *this << "allod: "; }
+  ~Message() { *this << "\n"; }
 };
 
 }  // namespace allod

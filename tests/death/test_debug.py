@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from surface.black_box import SKIPPED
 
 from death.reports import (
     ALIGNED_ALLOC,
@@ -382,6 +384,37 @@ def test_report_for_programs(
     stacks = [report[name] for name in ("allocated_at", "freed_at", "stack")]
     assert all(len(stack) > 2 for stack in stacks)
     assert len({tuple(stack) for stack in stacks}) == 3
+
+
+def test_reports_of_threads_do_not_mix(
+    programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """Neither those for programs, nor the lines of those for people."""
+    options = {"REPORT_FD": "2", "ABORT_ON_ERROR": "0"}
+    case = "threads_report_at_once"
+    outcome = run(programs / "crowd", case, liballod_debug, tmp_path, {}, options)
+    assert outcome.survived, outcome.description
+    lines = outcome.errors.splitlines()
+    for line in lines:
+        if line.startswith("{"):
+            assert json.loads(line)["kind"] == "double_free"
+        else:
+            assert re.fullmatch(r"allod: (?:error: double free of 0x|  )[^:]*:?", line)
+    assert sum(line.startswith("{") for line in lines) == 1200
+
+
+@pytest.mark.parametrize(
+    "case", ["what_a_pipe_does_not_take_is_lost_whole", "a_full_pipe_is_waited_for"]
+)
+def test_reports_are_whole(
+    case: str, programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """A descriptor that does not block may take nothing, or a little at a time."""
+    options = {"ABORT_ON_ERROR": "0"}
+    outcome = run(programs / "crowd", case, liballod_debug, tmp_path, {}, options)
+    if outcome.status == SKIPPED:
+        pytest.skip(outcome.description)
+    outcome.expect("", death=False)
 
 
 def test_a_handler_that_allocates_waits_for_no_lock(
