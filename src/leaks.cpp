@@ -15,6 +15,7 @@
 #include "memory_tags.hpp"
 #include "options.hpp"
 #include "output_file.hpp"
+#include "page_reader.hpp"
 #include "profile.hpp"
 #include "stop_threads.hpp"
 
@@ -30,10 +31,14 @@ using Leak = Suspect::Leak;
 class Graph {
  public:
   explicit Graph(std::size_t count) noexcept
-      : count_{count}, bytes_{align_up(count * (sizeof(Suspect) + sizeof(std::size_t)) + 1, 4096)} {
+      : count_{count},
+        bytes_{align_up(
+            sizeof(PageReader::Memory) + count * (sizeof(Suspect) + 2 * sizeof(std::size_t)),
+            4096)} {
     memory_ = Process::heap().space().platform().map(bytes_);
-    suspects_ = static_cast<Suspect*>(memory_);
+    suspects_ = reinterpret_cast<Suspect*>(static_cast<PageReader::Memory*>(memory_) + 1);
     waiting_ = reinterpret_cast<std::size_t*>(suspects_ + count);
+    pages_ = waiting_ + count;
   }
   ~Graph() {
     if (memory_ != nullptr) Process::heap().space().platform().unmap(memory_, bytes_);
@@ -42,6 +47,9 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   [[nodiscard]] bool is_there() const noexcept { return memory_ != nullptr; }
+  [[nodiscard]] PageReader::Memory& reader_memory() noexcept {
+    return *static_cast<PageReader::Memory*>(memory_);
+  }
   [[nodiscard]] Suspect* suspects() noexcept { return suspects_; }
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] bool holds(Address at) const noexcept { return at - address_of(memory_) < bytes_; }
@@ -55,32 +63,12 @@ class Graph {
     lowest_ = suspects_[0].begin;
     highest_ = suspects_[count_ - 1].end;
   }
-  // What the words in [from, to) lead to does not leak, or only indirectly.
-  void mark_from(Address from, Address to, Leak becomes, std::size_t but = kNone) noexcept {
-    mark_range(from, to, becomes, but);
-    while (depth_ > 0) {
-      const Suspect& next = suspects_[waiting_[--depth_]];
-      mark_range(next.begin, next.end, becomes, but);
-    }
-  }
-  // What leaks is sorted into heads, and what they lead to.
-  void find_heads() noexcept {
-    for (std::size_t i = 0; i < count_; ++i) {
-      const Suspect& suspect = suspects_[i];
-      if (suspect.leak == Leak::direct) {
-        mark_from(suspect.begin, suspect.end, Leak::indirect, i);
-      }
-    }
-  }
 
- private:
-  static constexpr std::size_t kNone = ~std::size_t{0};
-
-  void mark_range(Address from, Address to, Leak becomes, std::size_t but) noexcept {
-    from = align_up(from, sizeof(Address));
-    const memory_tags::Unchecked unchecked;
-    for (; from + sizeof(Address) <= to; from += sizeof(Address)) {
-      const Address word = memory_tags::bare(*reinterpret_cast<const volatile Address*>(from));
+  // What the words lead to does not leak, or only indirectly; to be looked into.
+  void mark(const volatile Address* words, std::size_t number, Leak becomes,
+            std::size_t but) noexcept {
+    for (std::size_t i = 0; i < number; ++i) {
+      const Address word = memory_tags::bare(words[i]);
       if (word - lowest_ >= highest_ - lowest_) continue;
       const std::size_t found = find(word);
       if (found == kNone || found == but) continue;
@@ -90,6 +78,26 @@ class Graph {
       waiting_[depth_++] = found;
     }
   }
+  // One that was reached; null: there is none left.
+  [[nodiscard]] const Suspect* next() noexcept {
+    return depth_ == 0 ? nullptr : &suspects_[waiting_[--depth_]];
+  }
+
+  // Notes that a page can be read as it is, where it lies in a suspect as a whole.
+  void note_page(Address page) noexcept {
+    const std::size_t found = find(page);
+    if (found != kNone && page + page_ <= suspects_[found].end) ++pages_[found];
+  }
+  // Were all pages in it noted? Of which it has but a part, the program cannot refuse.
+  [[nodiscard]] bool is_readable(const Suspect& suspect) const noexcept {
+    const Address begin = align_up(suspect.begin, page_);
+    const Address end = align_down(suspect.end, page_);
+    return begin >= end || pages_[&suspect - suspects_] == (end - begin) / page_;
+  }
+
+  static constexpr std::size_t kNone = ~std::size_t{0};
+
+ private:
   [[nodiscard]] std::size_t find(Address word) const noexcept {
     const Suspect* const behind =
         std::upper_bound(suspects_, suspects_ + count_, word,
@@ -103,9 +111,81 @@ class Graph {
   void* memory_;
   Suspect* suspects_;
   std::size_t* waiting_;
+  std::size_t* pages_;  // of each suspect, how many were noted
+  std::size_t page_ = Process::heap().space().platform().page_size();
   std::size_t depth_ = 0;
   Address lowest_ = 0;
   Address highest_ = 0;
+};
+
+// Follows the words in memory. There may be pages that the system lists as readable and that are
+// not: guards of the program or of its stacks, and files that have become shorter. So the system
+// copies what is not known to be there.
+class Marker {
+ public:
+  explicit Marker(Graph& graph) noexcept
+      : graph_{graph}, reader_{graph.reader_memory(), page_, false} {}
+
+  // The words in [from, to) lead to what does not leak. `look(address)` says what a page is.
+  enum class Page : std::uint8_t { skipped, suspects, own, others };
+  template <class Look>
+  void mark_roots(Address from, Address to, Look&& look) noexcept {
+    const auto take_page = [&](Address at, bool is_elsewhere) noexcept {
+      const Page page = look(at);
+      if (page == Page::suspects && !is_elsewhere) graph_.note_page(at);
+      const bool is_direct = page == Page::own && !is_elsewhere;
+      if (is_direct) mark_words(at, std::min(align_down(at, page_) + page_, to), Leak::none);
+      return is_direct || page == Page::skipped || page == Page::suspects;
+    };
+    if (can_ask_) return mark_pages(from, to, Leak::none, Graph::kNone, take_page);
+    for (; from < to; from = align_down(from, page_) + page_) {
+      const Page page = look(from);
+      if (page != Page::own && page != Page::others) continue;
+      mark_words(from, std::min(align_down(from, page_) + page_, to), Leak::none);
+    }
+  }
+  // What was reached, and what that leads to. All roots must have been seen.
+  void mark_reached(Leak becomes, std::size_t but = Graph::kNone) noexcept {
+    while (const Suspect* const next = graph_.next()) mark_block(*next, becomes, but);
+  }
+  void mark_from(const Suspect& suspect, Leak becomes, std::size_t but = Graph::kNone) noexcept {
+    mark_block(suspect, becomes, but);
+    mark_reached(becomes, but);
+  }
+  // What leaks is sorted into heads, and what they lead to.
+  void find_heads() noexcept {
+    for (std::size_t i = 0; i < graph_.count(); ++i) {
+      const Suspect& suspect = graph_.suspects()[i];
+      if (suspect.leak == Leak::direct) mark_from(suspect, Leak::indirect, i);
+    }
+  }
+
+ private:
+  void mark_block(const Suspect& block, Leak becomes, std::size_t but) noexcept {
+    if (!can_ask_ || graph_.is_readable(block)) {
+      return mark_words(block.begin, block.end, becomes, but);
+    }
+    const auto take_page = [](Address, bool) noexcept { return false; };
+    mark_pages(block.begin, block.end, becomes, but, take_page);
+  }
+  template <class Skip>
+  void mark_pages(Address from, Address to, Leak becomes, std::size_t but, Skip&& skip) noexcept {
+    reader_.read(from, to, false, skip, [&](const Address* words, std::size_t number) noexcept {
+      graph_.mark(words, number, becomes, but);
+    });
+  }
+  void mark_words(Address from, Address to, Leak becomes, std::size_t but = Graph::kNone) noexcept {
+    from = align_up(from, sizeof(Address));
+    if (from >= to) return;
+    const memory_tags::Unchecked unchecked;
+    graph_.mark(reinterpret_cast<const volatile Address*>(from), (to - from) / sizeof(Address),
+                becomes, but);
+  }
+
+  Graph& graph_;
+  std::size_t page_ = Process::heap().space().platform().page_size();
+  PageReader reader_;
+  bool can_ask_ = PageReader::works();
 };
 
 // --- what a search begins with ---------------------------------------------------------------
@@ -138,7 +218,7 @@ bool is_of_suspects(Address at, const Graph& graph) noexcept {
 }
 
 void mark_from_mapping(const DataMapping& mapping, const StoppedThreads& stopped, Address own_stack,
-                       Graph& graph) noexcept {
+                       const Graph& graph, Marker& marker) noexcept {
   Address begin = mapping.begin;
   const Address to = mapping.end;
   if (own_stack >= begin && own_stack < to) {
@@ -146,21 +226,21 @@ void mark_from_mapping(const DataMapping& mapping, const StoppedThreads& stopped
   } else {
     begin = stopped.used_from(begin, to);
   }
-  const std::size_t page = Process::heap().space().platform().page_size();
-  while (begin < to) {
-    const Address next = align_down(begin, page) + page;
-    const Address piece = next < to ? next : to;
-    if (!is_bookkeeping(begin, graph) && !is_of_suspects(begin, graph) && !is_guarded(begin)) {
-      graph.mark_from(begin, piece, Leak::none);
-    }
-    begin = piece;
-  }
+  const space::PageMap& map = Process::heap().space().map();
+  marker.mark_roots(begin, to, [&](Address at) noexcept {
+    using Page = Marker::Page;
+    if (is_bookkeeping(at, graph)) return Page::skipped;
+    if (is_of_suspects(at, graph)) return Page::suspects;
+    if (is_guarded(at)) return Page::skipped;
+    return map.tag_of(at) == space::kForeignTag ? Page::others : Page::own;
+  });
 }
 
-bool mark_from_roots(const StoppedThreads& stopped, Address own_stack, Graph& graph) noexcept {
+bool mark_from_roots(const StoppedThreads& stopped, Address own_stack, const Graph& graph,
+                     Marker& marker) noexcept {
   static MappingLines lines;
   return for_each_data_mapping(lines, [&](const DataMapping& mapping) noexcept {
-    mark_from_mapping(mapping, stopped, own_stack, graph);
+    mark_from_mapping(mapping, stopped, own_stack, graph, marker);
   });
 }
 
@@ -170,17 +250,19 @@ bool mark_from_roots(const StoppedThreads& stopped, Address own_stack, Graph& gr
   at_rest.list(graph.suspects());
   graph.sort();
   {
+    Marker marker{graph};
     const StoppedThreads stopped;
-    if (!mark_from_roots(stopped, own_stack, graph)) return -1;
+    if (!mark_from_roots(stopped, own_stack, graph, marker)) return -1;
+    marker.mark_reached(Leak::none);
     for (std::size_t i = 0; i < graph.count(); ++i) {
       const Suspect& suspect = graph.suspects()[i];
       if (suspect.leak == Leak::direct && !suspect.is_new) {
         // What leads to it does not matter, nor what it leads to.
         graph.suspects()[i].leak = Leak::none;
-        graph.mark_from(suspect.begin, suspect.end, Leak::none);
+        marker.mark_from(suspect, Leak::none);
       }
     }
-    graph.find_heads();
+    marker.find_heads();
   }
   at_rest.note(graph.suspects(), graph.count());
   long leaking = 0;
@@ -212,7 +294,6 @@ void tell(long leaking) noexcept {
               << ")";
     return;
   }
-  int context = static_cast<int>(descriptor);
   {
     DescriptorText out{static_cast<int>(descriptor)};
     profile::write_leaks(out);

@@ -17,9 +17,18 @@ namespace allod {
 // /proc/self/pagemap tells which pages are there: the rest holds nothing, or is a guard. Pages
 // are copied by the system, so that it does not matter if they go away. Those that were read are
 // protected by a userfaultfd, and the system takes that off again when the program writes to them
-// (Linux 6.7). One at a time, as it works with static memory.
+// (Linux 6.7).
 class PageReader {
+  static constexpr std::size_t kTogether = 512;
+
  public:
+  // What it works with, where no search must find what was copied there.
+  struct Memory {
+    iovec pieces[kTogether];
+    std::uint64_t states[kTogether];
+    Address words[32 * 1024];
+  };
+
   // Can the memory of this process be read like that?
   [[nodiscard]] static bool works() noexcept {
     Address word = 1;
@@ -30,8 +39,9 @@ class PageReader {
 
   // `watches`: it is to be told what is written, in a thread whose descriptors no child inherits,
   // or memory would still be protected when this is gone.
-  PageReader(std::size_t page_bytes, bool watches) noexcept
-      : pagemap_{raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/pagemap"),
+  PageReader(Memory& memory, std::size_t page_bytes, bool watches) noexcept
+      : memory_{memory},
+        pagemap_{raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/pagemap"),
                              O_RDONLY | O_CLOEXEC)},
         watch_{watches ? open_watch() : -1},
         page_{page_bytes} {}
@@ -60,7 +70,7 @@ class PageReader {
   // written since they were read last.
   template <class Skip, class Look>
   void read(Address begin, Address end, bool watched, Skip&& skip, Look&& look) noexcept {
-    static std::uint64_t states[kTogether];
+    auto& states = memory_.states;
     for (Address at = align_up(begin, sizeof(Address)); at < end;) {
       const Address first = align_down(at, page_);
       const std::size_t pages = std::min((end - first + page_ - 1) / page_, std::size(states));
@@ -108,28 +118,30 @@ class PageReader {
 
   // Of the pages that are read together, those that are neighbours as one piece.
   void add(Address begin, Address end) noexcept {
+    iovec* const pieces = memory_.pieces;
     if (count_ != 0 &&
-        address_of(pieces_[count_ - 1].iov_base) + pieces_[count_ - 1].iov_len == begin) {
-      pieces_[count_ - 1].iov_len += end - begin;
+        address_of(pieces[count_ - 1].iov_base) + pieces[count_ - 1].iov_len == begin) {
+      pieces[count_ - 1].iov_len += end - begin;
     } else {
-      pieces_[count_++] = {reinterpret_cast<void*>(begin), end - begin};
+      pieces[count_++] = {reinterpret_cast<void*>(begin), end - begin};
     }
   }
   // Protected before they are read, and nothing but them: what is written in between is read once
   // more.
   template <class Look>
   void read_added(bool watched, Look& look) noexcept {
-    static Address words[32 * 1024];
+    const iovec* const pieces = memory_.pieces;
+    auto& words = memory_.words;
     for (std::size_t i = 0; watched && !is_last_ && i < count_; ++i) {
-      const Address begin = address_of(pieces_[i].iov_base);
+      const Address begin = address_of(pieces[i].iov_base);
       uffdio_writeprotect pages{};
       pages.range.start = align_down(begin, page_);
-      pages.range.len = align_up(begin + pieces_[i].iov_len, page_) - pages.range.start;
+      pages.range.len = align_up(begin + pieces[i].iov_len, page_) - pages.range.start;
       pages.mode = UFFDIO_WRITEPROTECT_MODE_WP;
       control(UFFDIO_WRITEPROTECT, &pages);
     }
     for (std::size_t from = 0; from < count_;) {
-      const std::size_t bytes = copy(&pieces_[from], count_ - from, words, sizeof words);
+      const std::size_t bytes = copy(&pieces[from], count_ - from, words, sizeof words);
       look(words, bytes / sizeof words[0]);
       from = pass(from, bytes, bytes == sizeof words);
     }
@@ -137,9 +149,10 @@ class PageReader {
   }
   // So much of the pieces was read. Where the system stopped, a page cannot be.
   std::size_t pass(std::size_t from, std::size_t bytes, bool is_full) noexcept {
-    while (from < count_ && bytes >= pieces_[from].iov_len) bytes -= pieces_[from++].iov_len;
+    iovec* const pieces = memory_.pieces;
+    while (from < count_ && bytes >= pieces[from].iov_len) bytes -= pieces[from++].iov_len;
     if (from == count_) return from;
-    iovec& piece = pieces_[from];
+    iovec& piece = pieces[from];
     const Address begin = address_of(piece.iov_base) + bytes;
     const Address end = address_of(piece.iov_base) + piece.iov_len;
     const Address next = is_full ? begin : std::min(align_down(begin, page_) + page_, end);
@@ -155,9 +168,7 @@ class PageReader {
     return got < 0 ? 0 : static_cast<std::size_t>(got);
   }
 
-  static constexpr std::size_t kTogether = 512;
-  static inline constinit iovec pieces_[kTogether] = {};
-
+  Memory& memory_;
   long pagemap_;
   long watch_;
   std::size_t page_;

@@ -60,6 +60,9 @@ constinit std::size_t blocks_wanted = kLeastBlocks;
 constinit Address* sorted = nullptr;
 constinit std::size_t sorted_count = 0;
 
+// One sweep at a time reads.
+constinit PageReader::Memory reader_memory{};
+
 os::Linux& platform() noexcept { return Process::heap().space().platform(); }
 
 // Where the block is among the sorted ones, or their end.
@@ -79,7 +82,7 @@ class Search {
   // On a thread of the program, what is on its stack from `own_stack` on counts, and what earlier
   // calls have left below does not; all others stand still all the time. 0: on the sweeper.
   explicit Search(Address own_stack) noexcept
-      : own_stack_{own_stack}, reader_{platform().page_size(), own_stack == 0} {}
+      : own_stack_{own_stack}, reader_{reader_memory, platform().page_size(), own_stack == 0} {}
 
   bool run() noexcept {
     std::size_t before = ~std::size_t{0};
