@@ -9,6 +9,7 @@
 
 #include "process.hpp"
 #include "profile.hpp"
+#include "stop_signal.hpp"
 #include "version.hpp"
 
 namespace allod {
@@ -78,6 +79,17 @@ bool parse_size(std::string_view text, std::size_t* value) noexcept {
   const auto size = static_cast<std::size_t>(number);
   if ((size << shift) >> shift != size) return false;
   *value = size << shift;
+  return true;
+}
+
+// May the profile have the signal? Not that of an error, which would come again and again, nor what
+// cannot be caught, nor those of the C library and our own.
+bool can_take(std::int64_t signal) noexcept {
+  if (signal < 1 || signal > SIGRTMAX || signal == stop_signal()) return false;
+  if (signal >= 32 && signal < SIGRTMIN) return false;
+  for (const int other : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGKILL, SIGSTOP}) {
+    if (signal == other) return false;
+  }
   return true;
 }
 
@@ -216,7 +228,7 @@ constexpr Option kOptions[] = {
      [](Settings& s, std::string_view v) noexcept {
        std::int64_t number = v == "USR1" ? SIGUSR1 : v == "USR2" ? SIGUSR2 : SIGPROF;
        if (v != "USR1" && v != "USR2" && v != "PROF" && !parse_number(v, &number)) return false;
-       if (number < 1 || number > 64 || number == SIGKILL || number == SIGSTOP) return false;
+       if (!can_take(number)) return false;
        s.profile_signal = static_cast<int>(number);
        return true;
      }},

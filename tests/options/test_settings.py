@@ -122,7 +122,9 @@ OPTIONS = {
         "USR1, USR2, PROF or a number",
         "none",
         ("USR1", "USR2", "PROF", "1", "64"),
-        ("", "TERM", "0", "65", "9", "19"),
+        # Those of errors, those of the C library, and that which stops threads.
+        ("", "TERM", "0", "65", "9", "19")
+        + ("4", "5", "7", "8", "11", "31", "32", "33", "63"),
         at_start_only=True,
     ),
     "LEAKS": Option("0, 1", "0", YES + NO, NOT_BOOLEAN, at_start_only=True),
