@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -82,6 +83,11 @@ bool parse_size(std::string_view text, std::size_t* value) noexcept {
   return true;
 }
 
+// False when it is closed.
+bool identify(int descriptor, struct stat* file) noexcept {
+  return raw_syscall(SYS_fstat, descriptor, reinterpret_cast<long>(file)) == 0;
+}
+
 // May the profile have the signal? Not that of an error, which would come again and again, nor what
 // cannot be caught, nor those of the C library and our own.
 bool can_take(std::int64_t signal) noexcept {
@@ -141,12 +147,18 @@ constexpr Option kOptions[] = {
     {"ABORT_ON_ERROR", "0, 1", "1", false,
      "abort after a report; with 0 the offending call has no effect",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.abort_on_error); }},
-    {"REPORT_FD", "a file descriptor", "none", false,
-     "write each report there too, as one line of JSON",
+    {"REPORT_FD", "an open file descriptor", "none", false,
+     "write each report there too, as one line of JSON, as long as it is the same file",
      [](Settings& s, std::string_view v) noexcept {
        std::int64_t descriptor = 0;
-       if (!parse_number(v, &descriptor) || descriptor < 0 || descriptor > INT32_MAX) return false;
-       s.report_descriptor = descriptor;
+       struct stat file{};
+       if (!parse_number(v, &descriptor) || descriptor < 0 || descriptor > INT32_MAX ||
+           !identify(static_cast<int>(descriptor), &file)) {
+         return false;
+       }
+       s.report_descriptor = static_cast<int>(descriptor);
+       s.report_device = file.st_dev;
+       s.report_inode = file.st_ino;
        return true;
      }},
     {"HARDENED", "names of measures, all, none", "all", true,
@@ -372,6 +384,16 @@ void take_initial_environment() noexcept {
 Settings& settings() noexcept { return current_settings; }
 std::int64_t verbosity() noexcept { return current_settings.verbosity; }
 heap::HeapOptions heap_options() noexcept { return current_settings.heap; }
+
+int report_descriptor() noexcept {
+  const Settings& chosen = current_settings;
+  struct stat file{};
+  if (chosen.report_descriptor < 0 || !identify(chosen.report_descriptor, &file) ||
+      file.st_dev != chosen.report_device || file.st_ino != chosen.report_inode) {
+    return -1;
+  }
+  return chosen.report_descriptor;
+}
 
 void respect_memory_limit(std::size_t limit) noexcept {
   constexpr std::size_t kShare = 16;

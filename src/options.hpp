@@ -2,6 +2,8 @@
 // options.cpp, and nowhere else.
 #pragma once
 
+#include <sys/types.h>
+
 #include "allod/heap/heap.hpp"
 #include "mitigations.hpp"
 #include "text.hpp"
@@ -23,7 +25,9 @@ struct Settings {
   int profile_signal = 0;  // 0: none
   bool show_errors = true;
   bool abort_on_error = true;
-  std::int64_t report_descriptor = -1;           // for reports as JSON; -1: none
+  int report_descriptor = -1;  // for reports as JSON; -1: none
+  dev_t report_device = 0;     // which file that was when it was set
+  ino_t report_inode = 0;
   Mitigations mitigations = Mitigations::all();  // as asked for
   bool help = false;
 };
@@ -35,6 +39,8 @@ struct Settings {
 // have (bytes; 0: no limit), free memory is to keep a small part, unless an option says how much.
 ALLOD_HOT void respect_memory_limit(std::size_t limit) noexcept;
 [[nodiscard]] ALLOD_HOT std::int64_t verbosity() noexcept;
+// Where reports as JSON go; -1: nowhere, or the number is another file's by now.
+[[nodiscard]] int report_descriptor() noexcept;
 
 // Takes every ALLOD_* variable. What it does not know or understand, it says.
 ALLOD_HOT void read_options_from_environment() noexcept;

@@ -231,8 +231,8 @@ void ReportToUser::report(const heap::Misuse& found) noexcept {
   heap::Misuse misuse = found;
   History life;
   const History* const history = recall(&misuse, &life) ? &life : nullptr;
-  if (settings().report_descriptor >= 0) {
-    DescriptorText out{static_cast<int>(settings().report_descriptor)};
+  if (const int descriptor = report_descriptor(); descriptor >= 0) {
+    DescriptorText out{descriptor};
     write_json(out, misuse, history);
   }
   if (settings().show_errors) {

@@ -1,4 +1,5 @@
-// Reports of several threads at once, and to pipes that are full.
+// Reports of several threads at once, to pipes that are full, and to a file that has another's
+// number.
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -6,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -143,5 +145,17 @@ CASE(a_full_pipe_is_waited_for) {
     was_waited_for = length > PIPE_BYTES;
   }
   must(was_waited_for, "no report has come");
+  survive();
+}
+
+// Reports go to standard input, which is closed; then a file of the program's has its number.
+CASE(a_file_with_the_number_of_another) {
+  const int file = open("file", O_RDWR | O_CREAT, 0600);
+  CHECK(file > 0 && dup2(file, STDIN_FILENO) == STDIN_FILENO, "dup2");
+  report();
+  struct stat status;
+  CHECK(fstat(file, &status) == 0 && status.st_size == 0, "the file was written to");
+  close(STDIN_FILENO);
+  report();
   survive();
 }

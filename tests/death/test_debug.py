@@ -417,6 +417,15 @@ def test_reports_are_whole(
     outcome.expect("", death=False)
 
 
+def test_no_report_goes_to_another_file_with_the_number(
+    programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    options = {"REPORT_FD": "0", "ABORT_ON_ERROR": "0", "SHOW_ERRORS": "0"}
+    case = "a_file_with_the_number_of_another"
+    outcome = run(programs / "crowd", case, liballod_debug, tmp_path, {}, options)
+    outcome.expect("", death=False)
+
+
 def test_a_handler_that_allocates_waits_for_no_lock(
     programs: Path, liballod_debug: Path, tmp_path: Path
 ) -> None:

@@ -67,10 +67,10 @@ OPTIONS = {
     "SHOW_ERRORS": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
     "ABORT_ON_ERROR": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
     "REPORT_FD": Option(
-        "a file descriptor",
+        "an open file descriptor",
         "none",
-        ("0", "2", "2147483647"),
-        ("", "-1", "stderr", "2147483648"),
+        ("0", "2"),
+        ("", "-1", "stderr", "2147483647", "2147483648"),
     ),
     "HARDENED": Option(
         "names of measures, all, none",
