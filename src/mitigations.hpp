@@ -68,16 +68,19 @@ class Mitigations {
     return {a.bits_ & b.bits_};
   }
 
-  // Takes names, separated by commas: those to have; "all" and "none"; after these, or
-  // alone, "-name" is one to leave out. False for a name that is unknown.
+  // Takes names, separated by commas: those to have, or first "all" or "none" and what else to
+  // have;
+  // "-name" is one to leave out, first of all. False for a name that is unknown or missing, and for
+  // "all" and "none" elsewhere, which would undo what stands before them.
   [[nodiscard]] static constexpr bool parse(std::string_view text, Mitigations* result) noexcept {
     if (text.empty()) return false;
     Mitigations set = text.starts_with('-') ? all() : Mitigations{};
-    while (!text.empty()) {
+    for (bool is_first = true;; is_first = false) {
       const std::size_t comma = text.find(',');
-      std::string_view word{text.data(), comma == std::string_view::npos ? text.size() : comma};
-      text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
-      if (!set.apply(word)) return false;
+      const bool is_last = comma == std::string_view::npos;
+      if (!set.apply({text.data(), is_last ? text.size() : comma}, is_first)) return false;
+      if (is_last) break;
+      text.remove_prefix(comma + 1);
     }
     *result = set;
     return true;
@@ -94,10 +97,10 @@ class Mitigations {
   [[nodiscard]] static constexpr std::uint32_t bit(Mitigation m) noexcept {
     return 1U << static_cast<unsigned>(m);
   }
-  constexpr bool apply(std::string_view word) noexcept {
+  constexpr bool apply(std::string_view word, bool is_first) noexcept {
     if (word == "all" || word == "none") {
-      *this = word == "all" ? all() : Mitigations{};
-      return true;
+      if (is_first) *this = word == "all" ? all() : Mitigations{};
+      return is_first;
     }
     const bool out = word.starts_with('-');
     if (out) word.remove_prefix(1);

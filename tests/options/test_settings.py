@@ -75,8 +75,11 @@ OPTIONS = {
     "HARDENED": Option(
         "names of measures, all, none",
         "all",
-        ("all", "none", "canary", "zero,written", "all,-guards"),
-        ("", "sorcery", "canary,sorcery"),
+        ("all", "none", "canary", "zero,written", "all,-guards", "-guards,sweep"),
+        (
+            *("", "sorcery", "canary,sorcery", "-", "all,", ",all", "canary,,zero"),
+            *("-guards,all", "canary,none", "all,all"),
+        ),
         at_start_only=True,
     ),
     "FOREIGN_FREE": Option(
