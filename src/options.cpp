@@ -145,7 +145,7 @@ constexpr Option kOptions[] = {
     {"SHOW_ERRORS", "0, 1", "1", false, "report misuse of the heap on standard error",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.show_errors); }},
     {"ABORT_ON_ERROR", "0, 1", "1", false,
-     "abort after a report; with 0 the offending call has no effect",
+     "abort after a report; with 0 the program goes on, and wrong frees have no effect",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.abort_on_error); }},
     {"REPORT_FD", "an open file descriptor", "none", false,
      "write each report there too, as one line of JSON, as long as it is the same file",
