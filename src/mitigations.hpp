@@ -68,9 +68,8 @@ class Mitigations {
     return {a.bits_ & b.bits_};
   }
 
-  // Takes names, separated by commas: those to have, or first "all" or "none" and what else to
-  // have;
-  // "-name" is one to leave out, first of all. False for a name that is unknown or missing, and for
+  // Takes names, separated by commas: those to have, perhaps after "all" or "none"; "-name" is one
+  // to leave out, of all if it stands first. False for a name that is unknown or missing, and for
   // "all" and "none" elsewhere, which would undo what stands before them.
   [[nodiscard]] static constexpr bool parse(std::string_view text, Mitigations* result) noexcept {
     if (text.empty()) return false;

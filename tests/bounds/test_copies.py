@@ -171,8 +171,8 @@ def test_nothing_is_appended_to_a_text_without_end(
 ) -> None:
     """With ALLOD_ABORT_ON_ERROR=0 it is reported, and the blocks behind stay as they are."""
     # Without canaries, blocks of the hardened library are as close to each other.
-    variables = {"TEST_KIND": kind, "ALLOD_ABORT_ON_ERROR": 0}
-    variables |= {"ALLOD_HARDENED": "-canary"}
+    variables = {"TEST_KIND": f"{kind}", "ALLOD_ABORT_ON_ERROR": "0"}
+    variables["ALLOD_HARDENED"] = "-canary"
     case = "append_to_a_text_without_end"
     outcome = run(program, case, library, copies, tmp_path, variables)
     assert outcome.status == 0, outcome.description
