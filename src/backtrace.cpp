@@ -1,6 +1,5 @@
 #include "backtrace.hpp"
 
-#include <dlfcn.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unwind.h>
@@ -8,6 +7,7 @@
 #include <atomic>
 #include <string_view>
 
+#include "loaded_place.hpp"
 #include "own_image.hpp"
 #include "unwinder.hpp"
 
@@ -70,12 +70,12 @@ namespace {
 
 // How many frames at the start of the stack are inside of this library.
 std::uint32_t own_frames(const Stack& stack) noexcept {
-  Dl_info own;
-  if (dladdr(reinterpret_cast<void*>(&capture_stack), &own) == 0) return 0;
+  LoadedPlace own;
+  if (!find_loaded_place(reinterpret_cast<Address>(&capture_stack), &own)) return 0;
   std::uint32_t count = 0;
-  Dl_info info;
-  while (count < stack.depth && dladdr(reinterpret_cast<void*>(stack.frames[count]), &info) != 0 &&
-         info.dli_fbase == own.dli_fbase) {
+  LoadedPlace place;
+  while (count < stack.depth && find_loaded_place(stack.frames[count], &place) &&
+         place.file_begin == own.file_begin) {
     ++count;
   }
   return count;
@@ -98,17 +98,16 @@ void write_stack(Text& out, const Stack& stack) noexcept {
   for (std::uint32_t i = first; i < stack.depth; ++i) {
     const std::uintptr_t frame = stack.frames[i];
     out << "\nallod:     #" << i - first << " " << Hex{frame};
-    Dl_info info;
+    LoadedPlace place;
     // A return address may already belong to the next function.
     const std::uintptr_t inside = i == 0 && stack.begins_at_fault ? frame : frame - 1;
-    if (dladdr(reinterpret_cast<void*>(inside), &info) == 0) continue;
-    if (info.dli_sname != nullptr) {
-      out << " " << (i < own ? usual_name(info.dli_sname) : info.dli_sname) << "+"
-          << Hex{frame - reinterpret_cast<std::uintptr_t>(info.dli_saddr)};
+    if (!find_loaded_place(inside, &place)) continue;
+    if (place.name != nullptr) {
+      out << " " << (i < own ? usual_name(place.name) : place.name) << "+"
+          << Hex{frame - place.name_begin};
     }
-    if (info.dli_fname != nullptr) {
-      out << " (" << info.dli_fname << "+"
-          << Hex{frame - reinterpret_cast<std::uintptr_t>(info.dli_fbase)} << ")";
+    if (place.file != nullptr) {
+      out << " (" << place.file << "+" << Hex{frame - place.file_begin} << ")";
     }
   }
 }

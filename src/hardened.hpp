@@ -38,6 +38,8 @@ void* seal(void* block, std::size_t size, Origin origin) noexcept;
 // The same, and gives it to the heap.
 ALLOD_HOT void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 
+// Does a block in use begin there?
+[[nodiscard]] bool is_in_use(const void* address) noexcept;
 // Bytes that were asked for; 0 for what is no block in use. It may be going while it is asked
 // about.
 [[nodiscard]] std::size_t size_of(const void* address) noexcept;

@@ -53,6 +53,12 @@ bool inspect(const void* address, std::size_t* bytes) noexcept {
   return true;
 }
 
+bool is_in_use(const void* address) noexcept {
+  const Block block = find(address);
+  if (block.bytes != 0) return block.cell.load().is_live();
+  return empty_blocks.holds(address) && empty_blocks.is_in_use(address);
+}
+
 std::size_t size_of(const void* address) noexcept {
   const Block block = find(address);
   if (block.is_unwatched) return Process::heap().usable_size(address);

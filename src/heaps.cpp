@@ -69,12 +69,14 @@ ALLOD_NOINLINE void* allocate_slowly(HeapDomain& heap, std::size_t size) noexcep
   return allocate(heap, size);
 }
 
-// Is it somebody else's, as far as is known? Then nothing becomes of it but a report.
+// Is it in use, as far as is known, and somebody else's? Then nothing becomes of it but a report.
+// What was freed is no better in the right heap.
 [[nodiscard]] ALLOD_INLINE bool is_others(HeapDomain& heap, const void* block) noexcept {
-  if constexpr (Policy::kBlockStates) return !contains(heap, block);
+  if constexpr (Policy::kBlockStates) {
+    return hardened::is_in_use(block) && !contains(heap, block);
+  }
   if constexpr (Policy::kTracked) {
     std::size_t bytes;
-    // What was freed is no better in the right heap.
     return track_bounds(block, &bytes) && !contains(heap, block);
   }
   return false;

@@ -1,4 +1,5 @@
 // Wrong calls of the C functions, each of which the debug library sees at once.
+#include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -39,6 +40,12 @@ CASE(double_free_after_other_frees) {
 CASE(double_free_by_another_thread) {
   void* block = tell_block(allocating_function(size()));
   here_then_there(freeing_function, misusing_function, block);
+  survive();
+}
+
+// By a thread that the constructor of a library waits for.
+CASE(double_free_while_a_library_is_loaded) {
+  CHECK(dlopen(getenv("TEST_CONSTRUCTOR"), RTLD_NOW) != NULL, "%s", dlerror());
   survive();
 }
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from surface.black_box import SKIPPED
+from surface.black_box import SKIPPED, describe, environment, run_program
 
 from death.reports import (
     ALIGNED_ALLOC,
@@ -424,6 +425,21 @@ def test_no_report_goes_to_another_file_with_the_number(
     case = "a_file_with_the_number_of_another"
     outcome = run(programs / "crowd", case, liballod_debug, tmp_path, {}, options)
     outcome.expect("", death=False)
+
+
+@pytest.mark.parametrize("name", ["liballod-debug.so", "liballod-hardened.so"])
+def test_a_report_waits_for_no_lock_of_the_loader(
+    name: str, build_dir: Path, programs: Path, tmp_path: Path
+) -> None:
+    """A library is being loaded, and its constructor waits for the thread that is reported."""
+    program = [programs / "misuse", "double_free_while_a_library_is_loaded"]
+    variables = environment(build_dir / name)
+    variables["TEST_CONSTRUCTOR"] = str(programs / "constructor.so")
+    result = run_program(program, variables, tmp_path)
+    assert result.returncode == -signal.SIGABRT, describe(result)
+    assert re.match(r"allod: error: double free of 0x[0-9a-f]+\n", result.stderr)
+    # Its frames are named all the same.
+    assert re.search(r"#0 0x[0-9a-f]+ free\+", result.stderr), describe(result)
 
 
 def test_a_handler_that_allocates_waits_for_no_lock(
