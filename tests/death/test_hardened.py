@@ -988,15 +988,38 @@ def test_report_for_programs(
     }
 
 
-@pytest.mark.parametrize(
-    "measures", ["all", "all,sweep", "-guards,-empty", "all,history"]
+MODELLED = (
+    "all",
+    "all,sweep",
+    "-guards,-empty",
+    "all,history",
+    "-canary,-origin",
+    "-zero",
+    "-quarantine,-neighbours",
 )
+# Without one of these, what the model says does not come.
+MISSED_BY_MODEL = (
+    "canary",
+    "neighbours",
+    "zero",
+    "written",
+    "quarantine",
+    "guards",
+    "empty",
+    "origin",
+)
+# More blocks in use than the usual ones of the model.
+MANY_BLOCKS = "20000"
+
+
+@pytest.mark.parametrize("measures", MODELLED)
 @pytest.mark.parametrize("seed", MODEL_SEEDS)
 def test_every_defect_is_found_and_nothing_else(
     seed: int, measures: str, programs: Path, liballod_hardened: Path
 ) -> None:
     """Random calls with defects among them: the model says which report must come, and when."""
-    model_holds(programs, seed, liballod_hardened, ALLOD_HARDENED=measures)
+    words = measures.split(",")
+    model_holds(programs, seed, liballod_hardened, *words, ALLOD_HARDENED=measures)
 
 
 @pytest.mark.parametrize("seed", MODEL_SEEDS)
@@ -1006,16 +1029,51 @@ def test_every_defect_in_hardened_heaps_of_the_default_library_is_found(
     model_holds(programs, seed, liballod, "heaps")
 
 
-def model_holds(
-    programs: Path, seed: int, library: Path, *words: str, **variables: str
+def test_every_defect_is_found_among_many_blocks(
+    programs: Path, liballod: Path, liballod_hardened: Path
 ) -> None:
-    done = subprocess.run(
-        [programs / "corruption", str(seed), str(MODEL_OPERATIONS), *words],
+    model_holds(programs, 1, liballod_hardened, MANY_BLOCKS)
+    model_holds(programs, 1, liballod, "heaps", MANY_BLOCKS)
+
+
+@pytest.mark.parametrize(
+    ("measures", "words"),
+    [
+        *((f"-{name}", "all") for name in MISSED_BY_MODEL),
+        ("all", "sweep"),
+    ],
+)
+def test_the_model_misses_a_measure_that_is_not_there(
+    measures: str, words: str, programs: Path, liballod_hardened: Path
+) -> None:
+    done = run_model(
+        programs, 1, liballod_hardened, words, rounds=3, ALLOD_HARDENED=measures
+    )
+    assert done.returncode == 1, done.stdout
+    assert "does not hold" in done.stderr
+
+
+def run_model(
+    programs: Path,
+    seed: int,
+    library: Path,
+    *words: str,
+    rounds: int = 1,
+    **variables: str,
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [programs / "corruption", str(seed), str(rounds * MODEL_OPERATIONS), *words],
         env={"LD_PRELOAD": str(library), **variables},
         capture_output=True,
         text=True,
         timeout=CASE_SECONDS,
         check=False,
     )
+
+
+def model_holds(
+    programs: Path, seed: int, library: Path, *words: str, **variables: str
+) -> None:
+    done = run_model(programs, seed, library, *words, **variables)
     assert done.returncode == 0, done.stderr
     assert "all found" in done.stdout
