@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -1046,9 +1046,8 @@ def test_every_defect_is_found_among_many_blocks(
 def test_the_model_misses_a_measure_that_is_not_there(
     measures: str, words: str, programs: Path, liballod_hardened: Path
 ) -> None:
-    done = run_model(
-        programs, 1, liballod_hardened, words, rounds=3, ALLOD_HARDENED=measures
-    )
+    variables = {"ALLOD_HARDENED": measures}
+    done = run_model(programs, 1, liballod_hardened, [words], variables, rounds=3)
     assert done.returncode == 1, done.stdout
     assert "does not hold" in done.stderr
 
@@ -1057,9 +1056,10 @@ def run_model(
     programs: Path,
     seed: int,
     library: Path,
-    *words: str,
+    words: Sequence[str],
+    variables: Mapping[str, str],
+    *,
     rounds: int = 1,
-    **variables: str,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [programs / "corruption", str(seed), str(rounds * MODEL_OPERATIONS), *words],
@@ -1074,6 +1074,6 @@ def run_model(
 def model_holds(
     programs: Path, seed: int, library: Path, *words: str, **variables: str
 ) -> None:
-    done = run_model(programs, seed, library, *words, **variables)
+    done = run_model(programs, seed, library, words, variables)
     assert done.returncode == 0, done.stderr
     assert "all found" in done.stdout
