@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from allod import cli, packages, pytest_gtest, pytest_shares, testing
 from allod import fuzz as fuzzing
+from allod.console import Failure
 from allod.paths import ROOT, version
 
 ALLOD = ROOT / "allod"
@@ -399,6 +404,116 @@ def test_a_fuzzer_that_ends_badly_has_found_something(
     assert fuzzing.fuzz(["fuzz_slab"], 0.01, 1, record=False) == 1
     (log,) = tmp_path.glob("fuzz_slab-*.log")
     assert "broken" in log.read_text()
+
+
+@pytest.fixture
+def fake_fuzzers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Fuzzers that do nothing: `fuzz_slab` ends at once, `fuzz_space` goes on for ever."""
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    for name, work in (
+        ("fuzz_slab", "echo 'stat::number_of_executed_units: 42'"),
+        ("fuzz_space", "echo '#7 pulse'; touch began; sleep 1000"),
+    ):
+        (folder / name).write_text(f"#!/bin/sh\ncd {tmp_path}\n{work}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setattr(fuzzing, "build_dir", lambda _: tmp_path)
+    monkeypatch.setattr(fuzzing, "ensure_built", lambda *_, **__: False)
+    monkeypatch.setattr(fuzzing, "RECORD", tmp_path / "record.csv")
+    return tmp_path
+
+
+def test_fuzzing_that_is_interrupted_is_recorded(fake_fuzzers: Path) -> None:
+    def interrupt() -> None:
+        while not (fake_fuzzers / "began").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    targets = ["fuzz_slab", "fuzz_space", "corruption"]
+    with pytest.raises(Failure, match="interrupted") as caught:
+        fuzzing.fuzz(targets, 100, 1, record=True)
+    thread.join()
+    assert caught.value.status == 130
+    rows = (fake_fuzzers / "record.csv").read_text().splitlines()[1:]
+    done = [(row.split(",")[2], *row.split(",")[4:]) for row in rows]
+    # What has not begun is not there.
+    assert done == [("fuzz_slab", "42", "0", "0"), ("fuzz_space", "7", "0", "0")]
+
+
+def test_what_cannot_be_recorded_is_said(
+    fake_fuzzers: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert fake_fuzzers.is_dir()
+    monkeypatch.setattr(fuzzing, "RECORD", Path("/dev/full"))
+    with pytest.raises(Failure, match="No space left on device"):
+        fuzzing.fuzz(["fuzz_slab"], 0.01, 1, record=True)
+    assert ",fuzz_slab,0,42,0,0" in capsys.readouterr().err
+
+
+def test_a_finding_that_cannot_be_kept_is_said(
+    fake_fuzzers: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (fake_fuzzers / "tests" / "fuzz_slab").write_text("#!/bin/sh\necho bad; exit 3\n")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
+    assert fuzzing.fuzz(["fuzz_slab"], 0.01, 1, record=False) == 1
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert "bad" in said
+
+
+HEADER = "date,commit,target,seconds,executions,defects,findings\n"
+
+
+@pytest.mark.parametrize("row", ["2026,aa,corruption,12", "2026,aa,corruption,x,1,1,0"])
+def test_a_bad_row_of_the_record_is_named(
+    row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fuzzing, "RECORD", tmp_path / "record.csv")
+    (tmp_path / "record.csv").write_text(f"{HEADER}2026,aa,fuzz_slab,1,1,0,0\n{row}\n")
+    with pytest.raises(Failure, match="record.csv:3 is not a row of it"):
+        fuzzing.totals()
+
+
+def test_a_record_that_cannot_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fuzzing, "RECORD", tmp_path)
+    with pytest.raises(Failure, match="Is a directory"):
+        fuzzing.totals()
+    monkeypatch.setattr(fuzzing, "RECORD", tmp_path / "record.csv")
+    (tmp_path / "record.csv").write_bytes(b"\xff\xfe")
+    with pytest.raises(Failure, match="it is no text"):
+        fuzzing.totals()
+
+
+def test_hours_with_injected_corruption_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fuzzing, "RECORD", tmp_path / "record.csv")
+    rows = "2026,aa,fuzz_slab,7200,1,0,0\n2026,aa,corruption,3600,1,1,0\n"
+    (tmp_path / "record.csv").write_text(HEADER + rows)
+    lines = fuzzing.totals().splitlines()
+    assert lines[-2].split() == ["all", "3.00"]
+    assert lines[-1] == "with injected corruption 1.00"
+
+
+def test_the_program_is_told_which_measures_are_left_out() -> None:
+    ways = fuzzing.CORRUPTED
+    for way in ways:
+        assert ("heaps" in way.arguments) == (way.library == fuzzing.DEFAULT)
+        assert set(filter(None, way.measures.split(","))) <= {*way.arguments}
+    left_out = {word for way in ways for word in way.arguments if word[0] == "-"}
+    assert {"-canary", "-origin", "-zero", "-written", "-quarantine"} <= left_out
 
 
 # Packages

@@ -143,7 +143,8 @@ def fuzz(
 
     Three fuzzers play sequences of calls on the layers; "corruption" makes random calls with
     defects among them on the hardened library, which must find each that the model says. Ends with
-    status 1 if there is a finding, and says where it is.
+    status 1 if there is a finding, and says where it is. Ctrl-C ends what runs: what was done until
+    then is recorded, and the status is 130.
     """
     from allod import fuzz as fuzzing
 

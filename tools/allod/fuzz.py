@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import re
 import secrets
 import subprocess
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,19 +30,55 @@ RECORD_NAME = "tests/fuzz/record.csv"
 RECORD = ROOT / RECORD_NAME
 # Calls of one run of random calls with defects among them: each run begins with a fresh process.
 CALLS = 200_000
-# In turns: the library, what the program is to do besides, and the measures. What the model says is
-# found without those that are left out here.
+HARDENED, DEFAULT = "liballod-hardened.so", "liballod.so"
+MANY_BLOCKS = "20000"
+
+
+@dataclass(frozen=True)
+class Way:
+    """What random calls are made with: the library, its measures and other options.
+
+    ``words`` are for the program, which is told the measures, too: what the model says is not
+    found without those that are left out.
+    """
+
+    library: str
+    measures: str = ""
+    words: tuple[str, ...] = ()
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> list[str]:
+        return [*self.words, *filter(None, self.measures.split(","))]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        chosen = {"ALLOD_HARDENED": self.measures} if self.measures else {}
+        return {"LD_PRELOAD": str(product(self.library)), **chosen, **self.options}
+
+
+# In turns, from a random one on.
 CORRUPTED = (
-    ("liballod-hardened.so", (), "all"),
-    ("liballod.so", ("heaps",), None),
-    ("liballod-hardened.so", (), "all,sweep"),
-    ("liballod-hardened.so", (), "-guards,-empty"),
-    ("liballod.so", ("heaps",), None),
-    ("liballod-hardened.so", (), "-shuffle,-positions,-addresses,-neighbours"),
-    ("liballod-hardened.so", (), "all,history"),
+    Way(HARDENED, "all"),
+    Way(DEFAULT, words=("heaps",)),
+    Way(HARDENED, "all,sweep"),
+    Way(HARDENED, "-guards,-empty", options={"ALLOD_PURGE_DELAY": "0"}),
+    Way(HARDENED, "-canary", options={"ALLOD_CACHES": "processor"}),
+    Way(DEFAULT, words=("heaps",), options={"ALLOD_PURGE_DELAY": "0"}),
+    Way(HARDENED, "-shuffle,-positions,-addresses,-neighbours"),
+    Way(HARDENED, "all,history"),
+    Way(HARDENED, "-origin,-zero", options={"ALLOD_HUGE_PAGES": "never"}),
+    Way(HARDENED, "all", words=(MANY_BLOCKS,)),
+    Way(HARDENED, "-written", options={"ALLOD_CACHES": "thread"}),
+    Way(DEFAULT, words=("heaps", MANY_BLOCKS)),
+    Way(HARDENED, "-quarantine", options={"ALLOD_HUGE_PAGES": "1M"}),
+    Way(HARDENED, "all,sweep", options={"ALLOD_PURGE_DELAY": "0"}),
 )
 # One that hangs is a finding.
 PATIENCE_SECONDS = 600
+
+
+NUMBERS = ("seconds", "executions", "defects", "findings")
 
 
 @dataclass(frozen=True)
@@ -54,6 +92,9 @@ class Piece:
     executions: int
     defects: int
     findings: int
+
+
+COLUMNS = [column.name for column in fields(Piece)]
 
 
 def fuzzer_command(
@@ -73,39 +114,54 @@ def fuzzer_command(
 
 
 def _keep(target: str, command: list[str], ended: Ended) -> None:
-    with tempfile.NamedTemporaryFile(
-        "w", prefix=f"{target}-", suffix=".log", dir=build_dir("fuzz"), delete=False
-    ) as file:
-        file.write(f"$ {' '.join(command)}\n{ended.explained()}")
-    say(f"{target} found something: {shown(Path(file.name))}")
+    text = f"$ {' '.join(command)}\n{ended.explained()}"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix=f"{target}-", suffix=".log", dir=build_dir("fuzz"), delete=False
+        ) as file:
+            file.write(text)
+    except OSError as error:
+        say(f"{target} found something, and it cannot be kept ({error.strerror}):")
+        say(text)
+    else:
+        say(f"{target} found something: {shown(Path(file.name))}")
 
 
-def _fuzz_layer(target: str, seconds: int) -> tuple[int, int, int]:
+def _fuzz_layer(
+    target: str, seconds: int, stop: threading.Event
+) -> tuple[int, int, int]:
     """Executions, defects and findings. What it learns is kept in the build folder."""
     folder = build_dir("fuzz") / "tests"
     learned = folder / "corpus" / target
     learned.mkdir(parents=True, exist_ok=True)
     known = ROOT / "tests" / "fuzz" / "corpus" / target
     command = fuzzer_command(folder / target, (learned, known), seconds=seconds)
-    ended = run_to_end(command, seconds=seconds + PATIENCE_SECONDS)
-    counted = re.search(r"stat::number_of_executed_units:\s+(\d+)", ended.output)
+    ended = run_to_end(command, seconds=seconds + PATIENCE_SECONDS, stop=stop)
+    if ended.was_stopped:
+        # As far as it had come when it last said so.
+        counted = re.findall(r"^#(\d+)\s", ended.output, re.MULTILINE)
+        return int(counted[-1]) if counted else 0, 0, 0
+    counted = re.findall(r"stat::number_of_executed_units:\s+(\d+)", ended.output)
     if ended.status != 0:
         _keep(target, command, ended)
-    return int(counted[1]) if counted else 0, 0, 0 if ended.status == 0 else 1
+    return int(counted[0]) if counted else 0, 0, 0 if ended.status == 0 else 1
 
 
-def _fuzz_corruption(seconds: int) -> tuple[int, int, int]:
+def _fuzz_corruption(seconds: int, stop: threading.Event) -> tuple[int, int, int]:
+    """The same. A run that is stopped does not count."""
     program = build_dir("release") / "tests" / "death" / CORRUPTION
     end = time.monotonic() + seconds
     calls = defects = findings = 0
-    ways = itertools.cycle(CORRUPTED)
-    while time.monotonic() < end:
-        library, words, measures = next(ways)
-        variables = {"LD_PRELOAD": str(product(library))}
-        if measures is not None:
-            variables["ALLOD_HARDENED"] = measures
-        command = [str(program), str(secrets.randbits(62)), str(CALLS), *words]
-        ended = run_to_end(command, seconds=PATIENCE_SECONDS, **variables)
+    first = secrets.randbelow(len(CORRUPTED))
+    ways = itertools.cycle((*CORRUPTED[first:], *CORRUPTED[:first]))
+    while time.monotonic() < end and not stop.is_set():
+        way = next(ways)
+        arguments = [str(secrets.randbits(62)), str(CALLS), *way.arguments]
+        command = [str(program), *arguments]
+        variables = way.variables
+        ended = run_to_end(command, seconds=PATIENCE_SECONDS, stop=stop, **variables)
+        if ended.was_stopped:
+            break
         counted = re.search(r"(\d+) operations, (\d+) defects, all found", ended.output)
         if ended.status != 0 or counted is None:
             findings += 1
@@ -127,12 +183,17 @@ def _commit() -> str:
     return (done.stdout.strip() or "unknown") + ("-changed" if is_changed else "")
 
 
-def _fuzz(target: str, seconds: int, commit: str) -> Piece:
+def _fuzz(
+    target: str, seconds: int, commit: str, stop: threading.Event
+) -> Piece | None:
+    """None: it was not begun."""
+    if stop.is_set():
+        return None
     start = time.monotonic()
     count = (
-        _fuzz_corruption(seconds)
+        _fuzz_corruption(seconds, stop)
         if target == CORRUPTION
-        else _fuzz_layer(target, seconds)
+        else _fuzz_layer(target, seconds, stop)
     )
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     took = round(time.monotonic() - start)
@@ -145,43 +206,85 @@ def _fuzz(target: str, seconds: int, commit: str) -> Piece:
 
 
 def fuzz(targets: list[str], minutes: float, jobs: int, *, record: bool) -> int:
-    """Divides the time among the targets; returns how many findings there were."""
+    """Divides the time among the targets; returns how many findings there were.
+
+    Whoever interrupts it gets what was done until then, and a Failure with status 130.
+    """
     ensure_built(PRESETS["release"], tests=True)
     ensure_built(PRESETS["fuzz"], tests=True)
     seconds = max(1, round(minutes * 60 * min(jobs, len(targets)) / len(targets)))
     commit = _commit()
     say(f"{', '.join(targets)}: {seconds} s each")
+    stop = threading.Event()
+    was_interrupted = False
     with ThreadPoolExecutor(jobs) as pool:
-        pieces = list(pool.map(lambda target: _fuzz(target, seconds, commit), targets))
+        runs = [pool.submit(_fuzz, each, seconds, commit, stop) for each in targets]
+        try:
+            wait(runs)
+        except KeyboardInterrupt:
+            was_interrupted = True
+            say("interrupted: what runs is ended")
+        finally:
+            stop.set()
+    pieces = [piece for run in runs if (piece := run.result()) is not None]
     if record:
+        _record(pieces)
+    if was_interrupted:
+        raise Failure("interrupted", status=130)
+    return sum(piece.findings for piece in pieces)
+
+
+def _record(pieces: Iterable[Piece]) -> None:
+    """Says the rows first: where they cannot be written they are not lost."""
+    rows = io.StringIO()
+    writer = csv.DictWriter(rows, COLUMNS, lineterminator="\n")
+    writer.writerows(asdict(piece) for piece in pieces)
+    for row in rows.getvalue().splitlines():
+        say(row)
+    try:
         is_new = not RECORD.exists()
         with RECORD.open("a", newline="") as file:
-            columns = [field.name for field in fields(Piece)]
-            rows = csv.DictWriter(file, columns, lineterminator="\n")
-            if is_new:
-                rows.writeheader()
-            rows.writerows(asdict(piece) for piece in pieces)
-        say(f"added to {shown(RECORD)}")
-    return sum(piece.findings for piece in pieces)
+            header = ",".join(COLUMNS) + "\n" if is_new else ""
+            file.write(header + rows.getvalue())
+    except OSError as error:
+        raise Failure(
+            f"cannot add the lines above to {shown(RECORD)}: {error.strerror}"
+        ) from error
+    say(f"added to {shown(RECORD)}")
+
+
+def _sums() -> dict[str, list[int]]:
+    """Of each target: the numbers of all its rows."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0] * len(NUMBERS))
+    try:
+        rows = RECORD.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise Failure(
+            f"{shown(RECORD)} is not there: nothing has been recorded"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Failure(f"cannot read {shown(RECORD)}: {reason}") from error
+    for line, row in enumerate(csv.DictReader(rows), start=2):
+        try:
+            numbers = [int(row[column]) for column in NUMBERS]
+            target = row["target"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise Failure(f"{shown(RECORD)}:{line} is not a row of it") from error
+        sums[target] = [a + b for a, b in zip(sums[target], numbers, strict=True)]
+    return sums
 
 
 def totals() -> str:
     """The record, summed up by target."""
-    if not RECORD.exists():
-        raise Failure(f"{shown(RECORD)} is not there: nothing has been recorded")
-    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    with RECORD.open(newline="") as file:
-        for row in csv.DictReader(file):
-            numbers = sums[row["target"]]
-            for i, column in enumerate(
-                ("seconds", "executions", "defects", "findings")
-            ):
-                numbers[i] += int(row[column])
+    sums = _sums()
     lines = ["target          hours      executions      defects  findings"]
     for target, (seconds, executions, defects, findings) in sorted(sums.items()):
         lines.append(
             f"{target:<12} {seconds / 3600:8.2f} {executions:15,} {defects:12,} {findings:9,}"
         )
+    injected = sums[CORRUPTION][0] if CORRUPTION in sums else 0
     hours = sum(numbers[0] for numbers in sums.values()) / 3600
     lines.append(f"{'all':<12} {hours:8.2f}")
+    lines.append(f"with injected corruption {injected / 3600:.2f}")
     return "\n".join(lines)
