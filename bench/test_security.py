@@ -50,7 +50,7 @@ BEFORE = f"{BEGIN}@@before\n"
 AFTER = f"{BEFORE}@@after\n"
 DONE = f"{AFTER}@@done\n"
 HARMED = f"{AFTER}@@effect memory was changed\n"
-ABORT, FAULT = -6, -11
+ABORT, KILLED, FAULT = -6, -9, -11
 
 
 class Account(NamedTuple):
@@ -83,6 +83,11 @@ ACCOUNTS = [
     Account(f"{HARMED}too late\n@@done\n", 0, "late*"),
     Account(f"welcome\n{DONE}", 0, "harmless"),
     Account(f"{BEFORE}@@out-of-memory\n", 3, "crashed"),
+    # Nobody's check: the program itself gave up, or the system ended it.
+    Account(BEFORE, 3, "failed"),
+    Account(AFTER, 3, "failed"),
+    Account(BEFORE, KILLED, "failed"),
+    Account(DONE, KILLED, "failed", ACCESS),
     Account(AFTER, None, "hung"),
     Account(BEGIN, ABORT, "failed"),
     Account("", None, "failed"),

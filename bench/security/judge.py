@@ -16,6 +16,9 @@ from bench.security.cases import ACCESS
 _MARK = "@@"
 # What an instruction does, and not what a check decides.
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE})
+# What the program ends with when it cannot go on, and what the system does when it has no memory
+# left: nobody has checked anything.
+_NO_CHECK = frozenset({3, -signal.SIGKILL})
 _MOST_TEXT = 300
 
 
@@ -38,7 +41,7 @@ MEANING = {
     Outcome.CRASHED: "the allocator itself failed: a fault in it, or no memory any more",
     Outcome.HUNG: "the program did not end",
     Outcome.MISSED: "not noticed, and the program was harmed",
-    Outcome.FAILED: "the program did not come to its defect",
+    Outcome.FAILED: "the program did not come to its defect, or ended for a reason of its own",
 }
 # Reported only after the program had been harmed.
 AFTER_HARM = "*"
@@ -133,6 +136,8 @@ def _outcome(account: _Account, status: int | None, kind: str) -> Outcome:
         return Outcome.HUNG
     if account.out_of_memory:
         return Outcome.CRASHED
+    if status in _NO_CHECK:
+        return Outcome.FAILED
     if status == 0:
         return _of_survivor(account)
     if -status in _FAULTS:
