@@ -142,11 +142,6 @@ struct Live {
     if (only_heaps || alignment < 4096 || size >= 120 * KIB) return true;
     return size % alignment != 0 && size % alignment <= alignment - 8;
   }
-  // Is it known how many bytes were asked for?
-  [[nodiscard]] bool has_exact_size() const {
-    if (!has_canaries && alignment != 1) return false;  // TODO-LIB
-    return is_watched();
-  }
   // Is all of it zero when it is free? A large block cannot be looked at. What realloc moves may
   // get a block that is larger than it has to be.
   [[nodiscard]] bool is_erased() const {
@@ -482,7 +477,7 @@ const Freed* random_freed() {
 // --- what is asked ------------------------------------------------------------------------------
 
 void ask(const Live& entry) {
-  if (!entry.has_exact_size()) return;
+  if (!entry.is_watched()) return;
   CHECK(usable_size(entry.block) == entry.size, "%p of %zu bytes", static_cast<void*>(entry.block),
         entry.size);
   if (entry.size == 0) return;
@@ -493,7 +488,7 @@ void ask(const Live& entry) {
         static_cast<void*>(entry.block), start, size);
 }
 
-// TODO-LIB: a large block of a heap that was deleted has no guard when it is handed out again.
+// A large block of a heap that was deleted has no guard until its slab goes.
 bool is_behind_unknown = false;
 
 // Another heap takes the place of one: what it had is gone, or belongs to nobody.
@@ -541,7 +536,7 @@ void walk(allod_heap_t* heap) {
     const Met block{live[i].block, live[i].size};
     const Met* const found = std::lower_bound(met, met + met_count, block);
     CHECK(found != met + met_count && found->block == block.block, "%p was not met", block.block);
-    CHECK(!live[i].has_exact_size() || found->size == block.size, "%p of %zu bytes has %zu",
+    CHECK(!live[i].is_watched() || found->size == block.size, "%p of %zu bytes has %zu",
           block.block, block.size, found->size);
   }
   CHECK(count == met_count, "%zu blocks are in use, and %zu were met", count, met_count);
@@ -568,6 +563,10 @@ void ask_for_too_much(std::size_t index) {
   expect_refusal("calloc", [&] { return calloc(one_in(2) ? count : size / 16, 16); });
   expect_refusal("realloc", [&] { return realloc(hidden(block), size); });
   expect_refusal("reallocarray", [&] { return reallocarray(hidden(block), count, 16); });
+  // Looks like about the size that the block has, to whoever counts slices in 32 bits.
+  const std::size_t wrapped = (std::size_t{1} << (48 + random_below(15))) +
+                              (block != nullptr ? live[index].size : 0) + random_below(70'000);
+  expect_refusal("realloc", [&] { return realloc(hidden(block), wrapped); });
   expect_refusal("aligned_alloc", [&] { return aligned_alloc(64, size); });
   expect_refusal("memalign", [&] { return memalign(4096, size); });
   expect_refusal("valloc", [&] { return valloc(size); });
@@ -577,6 +576,7 @@ void ask_for_too_much(std::size_t index) {
   expect_refusal("heap_aligned_alloc", [&] { return heap_aligned(heap, 64, size); });
   if (!only_heaps || block == nullptr || live[index].heap != nullptr) {
     expect_refusal("heap_realloc", [&] { return heap_realloc(heap, hidden(block), size); });
+    expect_refusal("heap_realloc", [&] { return heap_realloc(heap, hidden(block), wrapped); });
     expect_refusal("heap_reallocarray",
                    [&] { return heap_reallocarray(heap, hidden(block), count, 16); });
   }
@@ -638,13 +638,11 @@ const Kinds kForeignHere = {"foreign_free", "wrong_heap"};
 // address is not its own.
 enum class By : std::uint8_t { free, realloc, heap, heap_realloc };
 bool is_heaps(By by) { return by == By::heap || by == By::heap_realloc; }
-By free_by_any(void* address, bool may_be_heaps = true) {
+By free_by_any(void* address) {
   address = hidden(address);
   const std::size_t size = random_size();
   const std::align_val_t alignment{64};
-  std::uint64_t way = random_below(13);
-  if (!may_be_heaps && (way == 9 || way == 10)) way = 12;
-  switch (way) {
+  switch (random_below(13)) {
     case 0:
       ::operator delete(address);
       break;
@@ -687,12 +685,9 @@ By free_by_any(void* address, bool may_be_heaps = true) {
   return By::free;
 }
 
-// What waits is known to be free. Hardened heaps of the default library call it an invalid free
-// when realloc is given it.
+// What waits is known to be free.
 void expect_not_in_use(const Freed& freed, By by) {
-  const bool is_known =
-      freed.waits() && !(only_heaps && (by == By::realloc || by == By::heap_realloc));
-  if (is_known) {
+  if (freed.waits()) {
     findings.expect(is_heaps(by) ? kDoubleFreeHere : kDoubleFree, freed.block);
   } else {
     findings.expect(is_heaps(by) ? kNotInUseHere : kNotInUse, freed.block);
@@ -701,10 +696,7 @@ void expect_not_in_use(const Freed& freed, By by) {
 void free_twice() {
   const Freed* const freed = random_freed();
   if (freed == nullptr) return;
-  // TODO-LIB: a block of a heap that another thread has freed is taken again by allod_heap_free,
-  // and nothing is said.
-  const bool may_be_heaps = only_heaps || freed->origin != Origin::heap;
-  expect_not_in_use(*freed, free_by_any(freed->block, may_be_heaps));
+  expect_not_in_use(*freed, free_by_any(freed->block));
 }
 void resize_freed() {
   const Freed* const freed = random_freed();
@@ -772,11 +764,14 @@ void delete_by_any(const Live& entry, bool is_array) {
 }
 void free_by_c(const Live& entry) {
   void* const block = hidden(entry.block);
-  switch (random_below(3)) {
+  switch (random_below(4)) {
     case 0:
       return free(block);
     case 1:
       return sized(block, entry.size);
+    case 2:
+      CHECK(realloc(block, 1 + random_size()) == nullptr, "realloc of %p", block);
+      return;
     default:
       return aligned_sized(block, entry.alignment, entry.size);
   }
@@ -785,7 +780,6 @@ void free_by_c(const Live& entry) {
 void free_wrongly(const Live& entry) {
   // Blocks of heaps belong to no family.
   if (!has_origin || entry.origin == Origin::heap) return;
-  if (entry.is_nothing()) return;  // TODO-LIB
   const bool is_array = one_in(2);
   switch (entry.origin) {
     case Origin::scalar:
@@ -801,7 +795,6 @@ void free_wrongly(const Live& entry) {
 }
 void free_to_wrong_heap(const Live& entry) {
   allod_heap_t* const wrong = random_heap();
-  if (entry.is_nothing()) return;  // TODO-LIB
   if (entry.heap == wrong || !entry.is_watched()) return;
   one_in(2) ? heap_free(wrong, entry.block) : heap_free_sized(wrong, entry.block, entry.size);
   findings.expect({"wrong_heap"}, entry.block);
@@ -824,8 +817,7 @@ std::size_t wrong_size_for(std::size_t size) {
   }
 }
 void free_with_wrong_size(const Live& entry) {
-  if (only_heaps || !entry.has_exact_size()) return;
-  if (entry.is_nothing()) return;  // TODO-LIB
+  if (only_heaps || !entry.is_watched()) return;
   const std::size_t claimed = wrong_size_for(entry.size);
   const std::align_val_t alignment{entry.alignment};
   const bool is_aligned = entry.alignment != 1;
@@ -852,7 +844,7 @@ void write_behind(std::size_t index) {
   if (!entry.has_canary()) return;
   unsigned char* const end = entry.block + entry.size;
   bool has_changed = false;
-  if (!only_heaps && one_in(4)) {  // TODO-LIB: of heaps, too
+  if (one_in(4)) {
     has_changed = !is_zero(end, 8);
     memset(end, 0, 8);
   }
@@ -863,9 +855,7 @@ void write_behind(std::size_t index) {
   }
   static_cast<void>(take_out(index));
   const bool is_cs = entry.origin == Origin::c || entry.origin == Origin::heap;
-  // One of no bytes of a heap alone is not freed then, but called an invalid free besides.
-  const bool is_freed = !only_heaps || entry.size != 0;
-  if (is_cs && is_freed && one_in(4)) {
+  if (is_cs && one_in(4)) {
     // A block of a hardened heap that moves is freed besides.
     void* const moved = realloc(hidden(entry.block), 1 + random_size());
     findings.expect({"overflow"}, entry.block, 2);

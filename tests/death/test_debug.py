@@ -432,10 +432,10 @@ def test_a_report_waits_for_no_lock_of_the_loader(
     name: str, build_dir: Path, programs: Path, tmp_path: Path
 ) -> None:
     """A library is being loaded, and its constructor waits for the thread that is reported."""
-    program = [programs / "misuse", "double_free_while_a_library_is_loaded"]
+    case = "double_free_while_a_library_is_loaded"
     variables = environment(build_dir / name)
     variables["TEST_CONSTRUCTOR"] = str(programs / "constructor.so")
-    result = run_program(program, variables, tmp_path)
+    result = run_program([programs / "misuse", case], variables, tmp_path)
     assert result.returncode == -signal.SIGABRT, describe(result)
     assert re.match(r"allod: error: double free of 0x[0-9a-f]+\n", result.stderr)
     # Its frames are named all the same.
