@@ -69,9 +69,9 @@ void read_after_free(std::size_t size) {
   if (found) effect("the contents can still be read");
 }
 
-// The new owner reads before it writes.
+// The new owner reads before it writes. More blocks than wait anywhere before they are used again.
 void read_before_write(std::size_t size) {
-  constexpr int kBlocks = 64;
+  constexpr int kBlocks = 256;
   Byte* blocks[kBlocks];
   for (Byte*& block : blocks) block = take(size);
   for (Byte* block : blocks) std::memset(block, kSecret, size);
@@ -127,7 +127,7 @@ constexpr Defect kDefects[] = {
     {"write after free", "after reuse", "the same, after 64 mallocs or one that returned the block",
      Kind::access, true, write_after_reuse},
     {"stale data", "read after free", "what was in the block", Kind::access, true, read_after_free},
-    {"uninitialised read", "malloc", "what was in 64 freed blocks, by 64 new ones", Kind::access,
+    {"uninitialised read", "malloc", "what was in 256 freed blocks, by 256 new ones", Kind::access,
      true, read_before_write},
     {"reuse", "malloc", "free(a); 8 mallocs", Kind::call, true, reuse_by_malloc},
     {"reuse", "realloc", "realloc moves a; 8 mallocs", Kind::call, true, reuse_after_realloc},

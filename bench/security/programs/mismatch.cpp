@@ -68,16 +68,15 @@ constexpr const char* kName = "mismatched delete";
 constexpr Defect kDefects[] = {
     {kSize, "more", "a sized delete claims eight times the size", Kind::call, true, claims_more},
     {kSize, "less", "a sized delete claims a quarter of the size", Kind::call, true, claims_less},
-    {kName, "array by scalar", "delete of new[], no destructors", Kind::call, false,
+    {kName, "array by scalar", "delete of new[], no destructors", Kind::call, true,
      array_by_scalar},
-    {kName, "scalar by array", "delete[] of new, no destructor", Kind::call, false,
-     scalar_by_array},
+    {kName, "scalar by array", "delete[] of new, no destructor", Kind::call, true, scalar_by_array},
     {kName, "array by scalar, destructors", "delete of new[]: 8 bytes into the block", Kind::call,
-     false, array_with_destructors_by_scalar},
+     true, array_with_destructors_by_scalar},
     {kName, "scalar by array, destructor", "delete[] of new: 8 bytes before the block", Kind::call,
-     false, scalar_with_destructor_by_array},
-    {kName, "new by free", "free of new", Kind::call, false, new_by_free},
-    {kName, "malloc by delete", "delete of malloc", Kind::call, false, malloc_by_delete},
+     true, scalar_with_destructor_by_array},
+    {kName, "new by free", "free of new", Kind::call, true, new_by_free},
+    {kName, "malloc by delete", "delete of malloc", Kind::call, true, malloc_by_delete},
 };
 
 }  // namespace
