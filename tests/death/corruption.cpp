@@ -886,9 +886,12 @@ void write_before() {
   for (std::size_t i = 1; i + 1 < kBlocks; ++i) {
     if (stride(i) < stride(first) || (stride(i) == stride(first) && one_in(8))) first = i;
   }
-  // In a heap alone, so much of what is spare is looked at.
-  const std::size_t most = only_heaps ? size + 64 : size + size / 4 + 64;
-  if (stride(first) >= size + 8 && stride(first) <= most) {
+  // There may be none beside each other: no class is that much larger than what was asked for. In a
+  // heap alone, so much of what is spare is looked at.
+  const std::size_t sealed = size + 8;
+  std::size_t most = std::min(sealed + sealed / 8 + 15, 2 * sealed - 1);
+  if (only_heaps) most = std::min(most, size + 64);
+  if (stride(first) >= sealed && stride(first) <= most) {
     unsigned char* const byte = blocks[first + 1] - 1 - random_below(8);
     const unsigned char before = *byte;
     *byte ^= static_cast<unsigned char>(1 + random_below(255));
