@@ -777,6 +777,7 @@ void free_by_c(const Live& entry) {
   }
 }
 // By another family than it came from, but with the right size.
+// TODO-LIB: by realloc, too, which reports what new has given and must not give a copy then.
 void free_wrongly(const Live& entry) {
   // Blocks of heaps belong to no family.
   if (!has_origin || entry.origin == Origin::heap) return;
