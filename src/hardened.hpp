@@ -63,6 +63,9 @@ enum class Resized : std::uint8_t { in_place, to_copy, to_ask };
 
 // What is known of the block that is named there.
 void add_state(heap::Misuse* misuse) noexcept;
+// Of a block of no bytes in use, for a report. False when it is none such.
+[[nodiscard]] bool describe_empty(heap::MisuseKind kind, const void* address,
+                                  heap::Misuse* misuse) noexcept;
 // Would an access be a fault because of a guard?
 [[nodiscard]] bool is_closed(const void* address) noexcept;
 // Opens the start of a block that leaves quarantine, for a word of whoever gives it back. False

@@ -28,6 +28,12 @@ Misuse misuse_of_empty(MisuseKind kind, const void* address, Origin origin) noex
           .state = BlockState::live(origin, 0)};
 }
 
+bool describe_empty(MisuseKind kind, const void* address, Misuse* misuse) noexcept {
+  if (!empty_blocks.holds(address) || !empty_blocks.is_in_use(address)) return false;
+  *misuse = misuse_of_empty(kind, address, empty_blocks.origin_of(address));
+  return true;
+}
+
 void report_wrong_size(Misuse misuse, std::size_t claimed_bytes) noexcept {
   misuse.claimed_bytes = claimed_bytes;
   ReportToUser::report(misuse);

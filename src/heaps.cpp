@@ -83,10 +83,18 @@ ALLOD_NOINLINE void* allocate_slowly(HeapDomain& heap, std::size_t size) noexcep
 }
 
 ALLOD_NOINLINE void release_slowly(HeapDomain& heap, void* block) noexcept {
-  if (!Guards::holds(block)) return engine().release_in(Process::own_domain(), heap, block);
-  std::size_t bytes;
-  if (!Guards::inspect(block, &bytes)) return;
-  heap::Misuse misuse = Guards::describe(heap::MisuseKind::wrong_heap, block);
+  constexpr auto kKind = heap::MisuseKind::wrong_heap;
+  heap::Misuse misuse{};
+  bool is_of_no_heap = false;
+  if constexpr (Policy::kBlockStates) {
+    is_of_no_heap = hardened::describe_empty(kKind, block, &misuse);
+  } else if (Guards::holds(block)) {
+    std::size_t bytes;
+    if (!Guards::inspect(block, &bytes)) return;
+    misuse = Guards::describe(kKind, block);
+    is_of_no_heap = true;
+  }
+  if (!is_of_no_heap) return engine().release_in(Process::own_domain(), heap, block);
   misuse.claimed_owner = heap.id();
   ReportToUser::report(misuse);
 }

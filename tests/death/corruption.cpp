@@ -370,7 +370,11 @@ void resize(std::size_t index) {
   if (entry.origin == Origin::scalar || entry.origin == Origin::array) return;
   entry.check();
   std::size_t size = 1 + random_size();
-  allod_heap_t* const target = entry.heap != nullptr && one_in(2) ? random_heap() : nullptr;
+  const bool is_cleared = begins_with_zeros(entry);
+  // What a heap that is gone has left goes into another one: a block of no heap could take the
+  // place of what was freed in one, and nobody would watch that.
+  const bool changes = entry.heap != nullptr ? one_in(2) : only_heaps;
+  allod_heap_t* const target = changes ? random_heap() : nullptr;
   void* const moved = reallocated(target, hidden(entry.block), &size);
   CHECK(moved != nullptr, "realloc");
   if (moved != entry.block) check_is_free(moved);
@@ -379,7 +383,7 @@ void resize(std::size_t index) {
   const std::size_t known = kept < Live::kEnd ? kept : Live::kEnd;
   CHECK(holds(moved, known, entry.seed), "what realloc has kept");
   if (target != nullptr) entry.heap = target;
-  if (entry.size < size && begins_with_zeros(entry) && !(only_heaps && size > 100'000)) {
+  if (entry.size < size && is_cleared && !(only_heaps && size > 100'000)) {
     CHECK(is_zero(static_cast<unsigned char*>(moved) + entry.size, size - entry.size),
           "%p has grown from %zu to %zu bytes that are not zero", moved, entry.size, size);
   }
@@ -845,7 +849,8 @@ void write_behind(std::size_t index) {
   if (!entry.has_canary()) return;
   unsigned char* const end = entry.block + entry.size;
   bool has_changed = false;
-  if (one_in(4)) {
+  // In a heap alone, what is zero from end to end is taken for free by all but free itself.
+  if (one_in(4) && !(only_heaps && is_zero(entry.block, entry.size))) {
     has_changed = !is_zero(end, 8);
     memset(end, 0, 8);
   }

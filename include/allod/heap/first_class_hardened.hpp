@@ -252,6 +252,17 @@ std::size_t Heap<Policy>::sealed_size(const HeapDomain& heap, const Misuse& bloc
   return span.home != nullptr && is_zero(block, bytes);
 }
 
+// Is it one of no bytes in use, which may have been written to?
+template <class Policy>
+bool Heap<Policy>::is_sealed_nothing(const HeapDomain& heap, const Misuse& block) const noexcept {
+  const std::size_t size = sealed_size(heap, block);
+  if (size != SizedCanary::kDamaged) return size == 0;
+  const Address at = address_of(block.block);
+  const space::Span& span = *space_.map().span_of(at);
+  const std::size_t end = canary_end(span, block.block_bytes);
+  return end == SizedCanary::kBytes && !is_erased(span, at, end);
+}
+
 // What the program may use of it; 0 when it is free.
 template <class Policy>
 std::size_t Heap<Policy>::hardened_size(const HeapDomain& heap,

@@ -542,6 +542,7 @@ class Heap {
     return span.home == nullptr ? sealed_bytes(span.block_state) : step;
   }
   [[nodiscard]] std::size_t sealed_size(const HeapDomain& heap, const Misuse& block) const noexcept;
+  [[nodiscard]] bool is_sealed_nothing(const HeapDomain& heap, const Misuse& block) const noexcept;
   [[nodiscard]] std::size_t hardened_size(const HeapDomain& heap,
                                           const Misuse& block) const noexcept;
   [[nodiscard]] Bounds sealed_bounds(const Bounds& whole) const noexcept;

@@ -34,7 +34,7 @@ bool Heap<Policy>::is_block_of_no_bytes(const void* address) const noexcept {
   const Misuse found = describe(MisuseKind::invalid_free, address);
   if (found.block != address) return false;
   const HeapDomain* const heap = heap_of(address);
-  return heap != nullptr && heap->hardening != nullptr && sealed_size(*heap, found) == 0;
+  return heap != nullptr && heap->hardening != nullptr && is_sealed_nothing(*heap, found);
 }
 
 template <class Policy>
