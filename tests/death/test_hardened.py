@@ -391,7 +391,9 @@ def test_a_block_tells_what_was_asked_for(
     assert outcome.status == 0, outcome.description
 
 
-@pytest.mark.parametrize("case", ["new_and_realloc", "new_and_heap_realloc"])
+@pytest.mark.parametrize(
+    "case", ["new_and_realloc_and_delete", "new_and_heap_realloc_and_delete"]
+)
 @pytest.mark.parametrize("size", [0, 30, 5000, 600_000])
 def test_realloc_of_what_new_gave_has_no_effect(
     case: str, size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
@@ -400,7 +402,7 @@ def test_realloc_of_what_new_gave_has_no_effect(
     options = {"HARDENED": "all", "ABORT_ON_ERROR": "0"}
     outcome = run(
         programs / "overruns",
-        f"{case}_and_delete",
+        case,
         liballod_hardened,
         tmp_path,
         {"SIZE": size},
