@@ -74,7 +74,7 @@ class Symbols {
     const std::uint32_t* const chain = bucket + buckets;
     for (std::uint32_t i = 0; i < buckets; ++i) {
       std::uint32_t number = bucket[i];
-      if (number < first) continue;
+      if (number == 0 || number < first) continue;
       do look(table_[number]);
       while ((chain[number++ - first] & 1) == 0);
     }

@@ -205,7 +205,7 @@ Text& Text::operator<<(Quoted quoted) noexcept {
       put("0123456789abcdef"[c & 15]);
     } else {
       if (c == '"' || c == '\\') put('\\');
-      *this << std::string_view{left.data(), length};
+      for (std::size_t i = 0; i < length; ++i) put(left[i]);
     }
     left.remove_prefix(length == 0 ? 1 : length);
   }
