@@ -407,7 +407,7 @@ def test_a_fuzzer_that_ends_badly_has_found_something(
 
 
 @pytest.fixture
-def fake_fuzzers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fake_fuzzers(tmp_path: Path, record: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Fuzzers that do nothing: `fuzz_slab` ends at once, `fuzz_space` goes on for ever."""
     folder = tmp_path / "tests"
     folder.mkdir()
@@ -419,7 +419,7 @@ def fake_fuzzers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).chmod(0o755)
     monkeypatch.setattr(fuzzing, "build_dir", lambda _: tmp_path)
     monkeypatch.setattr(fuzzing, "ensure_built", lambda *_, **__: False)
-    monkeypatch.setattr(fuzzing, "RECORD", tmp_path / "record.csv")
+    assert record.parent == tmp_path
     return tmp_path
 
 
@@ -474,34 +474,34 @@ def test_a_finding_that_cannot_be_kept_is_said(
 HEADER = "date,commit,target,seconds,executions,defects,findings\n"
 
 
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the record of fuzzing is for this test."""
+    path = tmp_path / "record.csv"
+    monkeypatch.setattr(fuzzing, "RECORD", path)
+    return path
+
+
 @pytest.mark.parametrize("row", ["2026,aa,corruption,12", "2026,aa,corruption,x,1,1,0"])
-def test_a_bad_row_of_the_record_is_named(
-    row: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fuzzing, "RECORD", tmp_path / "record.csv")
-    (tmp_path / "record.csv").write_text(f"{HEADER}2026,aa,fuzz_slab,1,1,0,0\n{row}\n")
+def test_a_bad_row_of_the_record_is_named(row: str, record: Path) -> None:
+    record.write_text(f"{HEADER}2026,aa,fuzz_slab,1,1,0,0\n{row}\n")
     with pytest.raises(Failure, match="record.csv:3 is not a row of it"):
         fuzzing.totals()
 
 
-def test_a_record_that_cannot_be_read_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fuzzing, "RECORD", tmp_path)
+def test_a_record_that_cannot_be_read_is_told(record: Path) -> None:
+    record.mkdir()
     with pytest.raises(Failure, match="Is a directory"):
         fuzzing.totals()
-    monkeypatch.setattr(fuzzing, "RECORD", tmp_path / "record.csv")
-    (tmp_path / "record.csv").write_bytes(b"\xff\xfe")
+    record.rmdir()
+    record.write_bytes(b"\xff\xfe")
     with pytest.raises(Failure, match="it is no text"):
         fuzzing.totals()
 
 
-def test_hours_with_injected_corruption_are_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fuzzing, "RECORD", tmp_path / "record.csv")
+def test_hours_with_injected_corruption_are_told_apart(record: Path) -> None:
     rows = "2026,aa,fuzz_slab,7200,1,0,0\n2026,aa,corruption,3600,1,1,0\n"
-    (tmp_path / "record.csv").write_text(HEADER + rows)
+    record.write_text(HEADER + rows)
     lines = fuzzing.totals().splitlines()
     assert lines[-2].split() == ["all", "3.00"]
     assert lines[-1] == "with injected corruption 1.00"
