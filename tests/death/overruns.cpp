@@ -174,6 +174,14 @@ CASE(write_far_behind_a_large_block) {
   flip(allocating_function(size()), static_cast<std::ptrdiff_t>(size() + offset()));
 }
 
+// The size looks like about that of the block to whoever counts slices in 32 bits.
+CASE(write_behind_a_large_block_after_realloc_has_failed) {
+  void* block = tell_block(allocating_function(size()));
+  const std::size_t impossible = (std::size_t{1} << 48) + size() + 60000;
+  CHECK(realloc(hidden(block), hidden_size(impossible)) == nullptr, "realloc");
+  flip(block, static_cast<std::ptrdiff_t>(size() + offset()));
+}
+
 CASE(double_free_of_a_block_of_no_bytes) {
   void* block = tell_block(allocating_function(0));
   freeing_function(block);

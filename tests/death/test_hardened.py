@@ -477,6 +477,18 @@ def test_behind_every_large_block_is_a_guard(
     assert block in outcome.errors, outcome.description
 
 
+@with_light_guards
+def test_a_guard_outlives_a_realloc_that_fails(
+    programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Whatever the size that was asked for."""
+    case = "write_behind_a_large_block_after_realloc_has_failed"
+    given = {"SIZE": 8 * MIB, "OFFSET": 4096 + 8}
+    outcome = run(programs / "overruns", case, liballod_hardened, tmp_path, given, ALL)
+    assert outcome.status == -signal.SIGSEGV, outcome.description
+    assert "allod: error: access past the end at 0x" in outcome.errors
+
+
 def expect_access_after_free(outcome: Outcome, offset: int = 0) -> None:
     """The program was stopped where it touched a block, and the report says so."""
     assert outcome.status == -signal.SIGSEGV, outcome.description
