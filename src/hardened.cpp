@@ -59,9 +59,9 @@ std::size_t room_for(std::size_t size, std::size_t alignment, Guarded guarded) n
       guarded == Guarded::if_large && alignment <= kSliceBytes) {
     return room + platform().page_size();
   }
-  const std::size_t wanted = on<Mitigation::canary>() && alignment < 4096 ? room : size;
-  if (alignment > kMinAlignment && alignment < 4096 &&
-      !fits_narrow_state(size, wanted, alignment)) {
+  if (alignment >= 4096) return size > 8 ? size : 9;
+  const std::size_t wanted = on<Mitigation::canary>() ? room : size;
+  if (alignment > kMinAlignment && !fits_narrow_state(size, wanted, alignment)) {
     return slab::BlockStates::kLargestNarrow + 1;
   }
   return wanted > 8 ? wanted : 9;

@@ -257,10 +257,9 @@ template <class Policy>
 bool Heap<Policy>::is_sealed_nothing(const HeapDomain& heap, const Misuse& block) const noexcept {
   const std::size_t size = sealed_size(heap, block);
   if (size != SizedCanary::kDamaged) return size == 0;
-  const Address at = address_of(block.block);
-  const space::Span& span = *space_.map().span_of(at);
-  const std::size_t end = canary_end(span, block.block_bytes);
-  return end == SizedCanary::kBytes && !is_erased(span, at, end);
+  // All of it was the canary.
+  return block.block_bytes == SizedCanary::kBytes &&
+         !is_zero(address_of(block.block), block.block_bytes);
 }
 
 // What the program may use of it; 0 when it is free.
