@@ -16,7 +16,7 @@ class HardenedLinux : public os::Linux {
   }
 
   [[nodiscard]] ALLOD_HOT void* reserve(std::size_t bytes, std::size_t alignment) noexcept {
-    if (map_is_whole_) {
+    if (map_is_whole_ && is_granted(bytes)) {
       const std::size_t grain = alignment > kSliceBytes ? alignment : kSliceBytes;
       if (void* const there = map_at(random_address(grain), bytes, PROT_NONE)) {
         if ((address_of(there) & (alignment - 1)) == 0) return there;

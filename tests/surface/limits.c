@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cases.h"
 
@@ -76,6 +77,33 @@ CASE(sizes_beyond_the_address_space_are_refused) {
   for (size_t distance = 4096; distance <= (size_t)1 << 40; distance *= 2) {
     check_refused((size_t)PTRDIFF_MAX - distance);
   }
+}
+
+static bool kernel_gives(size_t size) {
+  void* memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory != MAP_FAILED && munmap(memory, size) == 0;
+}
+
+// More than all memory there is: what is known of each part of so large a block would take a good
+// part of it.
+CASE(what_the_kernel_refuses_to_give_is_refused) {
+  size_t size = (size_t)64 * KIB * MIB;
+  while (size < (size_t)1 << 47 && kernel_gives(size)) size *= 2;
+  if (size >= (size_t)1 << 46) skip_case("the kernel overcommits any size");
+  char* block = obtain(100 * MIB);
+  fill(block, 8 * MIB, 1);
+  size_t resident = resident_bytes();
+  for (; size < (size_t)1 << 47; size *= 2) {
+    check_refused(size);
+    check_refused(size + size / 2 + 1);
+    errno = 0;
+    CHECK(hidden(realloc(block, hidden_size(size))) == NULL, "realloc to %zu bytes", size);
+    CHECK(errno == ENOMEM, "realloc to %zu bytes set errno to %d", size, errno);
+    CHECK(hidden(memalign(hidden_size(size), 100)) == NULL, "memalign(%zu, 100)", size);
+  }
+  CHECK(resident_bytes() < resident + 4 * MIB, "refusals take memory");
+  CHECK(holds(block, 8 * MIB, 1), "a block whose realloc was refused has changed");
+  free(block);
 }
 
 CASE(products_are_checked) {

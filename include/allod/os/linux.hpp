@@ -37,6 +37,7 @@ class Linux {
   [[nodiscard]] std::size_t memory_limit() const noexcept { return ControlGroups{}.memory_limit(); }
 
   [[nodiscard]] void* reserve(std::size_t bytes, std::size_t alignment) noexcept {
+    if (!is_granted(bytes)) return nullptr;
     void* const exact = map_anonymous(bytes, PROT_NONE);
     if (exact == nullptr || is_aligned(exact, alignment)) return exact;
     unmap(exact, bytes);
@@ -82,6 +83,7 @@ class Linux {
     raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_NOHUGEPAGE);
   }
   [[nodiscard]] int grow(void* address, std::size_t from, std::size_t to) noexcept {
+    if (!is_granted(to)) return ENOMEM;
     const long result = raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to), 0);
     return is_error(result) ? static_cast<int>(-result) : 0;
   }
@@ -195,6 +197,18 @@ class Linux {
   }
 
  protected:
+  // Would the system let a program that does not overcommit have so much? It may refuse what is
+  // more than all of its memory. It is asked about what is so large that the page map of it alone
+  // takes much memory.
+  [[nodiscard]] static bool is_granted(std::size_t bytes) noexcept {
+    constexpr std::size_t kLarge = std::size_t{64} << 30;
+    if (bytes < kLarge) return true;
+    const long result = raw_syscall(SYS_mmap, 0, to_long(bytes), PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (is_error(result)) return false;
+    raw_syscall(SYS_munmap, result, to_long(bytes));
+    return true;
+  }
   // Tried once.
   [[nodiscard]] bool has_light_guards() noexcept {
     enum { kUnknown, kNo, kYes };
