@@ -98,8 +98,9 @@ function(allod_add_products)
   allod_add_shared(allod_prefixed_shared allod-prefixed allod_release_core)
 
   allod_add_static(allod_static allod allod.o allod_release_core allod_release_override)
-  # The archive is pulled in by a reference to malloc; a program may have none of its own.
-  target_link_options(allod_static INTERFACE LINKER:--undefined=malloc)
+  # The archive is pulled in by a reference to malloc; a program may have none of its own. Call stacks
+  # need the search table that compilers leave out of programs without shared libraries.
+  target_link_options(allod_static INTERFACE LINKER:--undefined=malloc,--eh-frame-hdr)
   allod_add_static(allod_prefixed_static allod-prefixed allod-prefixed.o allod_release_core)
 
   set_target_properties(allod_shared PROPERTIES EXPORT_NAME shared)

@@ -68,16 +68,25 @@ void capture_by_libgcc(Stack& stack, unwind::From from, std::uint32_t most) noex
 
 namespace {
 
+// How much from the start of this library's file holds its code; 0 where that is the program's.
+std::size_t own_code_bytes() noexcept {
+  constexpr std::size_t kUnknown = ~std::size_t{0};
+  static constinit std::atomic<std::size_t> known{kUnknown};
+  std::size_t bytes = known.load(std::memory_order_relaxed);
+  if (__builtin_expect(bytes == kUnknown, 0)) {
+    const Image image = own_image();
+    bytes = getauxval(AT_PHDR) - image.begin < 4096 ? 0 : image.code_end - image.begin;
+    known.store(bytes, std::memory_order_relaxed);
+  }
+  return bytes;
+}
+
 // How many frames at the start of the stack are inside of this library.
 std::uint32_t own_frames(const Stack& stack) noexcept {
-  LoadedPlace own;
-  if (!find_loaded_place(reinterpret_cast<Address>(&capture_stack), &own)) return 0;
+  const Address begin = address_of(&__ehdr_start);
+  const std::size_t code = own_code_bytes();
   std::uint32_t count = 0;
-  LoadedPlace place;
-  while (count < stack.depth && find_loaded_place(stack.frames[count], &place) &&
-         place.file_begin == own.file_begin) {
-    ++count;
-  }
+  while (count < stack.depth && stack.frames[count] - begin < code) ++count;
   return count;
 }
 
@@ -107,33 +116,13 @@ void write_stack(Text& out, const Stack& stack) noexcept {
           << Hex{frame - place.name_begin};
     }
     if (place.file != nullptr) {
-      out << " (" << place.file << "+" << Hex{frame - place.file_begin} << ")";
+      out << " (" << place.file << "+" << Hex{frame - place.file_base} << ")";
     }
   }
 }
 
-namespace {
-
-// How much from the start of this library's file holds its code; 0 where that is the program's.
-std::size_t own_code_bytes() noexcept {
-  constexpr std::size_t kUnknown = ~std::size_t{0};
-  static constinit std::atomic<std::size_t> known{kUnknown};
-  std::size_t bytes = known.load(std::memory_order_relaxed);
-  if (__builtin_expect(bytes == kUnknown, 0)) {
-    const Image image = own_image();
-    bytes = getauxval(AT_PHDR) - image.begin < 4096 ? 0 : image.code_end - image.begin;
-    known.store(bytes, std::memory_order_relaxed);
-  }
-  return bytes;
-}
-
-}  // namespace
-
 void leave_out_own(Stack& stack) noexcept {
-  const Address begin = address_of(&__ehdr_start);
-  const std::size_t code = own_code_bytes();
-  std::uint32_t own = 0;
-  while (own < stack.depth && stack.frames[own] - begin < code) ++own;
+  const std::uint32_t own = own_frames(stack);
   stack.depth -= own;
   memmove(stack.frames, stack.frames + own, stack.depth * sizeof stack.frames[0]);
 }

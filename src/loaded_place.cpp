@@ -102,7 +102,7 @@ bool find_loaded_place(Address at, LoadedPlace* place) noexcept {
   if (_dl_find_object(reinterpret_cast<void*>(at), &object) != 0) return false;
   const char* const file = object.dlfo_link_map->l_name;
   *place = {.file = *file != '\0' ? file : program_invocation_name,
-            .file_begin = address_of(object.dlfo_map_start)};
+            .file_base = object.dlfo_link_map->l_addr};
   Symbols{object}.find(at, place);
   return true;
 }

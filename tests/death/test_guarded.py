@@ -427,3 +427,40 @@ def test_access_to_a_block_of_no_bytes(
         + event("this access", ACCESSING, outcome.scene)
     )
     fatal(outcome, text)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [[], ["-no-pie"], ["-static", "-Wl,--eh-frame-hdr"], ["-static-pie"]],
+    ids=" ".join,
+)
+def test_the_program_is_not_taken_for_the_allocator_in_it(
+    flags: list[str], build_dir: Path, tmp_path: Path
+) -> None:
+    """A program that Allod is linked into has its own functions in the stacks of a report.
+
+    Allod's come first there, as nobody can tell them apart. Functions that are not exported have
+    no names in a report, so they are looked up, as its reader would, by the addresses in it.
+    """
+    program = tmp_path / "inside"
+    source = Path(__file__).with_name("inside.c")
+    allod = build_dir / "allod.o"
+    subprocess.run(
+        ["cc", "-O1", "-g", *flags, str(source), str(allod), "-o", str(program)],
+        check=True,
+        capture_output=True,
+    )
+    variables = environment(program) | {"ALLOD_GUARD_SAMPLE": "1"}
+    del variables["LD_PRELOAD"]
+    result = run_program([program], variables, tmp_path)
+    assert "double free of" in result.stderr, describe(result)
+    stacks = re.split(r"allod:   (?:allocated|freed|this call) by .*\n", result.stderr)
+    functions = [ALLOCATING, FREEING, MISUSING]
+    for stack, function in zip(stacks[1:], functions, strict=True):
+        places = re.findall(rf" \({re.escape(str(program))}\+({HEX})\)", stack)
+        found = subprocess.check_output(
+            ["addr2line", "-f", "-e", program, *places], text=True
+        )
+        names = found.splitlines()[::2]
+        assert function in names, f"{names}\n{describe(result)}"
+        assert names.index(function) < names.index("main"), describe(result)

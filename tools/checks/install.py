@@ -192,7 +192,7 @@ def complaints(build: Path) -> Iterator[str]:
 @click.command(help=__doc__)
 @click.argument(
     "build",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
     default=ROOT / "build" / "release",
 )
 def main(build: Path) -> None:
