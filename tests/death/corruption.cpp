@@ -4,8 +4,8 @@
 //   corruption SEED OPERATIONS [WORD]...
 //
 // with the hardened library. Words: those of ALLOD_HARDENED, so that nothing is expected of a
-// measure that is left out; `heaps`: in hardened heaps of the default library; a number: so many
-// blocks in use, at most.
+// measure that is left out; `heaps`: in hardened heaps of the default library; `copies`: with the
+// checked copies in front of it; a number: so many blocks in use, at most.
 #include <allod.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -334,7 +334,6 @@ void free_by_c(const Live& entry) {
   }
 }
 // By another family than it came from, but with the right size.
-// TODO-LIB: by realloc, too, which reports what new has given and must not give a copy then.
 void free_wrongly(const Live& entry) {
   // Blocks of heaps belong to no family.
   if (!has_origin || entry.origin == Origin::heap) return;
@@ -405,7 +404,7 @@ void write_behind(std::size_t index) {
   // In a heap alone, what is zero from end to end is taken for free by all but free itself.
   if (one_in(4) && !(only_heaps && is_zero(entry.block, entry.size))) {
     has_changed = !is_zero(end, 8);
-    memset(end, 0, 8);
+    for (std::size_t i = 0; i < 8; ++i) end[i] = 0;
   }
   if (!has_changed) end[random_below(8)] ^= static_cast<unsigned char>(1 + random_below(255));
   if (one_in(4)) {
@@ -585,22 +584,34 @@ void touch_nothing() {
   touch(block, block, false, {"access_to_nothing"});
   free(block);
 }
+// From the first page without a byte of a large block on: how far no other block begins, at least.
+std::uintptr_t guard_length(std::uintptr_t guard, std::size_t size) {
+  // Larger ones share their slices with none.
+  constexpr std::uintptr_t kSlice = 64 * KIB;
+  return size > 4 * MIB ? (guard / kSlice + 1) * kSlice - guard : page;
+}
 void touch_large(std::size_t index) {
   static const bool is_behind_all = has_light_guards();
-  const std::size_t size = 140 * KIB + random_below(3 * MIB - 140 * KIB);
-  auto* const block = static_cast<unsigned char*>(hidden(malloc(size)));
+  const std::size_t size = 140 * KIB + random_below(5 * MIB - 140 * KIB);
+  Live local;
+  local.block = static_cast<unsigned char*>(hidden(malloc(size)));
+  local.size = size;
+  unsigned char* const block = local.block;
   if (one_in(2)) memset(block, 1, size);
   block[0] = block[size - 1] = 1;
-  // The library closes what it has erased.
-  if (has_zero) touch(block, block + random_below(size), true, {"access_after_free"});
-  const Live entry = live[index];
-  const bool is_live = entry.size >= 128 * KIB && entry.origin != Origin::heap;
-  const std::uintptr_t end = is_live ? reinterpret_cast<std::uintptr_t>(entry.block + entry.size)
-                                     : reinterpret_cast<std::uintptr_t>(block + size);
+  // The library closes what it has erased, and gives the largest to others unless they have to
+  // wait.
+  if (has_zero && (has_quarantine || size <= 4 * MIB)) {
+    touch(block, block + random_below(size), true, {"access_after_free"});
+  }
+  const Live& entry = live[index];
+  const bool is_large = entry.size >= 128 * KIB && entry.origin != Origin::heap;
+  const Live& touched = is_large ? entry : local;
   if (is_behind_all && !is_behind_unknown) {
+    const auto end = reinterpret_cast<std::uintptr_t>(touched.block + touched.size);
     const std::uintptr_t guard = (end + 8 + page - 1) / page * page;
-    touch(block, reinterpret_cast<unsigned char*>(guard + random_below(page)), false,
-          {"access_past_the_end"});
+    const std::uintptr_t at = guard + random_below(guard_length(guard, touched.size));
+    touch(block, reinterpret_cast<unsigned char*>(at), false, {"access_past_the_end"});
   }
   free(block);
   lose_track();
@@ -612,6 +623,99 @@ void fault(std::size_t index) {
   } else if (has_guards) {
     touch_large(index);
   }
+}
+
+// --- checked copies -----------------------------------------------------------------------------
+
+constexpr std::size_t kElsewhere = 8192;
+char elsewhere[kElsewhere];
+
+// So many bytes, and how many of a text: the zero behind it is one of them.
+void write_by_any(char* to, std::size_t bytes) {
+  memset(elsewhere, 'a', bytes);
+  elsewhere[bytes - 1] = '\0';
+  const std::size_t count = hidden_size(bytes);
+  const char* const text = static_cast<const char*>(hidden(elsewhere));
+  switch (random_below(9)) {
+    case 0:
+      memcpy(to, text, count);
+      return;
+    case 1:
+      memmove(to, text, count);
+      return;
+    case 2:
+      CHECK(hidden(mempcpy(to, text, count)) == to + count, "mempcpy");
+      return;
+    case 3:
+      memset(to, 'a', count);
+      return;
+    case 4:
+      strcpy(to, text);
+      return;
+    case 5:
+      hidden(stpcpy(to, text));
+      return;
+    case 6:
+      strncpy(to, text, count);
+      return;
+    case 7:
+      *to = '\0';
+      strcat(to, text);
+      return;
+    default:
+      *to = '\0';
+      strncat(to, text, count - 1);
+  }
+}
+void read_by_any(char* from, std::size_t bytes) {
+  const std::size_t count = hidden_size(bytes);
+  char* const to = static_cast<char*>(hidden(elsewhere));
+  switch (random_below(5)) {
+    case 0:
+      memcpy(to, from, count);
+      return;
+    case 1:
+      memmove(to, from, count);
+      return;
+    case 2:
+      strcpy(to, from);
+      return;
+    case 3:
+      strncpy(to, from, count);
+      return;
+    default:
+      *to = '\0';
+      strncat(to, from, count);
+  }
+}
+// As much as there is room for is copied, and nothing behind it is touched.
+void copy_past_end(const Live& entry) {
+  if (!has_copies || !entry.is_watched() || entry.size == 0) return;
+  const std::size_t room = 1 + random_below(std::min(entry.size, kElsewhere / 2));
+  const std::size_t bytes = room + 1 + random_below(kElsewhere / 2 - 1);
+  char* const at = static_cast<char*>(hidden(entry.block + entry.size - room));
+  for (std::size_t i = 0; i < room; ++i) at[i] = 'b';
+  memset(elsewhere, 'c', kElsewhere);
+  if (one_in(2)) {
+    write_by_any(at, bytes);
+    for (std::size_t i = 0; i + 1 < room; ++i) CHECK(at[i] == 'a', "byte %zu of %zu", i, room);
+    CHECK(at[room - 1] == 'a' || at[room - 1] == '\0', "the last of %zu bytes", room);
+  } else {
+    read_by_any(at, bytes);
+    for (std::size_t i = 0; i < room; ++i) CHECK(elsewhere[i] == 'b', "byte %zu of %zu", i, room);
+    CHECK(elsewhere[room] == 'c' || elsewhere[room] == '\0', "behind %zu bytes", room);
+  }
+  entry.write();
+  findings.expect({"copy_past_the_end"}, at);
+}
+// Nothing is copied.
+void copy_after_free() {
+  const Freed* const freed = random_freed();
+  if (!has_copies || freed == nullptr || !freed->waits()) return;
+  char* const at = static_cast<char*>(hidden(freed->block));
+  const std::size_t bytes = hidden_size(1 + random_below(kElsewhere));
+  one_in(2) ? memset(at, 'a', bytes) : memcpy(elsewhere, at, bytes);
+  findings.expect({"copy_after_free"}, at);
 }
 
 // --- all of it ----------------------------------------------------------------------------------
@@ -633,7 +737,7 @@ void make_defect(std::size_t index) {
     default:
       break;
   }
-  switch (random_below(9)) {
+  switch (random_below(11)) {
     case 0:
       return free_twice();
     case 1:
@@ -650,6 +754,10 @@ void make_defect(std::size_t index) {
       return free_with_wrong_size(live[index]);
     case 7:
       return write_behind(index);
+    case 8:
+      return copy_past_end(live[index]);
+    case 9:
+      return copy_after_free();
     default:
       return write_after(index);
   }
@@ -707,6 +815,10 @@ void take_word(const char* word) {
                    {"positions", nullptr}};
   if (strcmp(word, "heaps") == 0) {
     only_heaps = true;
+    return;
+  }
+  if (strcmp(word, "copies") == 0) {
+    has_copies = true;
     return;
   }
   if (strcmp(word, "all") == 0) return;

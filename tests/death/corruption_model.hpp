@@ -24,6 +24,8 @@ namespace {
 
 // Are there blocks of hardened heaps alone, in a library that is not hardened itself?
 bool only_heaps = false;
+// Are copies checked?
+bool has_copies = false;
 // Measures that something is expected of.
 bool has_canaries = true, has_neighbours = true, has_zero = true, has_written = true;
 bool has_quarantine = true, has_guards = true, has_empty = true, has_origin = true;

@@ -1043,6 +1043,14 @@ def test_every_defect_in_hardened_heaps_of_the_default_library_is_found(
     model_holds(programs, seed, liballod, "heaps")
 
 
+@pytest.mark.parametrize("seed", MODEL_SEEDS)
+def test_every_defect_and_every_copy_that_leaves_its_block_is_found(
+    seed: int, programs: Path, liballod_hardened: Path
+) -> None:
+    both = f"{liballod_hardened.with_name('liballod-copies.so')} {liballod_hardened}"
+    model_holds(programs, seed, liballod_hardened, "copies", LD_PRELOAD=both)
+
+
 def test_every_defect_is_found_among_many_blocks(
     programs: Path, liballod: Path, liballod_hardened: Path
 ) -> None:
@@ -1055,6 +1063,7 @@ def test_every_defect_is_found_among_many_blocks(
     [
         *((f"-{name}", "all") for name in MISSED_BY_MODEL),
         ("all", "sweep"),
+        ("all", "copies"),
     ],
 )
 def test_the_model_misses_a_measure_that_is_not_there(

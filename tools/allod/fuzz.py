@@ -54,7 +54,12 @@ class Way:
     @property
     def variables(self) -> dict[str, str]:
         chosen = {"ALLOD_HARDENED": self.measures} if self.measures else {}
-        return {"LD_PRELOAD": str(product(self.library)), **chosen, **self.options}
+        names = [
+            *(["liballod-copies.so"] if "copies" in self.words else []),
+            self.library,
+        ]
+        preloaded = " ".join(str(product(name)) for name in names)
+        return {"LD_PRELOAD": preloaded, **chosen, **self.options}
 
 
 # In turns, from a random one on.
@@ -67,10 +72,12 @@ CORRUPTED = (
     Way(DEFAULT, words=("heaps",), options={"ALLOD_PURGE_DELAY": "0"}),
     Way(HARDENED, "-shuffle,-positions,-addresses,-neighbours"),
     Way(HARDENED, "all,history"),
+    Way(HARDENED, "all", words=("copies",)),
     Way(HARDENED, "-origin,-zero", options={"ALLOD_HUGE_PAGES": "never"}),
     Way(HARDENED, "all", words=(MANY_BLOCKS,)),
     Way(HARDENED, "-written", options={"ALLOD_CACHES": "thread"}),
     Way(DEFAULT, words=("heaps", MANY_BLOCKS)),
+    Way(HARDENED, "-canary", words=("copies",), options={"ALLOD_PURGE_DELAY": "0"}),
     Way(HARDENED, "-quarantine", options={"ALLOD_HUGE_PAGES": "1M"}),
     Way(HARDENED, "all,sweep", options={"ALLOD_PURGE_DELAY": "0"}),
 )
