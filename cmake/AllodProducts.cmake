@@ -9,7 +9,7 @@ function(allod_add_objects name)
 endfunction()
 
 # allod_add_variant(NAME [SOURCES ...] [OPTIONS ...]): object libraries NAME_core, with the further
-# sources, and NAME_override. The core of others than the default library is compiled as one file,
+# sources, NAME_override, and NAME_loader. The core of others than the default library is compiled as one file,
 # which takes half the time; in the default, the order of files decides what small programs touch,
 # which was looked at for gcc and the machine's own system alone.
 function(allod_add_variant name)
@@ -17,6 +17,7 @@ function(allod_add_variant name)
   allod_add_objects(${name}_core SOURCES ${ALLOD_CORE_SOURCES} ${arg_SOURCES}
     OPTIONS ${arg_OPTIONS})
   allod_add_objects(${name}_override SOURCES ${ALLOD_OVERRIDE_SOURCES} OPTIONS ${arg_OPTIONS})
+  allod_add_objects(${name}_loader SOURCES ${ALLOD_LOADER_SOURCES} OPTIONS ${arg_OPTIONS})
   if(NOT name STREQUAL "allod_release" OR CMAKE_CROSSCOMPILING
       OR CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     set_target_properties(${name}_core PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
@@ -91,10 +92,12 @@ function(allod_add_products)
   allod_add_variant(allod_hardened SOURCES ${ALLOD_HARDENED_SOURCES} OPTIONS
     -DALLOD_VARIANT_HARDENED -fno-optimize-sibling-calls -fasynchronous-unwind-tables)
 
-  allod_add_shared(allod_shared allod allod_release_core allod_release_override)
-  allod_add_shared(allod_debug_shared allod-debug allod_debug_core allod_debug_override)
+  allod_add_shared(allod_shared allod
+    allod_release_core allod_release_override allod_release_loader)
+  allod_add_shared(allod_debug_shared allod-debug
+    allod_debug_core allod_debug_override allod_debug_loader)
   allod_add_shared(allod_hardened_shared allod-hardened
-    allod_hardened_core allod_hardened_override)
+    allod_hardened_core allod_hardened_override allod_hardened_loader)
   allod_add_shared(allod_prefixed_shared allod-prefixed allod_release_core)
 
   allod_add_static(allod_static allod allod.o allod_release_core allod_release_override)

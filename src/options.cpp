@@ -174,6 +174,14 @@ constexpr Option kOptions[] = {
        s.heap.report_foreign = v == "report";
        return true;
      }},
+    {"DEEPBIND", "ignore, keep", "ignore", false,
+     "what becomes of RTLD_DEEPBIND when the program opens a library with it; keep: the library "
+     "allocates and frees by libc, so that no block may come from the one to the other",
+     [](Settings& s, std::string_view v) noexcept {
+       if (v != "ignore" && v != "keep") return false;
+       s.keeps_deepbind = v == "keep";
+       return true;
+     }},
     {"PURGE_DELAY", "milliseconds, 0 or -1", "500", false,
      "how long free memory is kept before it goes back to the system; 0: at once, -1: only when "
      "told",

@@ -29,6 +29,7 @@ struct Settings {
   dev_t report_device = 0;     // which file that was when it was set
   ino_t report_inode = 0;
   Mitigations mitigations = Mitigations::all();  // as asked for
+  bool keeps_deepbind = false;
   bool help = false;
 };
 

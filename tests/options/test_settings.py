@@ -88,6 +88,9 @@ OPTIONS = {
         ("ignore", "report"),
         ("", "0", "1", "abort", "Report", "reports"),
     ),
+    "DEEPBIND": Option(
+        "ignore, keep", "ignore", ("ignore", "keep"), ("", "0", "1", "Keep", "kept")
+    ),
     "PURGE_DELAY": Option(
         "milliseconds, 0 or -1",
         "500",

@@ -33,6 +33,14 @@ def test_lua_prints_the_same_from_tables_and_coroutines(
     assert "array" in agree_on_script(sides, "lua5.4", "tables.lua")
 
 
+def test_php_prints_the_same_from_extensions_that_look_in_libc_first(
+    sides: Sides, debian_packages: DebianPackages
+) -> None:
+    """Each extension is opened with RTLD_DEEPBIND, and gives blocks to PHP and takes others."""
+    debian_packages("php-cli", "php-xml", "php-sqlite3", "php-mbstring")
+    assert "documents" in agree_on_script(sides, "php", "documents.php")
+
+
 @pytest.mark.slow
 def test_ruby_prints_the_same_under_collector_stress_in_threads_and_fibers(
     sides: Sides, debian_packages: DebianPackages

@@ -32,7 +32,7 @@ CASE(blocks_from_before_constructors_live_on) {
   exercise(1, 20000);
 }
 
-static void check_plugin(const char* name, int rounds) {
+static void check_plugin(const char* name, int rounds, int mode) {
   const char* path = beside_program(name);
   size_t resident = 0;
   size_t mapped = 0;
@@ -43,7 +43,7 @@ static void check_plugin(const char* name, int rounds) {
       resident = resident_bytes();
       mapped = mapped_bytes();
     }
-    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void* library = dlopen(path, RTLD_NOW | mode);
     CHECK(library != NULL, "dlopen: %s", dlerror());
     plugin_allocate_function allocate = (plugin_allocate_function)dlsym(library, "plugin_allocate");
     plugin_free_function release = (plugin_free_function)dlsym(library, "plugin_free");
@@ -70,8 +70,26 @@ static void check_plugin(const char* name, int rounds) {
         (mapped_bytes() - mapped) / KIB, rounds);
 }
 
-CASE(a_library_comes_and_goes_1000_times) { check_plugin("libplugin.so", 1000); }
-CASE(a_cpp_library_comes_and_goes_200_times) { check_plugin("libplugin_cpp.so", 200); }
+CASE(a_library_comes_and_goes_1000_times) { check_plugin("libplugin.so", 1000, 0); }
+CASE(a_cpp_library_comes_and_goes_200_times) { check_plugin("libplugin_cpp.so", 200, 0); }
+
+CASE(a_library_that_looks_in_libc_first_has_the_same_heap) {
+#ifdef RTLD_DEEPBIND
+  check_plugin("libplugin.so", 20, RTLD_DEEPBIND);
+  check_plugin("libplugin_cpp.so", 20, RTLD_DEEPBIND);
+#else
+  skip_case("the loader knows no such libraries");
+#endif
+}
+
+CASE(a_library_opens_others_by_its_own_path) {
+  void* library = dlopen(beside_program("libcaller.so"), RTLD_NOW);
+  CHECK(library != NULL, "dlopen: %s", dlerror());
+  void* (*open_by_own_path)(const char*) =
+      (void* (*)(const char*))dlsym(library, "open_by_own_path");
+  CHECK(dlopen("libplugin.so", RTLD_NOW) == NULL, "the program has that path, too");
+  CHECK(open_by_own_path("libplugin.so") != NULL, "dlopen: %s", dlerror());
+}
 
 struct storage_job {
   plugin_use_storage_function use_storage;

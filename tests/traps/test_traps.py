@@ -84,6 +84,16 @@ def test_dlopened(case: Case, library: Path, programs: Path, tmp_path: Path) -> 
     assert result.returncode == 0, describe(result)
 
 
+def test_a_library_that_looks_in_libc_first_has_its_heap_on_request(
+    liballod: Path, programs: Path, tmp_path: Path
+) -> None:
+    """With the flag, its blocks are libc's, which ends the program for a block of ours."""
+    variables = environment(liballod) | {"ALLOD_DEEPBIND": "keep"}
+    case = "a_library_that_looks_in_libc_first_has_the_same_heap"
+    result = run_program([programs / "loader", case], variables, tmp_path)
+    assert result.returncode < 0, describe(result)
+
+
 @pytest.mark.parametrize("program", sorted({case.program for case in ALL_CASES}))
 def test_no_case_is_forgotten(program: str, programs: Path) -> None:
     """What the program lists is what its source defines, and so what is tested here."""
