@@ -9,9 +9,9 @@ function(allod_add_objects name)
 endfunction()
 
 # allod_add_variant(NAME [SOURCES ...] [OPTIONS ...]): object libraries NAME_core, with the further
-# sources, NAME_override, and NAME_loader. The core of others than the default library is compiled as one file,
-# which takes half the time; in the default, the order of files decides what small programs touch,
-# which was looked at for gcc and the machine's own system alone.
+# sources, NAME_override, and NAME_loader. The core of others than the default library is compiled
+# as one file, which takes half the time; in the default, the order of files decides what small
+# programs touch, which was looked at for gcc and the machine's own system alone.
 function(allod_add_variant name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;OPTIONS")
   allod_add_objects(${name}_core SOURCES ${ALLOD_CORE_SOURCES} ${arg_SOURCES}
@@ -101,8 +101,8 @@ function(allod_add_products)
   allod_add_shared(allod_prefixed_shared allod-prefixed allod_release_core)
 
   allod_add_static(allod_static allod allod.o allod_release_core allod_release_override)
-  # The archive is pulled in by a reference to malloc; a program may have none of its own. Call stacks
-  # need the search table that compilers leave out of programs without shared libraries.
+  # The archive is pulled in by a reference to malloc; a program may have none of its own. Call
+  # stacks need the search table that compilers leave out of programs without shared libraries.
   target_link_options(allod_static INTERFACE LINKER:--undefined=malloc,--eh-frame-hdr)
   allod_add_static(allod_prefixed_static allod-prefixed allod-prefixed.o allod_release_core)
 
