@@ -599,9 +599,8 @@ void touch_large(std::size_t index) {
   unsigned char* const block = local.block;
   if (one_in(2)) memset(block, 1, size);
   block[0] = block[size - 1] = 1;
-  // The library closes what it has erased, and gives the largest to others unless they have to
-  // wait.
-  if (has_zero && (has_quarantine || size <= 4 * MIB)) {
+  // The library closes what it has erased, until somebody else may have it.
+  if (has_zero && has_quarantine) {
     touch(block, block + random_below(size), true, {"access_after_free"});
   }
   const Live& entry = live[index];
