@@ -6,6 +6,7 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cases.h"
@@ -145,6 +147,75 @@ CASE(empty_root) {
     skip_case("chroot: %s", strerrorname_np(errno));
   }
   live();
+}
+
+enum { kNobody = 65534 };
+
+// How many threads a process has that belong to nobody.
+static size_t nobodys_threads(pid_t process) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/task", process);
+  DIR* folder = opendir(path);
+  CHECK(folder != NULL, "%s", path);
+  size_t count = 0;
+  for (const struct dirent* entry; (entry = readdir(folder)) != NULL;) {
+    if (entry->d_name[0] == '.') continue;
+    char line[300];
+    snprintf(line, sizeof line, "%s/%s/status", path, entry->d_name);
+    FILE* status = fopen(line, "r");
+    if (status == NULL) continue;  // it has ended meanwhile
+    unsigned owner = kNobody;
+    while (fgets(line, sizeof line, status) != NULL && sscanf(line, "Uid:\t%u", &owner) != 1) {
+    }
+    fclose(status);
+    CHECK(owner == kNobody, "a thread belongs to user %u", owner);
+    ++count;
+  }
+  closedir(folder);
+  return count;
+}
+
+// There is always something for the helper to give back.
+static void keep_helper_for(int milliseconds) {
+  for (int i = 0; i < milliseconds; i += 20) {
+    void* blocks[8];
+    for (size_t k = 0; k < 8; ++k) {
+      blocks[k] = obtain(MIB);
+      fill(blocks[k], MIB, k);
+    }
+    for (size_t k = 0; k < 8; ++k) free(blocks[k]);
+    usleep(20000);
+  }
+}
+
+static void become_nobody(bool changes_root, int ready) {
+  keep_helper_for(300);
+  if (changes_root) CHECK(mkdir("root", 0755) == 0 && chroot("root") == 0, "chroot");
+  CHECK(setgid(kNobody) == 0 && setuid(kNobody) == 0, "setuid: %s", strerrorname_np(errno));
+  CHECK(prctl(PR_SET_DUMPABLE, 1) == 0, "prctl");
+  keep_helper_for(1500);
+  CHECK(prctl(PR_GET_DUMPABLE) == 1, "it was decided anew who may look at the process");
+  CHECK(write(ready, "", 1) == 1, "write");
+  keep_helper_for(60000);
+}
+
+// A daemon allocates, and then becomes somebody else. So must the thread that purges.
+CASE(no_thread_keeps_rights_that_the_program_gives_up) {
+  if (geteuid() != 0) skip_case("only root can become somebody else");
+  for (int changes_root = 0; changes_root < 2; ++changes_root) {
+    int ready[2];
+    CHECK(pipe(ready) == 0, "pipe");
+    const pid_t daemon = fork();
+    CHECK(daemon >= 0, "fork");
+    if (daemon == 0) become_nobody(changes_root != 0, ready[1]);
+    close(ready[1]);
+    char byte;
+    CHECK(read(ready[0], &byte, 1) == 1, "the daemon has ended");
+    close(ready[0]);
+    CHECK(nobodys_threads(daemon) == 2, "there is no helper");
+    kill(daemon, SIGKILL);
+    CHECK(waitpid(daemon, NULL, 0) == daemon, "waitpid");
+  }
 }
 
 static void clear_environment(void) {

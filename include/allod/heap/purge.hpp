@@ -117,6 +117,7 @@ bool Heap<Policy>::has_work_for_helper() const noexcept {
 template <class Policy>
 void Heap<Policy>::purge_on_helper(void* heap) noexcept {
   Heap& self = *static_cast<Heap*>(heap);
+  if constexpr (os::Following<Platform>) Platform::begin_helper();
   for (;;) {
     self.purge_until_done();
     // Who keeps a block has reserved it before it looks whether there is a helper. Nobody starts
@@ -165,6 +166,7 @@ void Heap<Policy>::purge_until_done() noexcept {
     const std::uint64_t now_ms = space_.platform().now_ms();
     if (ages && now_ms - rested_ms < delay / 2) continue;
     rested_ms = now_ms;
+    if constexpr (os::Following<Platform>) Platform::follow_rights();
     if (now_ms - forgot_ms >= delay) {
       forgot_ms = now_ms;
       space_.forget_peak();

@@ -15,6 +15,7 @@
 
 #include "allod/os/linux_control_groups.hpp"
 #include "allod/os/linux_helper.hpp"
+#include "allod/os/linux_rights.hpp"
 #include "allod/os/platform.hpp"
 #include "allod/os/restartable.hpp"
 
@@ -175,6 +176,9 @@ class Linux {
   [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
     return Purger::start(function, argument);
   }
+  // As os::Following says.
+  static void begin_helper() noexcept { rights_.start(); }
+  static void follow_rights() noexcept { rights_.follow(); }
 
   [[nodiscard]] bool start_barriers() noexcept {
     return !kThreadSanitizer &&
@@ -266,9 +270,10 @@ class Linux {
   static constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, since Linux 5.14
   std::size_t page_size_ = 4096;
   std::atomic<int> light_guards_{0};
+  static inline constinit LinuxRights rights_;  // of the thread that purges
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local void* own_word_ = nullptr;
 };
 
-static_assert(Guarding<Linux>);
+static_assert(Guarding<Linux> && Following<Linux>);
 
 }  // namespace allod::os

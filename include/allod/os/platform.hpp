@@ -132,6 +132,15 @@ concept Erasing = Platform<P> && requires(P platform, void* address, std::size_t
   { platform.erase(address, bytes) } -> std::same_as<bool>;
 };
 
+//   begin_helper()               called by the helper itself, first
+//   follow_rights()              called by it every now and then: gives up what rights the program
+//                                has given up since
+template <class P>
+concept Following = Platform<P> && requires {
+  { P::begin_helper() };
+  { P::follow_rights() };
+};
+
 //   scatters()                   are spans to lie at random places?
 //   draw(bound)                  0 to bound - 1, so that nobody can tell which
 template <class P>
