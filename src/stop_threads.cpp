@@ -18,8 +18,9 @@ using os::Linux;
 constexpr std::size_t kMost = 4096;
 
 constinit struct {
-  std::uint32_t threads[kMost] = {};
-  std::size_t signalled = 0;
+  std::atomic<std::uint32_t> threads[kMost] = {};  // that were signalled
+  std::atomic<std::uint32_t> signalled{0};
+  std::atomic<bool> has_come[kMost] = {};
   std::atomic<Address> stacks[kMost] = {};
   std::atomic<std::uint32_t> stopped{0};
   std::atomic<std::uint32_t> left{0};
@@ -27,6 +28,15 @@ constinit struct {
   std::atomic<std::uint32_t> taken{0};
 } stop;
 struct sigaction action_before;
+// Of a thread that blocks the signal it stays pending: it comes at any time later, and the handler
+// has to be there.
+constinit bool must_stay = false;
+
+// Those that did not come last time because they block the signal, asleep. GLib has one in each
+// program.
+constexpr std::size_t kMostAbsent = 64;
+constinit std::uint32_t absent[kMostAbsent] = {};
+constinit std::size_t absent_count = 0;
 
 Address stack_pointer(const ucontext_t& context) noexcept {
 #if defined(__x86_64__)
@@ -37,6 +47,15 @@ Address stack_pointer(const ucontext_t& context) noexcept {
 #endif
 }
 
+// Where the thread is among those that were signalled; kMost: it was not.
+std::size_t place_of(std::uint32_t thread) noexcept {
+  const std::size_t count = stop.signalled.load();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (stop.threads[i].load() == thread) return i;
+  }
+  return kMost;
+}
+
 // The frame of the signal holds the registers. It is on the thread's stack, or on one of its own,
 // of which everything counts.
 void wait_in_handler(int, siginfo_t*, void* context) {
@@ -44,20 +63,20 @@ void wait_in_handler(int, siginfo_t*, void* context) {
   const Address interrupted = stack_pointer(*static_cast<const ucontext_t*>(context));
   const Address here = address_of(__builtin_frame_address(0)) - 256;
   const bool same_stack = interrupted - here < (Address{1} << 16);
-  const std::uint32_t place = stop.stopped.fetch_add(1);
-  if (place < kMost) stop.stacks[place].store(same_stack ? here : interrupted);
-  Linux::futex_wake(&stop.stopped, 1);
-  while (stop.go.load() == 0) Linux::futex_wait(&stop.go, 0);
-  stop.left.fetch_add(1);
-  Linux::futex_wake(&stop.left, 1);
-  errno = error;
-}
-
-bool was_signalled(std::uint32_t thread) noexcept {
-  for (std::size_t i = 0; i < stop.signalled; ++i) {
-    if (stop.threads[i] == thread) return true;
+  const std::size_t place = place_of(static_cast<std::uint32_t>(raw_syscall(SYS_gettid)));
+  // One that was signalled in an earlier stop waits as well, but nobody waits for it.
+  const bool counts = place < kMost && !stop.has_come[place].exchange(true);
+  if (counts) {
+    stop.stacks[place].store(same_stack ? here : interrupted);
+    stop.stopped.fetch_add(1);
+    Linux::futex_wake(&stop.stopped, 1);
   }
-  return false;
+  while (stop.go.load() == 0) Linux::futex_wait(&stop.go, 0);
+  if (counts) {
+    stop.left.fetch_add(1);
+    Linux::futex_wake(&stop.left, 1);
+  }
+  errno = error;
 }
 
 struct Entry {  // of a folder, as the kernel writes it
@@ -92,13 +111,84 @@ void for_each_thread(Visit&& visit) noexcept {
   raw_syscall(SYS_close, folder);
 }
 
-// A thread that blocks the signal never comes.
-void wait_for_stopped() noexcept {
-  for (int patience = 200; patience > 0; --patience) {
-    const std::uint32_t stopped = stop.stopped.load();
-    if (stopped >= stop.signalled) return;
-    Linux::futex_wait_ms(&stop.stopped, stopped, 1);
+enum class Seen : std::uint8_t { may_come, sleeps_and_blocks, gone };
+
+// Does the thread sleep with the signal blocked?
+Seen look_at(std::uint32_t thread) noexcept {
+  char path[] = "/proc/self/task/0000000000/status";
+  for (std::size_t at = sizeof "/proc/self/task/0000000000" - 2; thread != 0; thread /= 10) {
+    path[at--] = static_cast<char>('0' + thread % 10);
   }
+  // Leading zeros are none of the folder's name.
+  char* to = path + sizeof "/proc/self/task/" - 1;
+  const char* from = to;
+  while (*from == '0') ++from;
+  while ((*to++ = *from++) != '\0') {
+  }
+  const long file =
+      raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(path), O_RDONLY | O_CLOEXEC);
+  if (file == -ENOENT) return Seen::gone;
+  char text[2048];
+  const long length =
+      file < 0 ? 0 : raw_syscall(SYS_read, file, reinterpret_cast<long>(text), sizeof text - 1);
+  if (file >= 0) raw_syscall(SYS_close, file);
+  if (length <= 0) return Seen::may_come;
+  text[length] = '\0';
+  const char* const state = strstr(text, "\nState:\t");
+  const char* const blocked = strstr(text, "\nSigBlk:\t");
+  if (state == nullptr || blocked == nullptr || state[8] != 'S') return Seen::may_come;
+  std::uint64_t mask = 0;
+  for (const char* digit = blocked + 9; *digit != '\n' && *digit != '\0'; ++digit) {
+    mask = mask << 4 | static_cast<std::uint64_t>(*digit <= '9' ? *digit - '0' : *digit - 'a' + 10);
+  }
+  return (mask >> (stop_signal() - 1) & 1) != 0 ? Seen::sleeps_and_blocks : Seen::may_come;
+}
+
+bool was_absent(std::uint32_t thread) noexcept {
+  for (std::size_t i = 0; i < absent_count; ++i) {
+    if (absent[i] == thread) return true;
+  }
+  return false;
+}
+void note_absent(std::uint32_t thread) noexcept {
+  must_stay = true;
+  if (!was_absent(thread) && absent_count < kMostAbsent) absent[absent_count++] = thread;
+}
+
+// How many of those that have not come will not.
+std::uint32_t count_absent(bool notes) noexcept {
+  std::uint32_t count = 0;
+  for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
+    const std::uint32_t thread = stop.threads[i].load();
+    if (stop.has_come[i].load()) continue;
+    const Seen seen = look_at(thread);
+    if (seen == Seen::may_come) continue;
+    ++count;
+    if (notes && seen == Seen::sleeps_and_blocks) note_absent(thread);
+  }
+  return count;
+}
+
+// A thread that blocks the signal never comes. One may block it for a moment, and sleep in that: it
+// is looked at twice.
+void wait_for_stopped() noexcept {
+  constexpr int kPatience = 200;
+  constexpr int kLooks = 4;  // one each so many milliseconds
+  std::uint32_t absent_before = 0;
+  for (int waited = 1; waited <= kPatience; ++waited) {
+    const std::uint32_t stopped = stop.stopped.load();
+    if (stopped >= stop.signalled.load()) return;
+    Linux::futex_wait_ms(&stop.stopped, stopped, 1);
+    if (waited % kLooks != 0) continue;
+    const std::uint32_t absent_now = count_absent(false);
+    const std::uint32_t missing = stop.signalled.load() - stop.stopped.load();
+    if (missing != 0 && absent_now >= missing && absent_before >= missing) {
+      count_absent(true);
+      return;
+    }
+    absent_before = absent_now;
+  }
+  must_stay = true;
 }
 
 }  // namespace
@@ -106,7 +196,7 @@ void wait_for_stopped() noexcept {
 StoppedThreads::StoppedThreads() noexcept {
   // Whoever stops threads here is stopped itself perhaps, until the other one is done.
   while (stop.taken.exchange(1) != 0) Linux::futex_wait_ms(&stop.taken, 1, 1);
-  stop.signalled = 0;
+  stop.signalled.store(0);
   stop.stopped.store(0);
   stop.left.store(0);
   stop.go.store(0);
@@ -114,7 +204,9 @@ StoppedThreads::StoppedThreads() noexcept {
   action.sa_sigaction = &wait_in_handler;
   action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
   sigfillset(&action.sa_mask);
-  sigaction(stop_signal(), &action, &action_before);
+  struct sigaction before{};
+  sigaction(stop_signal(), &action, &before);
+  if (before.sa_sigaction != &wait_in_handler) action_before = before;
   stop_all();
 }
 
@@ -122,15 +214,20 @@ StoppedThreads::StoppedThreads() noexcept {
 void StoppedThreads::stop_all() noexcept {
   const auto self = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
   const long process = raw_syscall(SYS_getpid);
-  for (std::size_t before = ~std::size_t{0}; before != stop.signalled;) {
-    before = stop.signalled;
+  for (std::uint32_t before = ~0U; before != stop.signalled.load();) {
+    before = stop.signalled.load();
     for_each_thread([&](std::uint32_t thread) noexcept {
-      if (thread == self || stop.signalled == kMost || was_signalled(thread)) return;
+      const std::uint32_t place = stop.signalled.load();
+      if (thread == self || place == kMost || place_of(thread) != kMost) return;
       if (Linux::Purger::is(thread) || Sweeper::is(thread)) return;
-      if (raw_syscall(SYS_tgkill, process, thread, stop_signal()) != 0) return;
-      stop.threads[stop.signalled++] = thread;
+      // The signal of last time waits there still.
+      if (was_absent(thread) && look_at(thread) == Seen::sleeps_and_blocks) return;
+      stop.threads[place].store(thread);
+      stop.has_come[place].store(false);
+      stop.signalled.store(place + 1);
+      if (raw_syscall(SYS_tgkill, process, thread, stop_signal()) != 0) stop.signalled.store(place);
     });
-    if (before != stop.signalled) wait_for_stopped();
+    if (before != stop.signalled.load()) wait_for_stopped();
   }
 }
 
@@ -143,7 +240,7 @@ StoppedThreads::~StoppedThreads() {
     if (left >= stop.stopped.load()) break;
     Linux::futex_wait_ms(&stop.left, left, 1);
   }
-  if (stop.stopped.load() >= stop.signalled) sigaction(stop_signal(), &action_before, nullptr);
+  if (!must_stay) sigaction(stop_signal(), &action_before, nullptr);
   stop.taken.store(0);
 }
 

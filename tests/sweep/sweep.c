@@ -1,11 +1,14 @@
 // Blocks that the program has freed, and still points to.
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -222,6 +225,47 @@ static int obtain_all(void) {
   }
   CHECK(count > 100 && count < MOST_LUMPS, "%d lumps", count);
   return count;
+}
+
+static int end_of_pipe[2];
+static void* sleep_without_signals(void* unused) {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, NULL);
+  char byte;
+  CHECK(read(end_of_pipe[0], &byte, 1) == 0, "read");
+  // What is pending comes now.
+  pthread_sigmask(SIG_UNBLOCK, &all, NULL);
+  return unused;
+}
+// Of the user, so that others may add some.
+static unsigned pending_signals(void) {
+  char text[4096];
+  const int file = open("/proc/self/status", O_RDONLY);
+  const ssize_t length = read(file, text, sizeof text - 1);
+  CHECK(length > 0 && close(file) == 0, "/proc/self/status");
+  text[length] = '\0';
+  unsigned count = 0;
+  const char* const line = strstr(text, "\nSigQ:");
+  CHECK(line != NULL && sscanf(line, "\nSigQ: %u", &count) == 1, "SigQ");
+  return count;
+}
+
+// Each program with GLib has a thread that blocks all signals: it is asked to stop once, not with
+// each sweep.
+CASE(a_thread_that_blocks_signals_is_not_asked_again) {
+  pthread_t thread;
+  CHECK(pipe(end_of_pipe) == 0, "pipe");
+  CHECK(pthread_create(&thread, NULL, sleep_without_signals, NULL) == 0, "pthread_create");
+  const unsigned before = pending_signals();
+  for (int i = 0; i < 40; ++i) churn(NULL);
+  const unsigned after = pending_signals();
+  CHECK(after < before + 8, "%u signals are pending", after - before);
+  CHECK(close(end_of_pipe[1]) == 0 && pthread_join(thread, NULL) == 0, "pthread_join");
+  char* block = malloc(SIZE);
+  global = block;
+  free(block);
+  CHECK(!comes_back(hide(block), SIZE, FOR_EVER), "used again");
 }
 CASE(what_is_held_serves_when_there_is_no_more) {
   const struct rlimit limit = {mapped_bytes() + 256 * (size_t)MIB, RLIM_INFINITY};
