@@ -248,8 +248,8 @@ void StoppedThreads::reset_in_child() noexcept { stop.taken.store(0); }
 
 Address StoppedThreads::used_from(Address begin, Address end) const noexcept {
   Address from = end;
-  const std::uint32_t stopped = stop.stopped.load();
-  for (std::uint32_t i = 0; i < stopped && i < kMost; ++i) {
+  for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
+    if (!stop.has_come[i].load()) continue;
     const Address at = stop.stacks[i].load();
     if (at >= begin && at < end && at < from) from = at;
   }
