@@ -111,60 +111,58 @@ void for_each_thread(Visit&& visit) noexcept {
   raw_syscall(SYS_close, folder);
 }
 
-enum class Seen : std::uint8_t { may_come, sleeps_and_blocks, gone };
-
-// Does the thread sleep with the signal blocked?
-Seen look_at(std::uint32_t thread) noexcept {
-  char path[] = "/proc/self/task/0000000000/status";
-  for (std::size_t at = sizeof "/proc/self/task/0000000000" - 2; thread != 0; thread /= 10) {
-    path[at--] = static_cast<char>('0' + thread % 10);
-  }
-  // Leading zeros are none of the folder's name.
-  char* to = path + sizeof "/proc/self/task/" - 1;
-  const char* from = to;
-  while (*from == '0') ++from;
-  while ((*to++ = *from++) != '\0') {
-  }
+// Is the thread gone, or asleep with the signal blocked?
+bool does_not_come(std::uint32_t thread) noexcept {
+  constexpr char kFolder[] = "/proc/self/task/";
+  constexpr char kFile[] = "/status";
+  constexpr std::size_t kDigits = 10;
+  char buffer[sizeof kFolder + kDigits + sizeof kFile];
+  char* path = buffer + sizeof buffer - sizeof kFile;
+  memcpy(path, kFile, sizeof kFile);
+  for (; thread != 0; thread /= 10) *--path = static_cast<char>('0' + thread % 10);
+  path -= sizeof kFolder - 1;
+  memcpy(path, kFolder, sizeof kFolder - 1);
   const long file =
       raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(path), O_RDONLY | O_CLOEXEC);
-  if (file == -ENOENT) return Seen::gone;
+  if (file == -ENOENT) return true;
   char text[2048];
   const long length =
       file < 0 ? 0 : raw_syscall(SYS_read, file, reinterpret_cast<long>(text), sizeof text - 1);
   if (file >= 0) raw_syscall(SYS_close, file);
-  if (length <= 0) return Seen::may_come;
+  if (length <= 0) return false;
   text[length] = '\0';
   const char* const state = strstr(text, "\nState:\t");
   const char* const blocked = strstr(text, "\nSigBlk:\t");
-  if (state == nullptr || blocked == nullptr || state[8] != 'S') return Seen::may_come;
+  if (state == nullptr || blocked == nullptr || state[8] != 'S') return false;
   std::uint64_t mask = 0;
   for (const char* digit = blocked + 9; *digit != '\n' && *digit != '\0'; ++digit) {
     mask = mask << 4 | static_cast<std::uint64_t>(*digit <= '9' ? *digit - '0' : *digit - 'a' + 10);
   }
-  return (mask >> (stop_signal() - 1) & 1) != 0 ? Seen::sleeps_and_blocks : Seen::may_come;
+  return (mask >> (stop_signal() - 1) & 1) != 0;
 }
 
 bool was_absent(std::uint32_t thread) noexcept {
-  for (std::size_t i = 0; i < absent_count; ++i) {
+  for (std::size_t i = 0; i < absent_count && i < kMostAbsent; ++i) {
     if (absent[i] == thread) return true;
   }
   return false;
 }
-void note_absent(std::uint32_t thread) noexcept {
-  must_stay = true;
-  if (!was_absent(thread) && absent_count < kMostAbsent) absent[absent_count++] = thread;
+// The signal waits for those of them that are not gone.
+void note_absent() noexcept {
+  const long process = raw_syscall(SYS_getpid);
+  for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
+    const std::uint32_t thread = stop.threads[i].load();
+    if (stop.has_come[i].load() || raw_syscall(SYS_tgkill, process, thread, 0) != 0) continue;
+    must_stay = true;
+    if (!was_absent(thread)) absent[absent_count++ % kMostAbsent] = thread;
+  }
 }
 
 // How many of those that have not come will not.
-std::uint32_t count_absent(bool notes) noexcept {
+std::uint32_t count_absent() noexcept {
   std::uint32_t count = 0;
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
-    const std::uint32_t thread = stop.threads[i].load();
-    if (stop.has_come[i].load()) continue;
-    const Seen seen = look_at(thread);
-    if (seen == Seen::may_come) continue;
-    ++count;
-    if (notes && seen == Seen::sleeps_and_blocks) note_absent(thread);
+    if (!stop.has_come[i].load() && does_not_come(stop.threads[i].load())) ++count;
   }
   return count;
 }
@@ -180,12 +178,9 @@ void wait_for_stopped() noexcept {
     if (stopped >= stop.signalled.load()) return;
     Linux::futex_wait_ms(&stop.stopped, stopped, 1);
     if (waited % kLooks != 0) continue;
-    const std::uint32_t absent_now = count_absent(false);
+    const std::uint32_t absent_now = count_absent();
     const std::uint32_t missing = stop.signalled.load() - stop.stopped.load();
-    if (missing != 0 && absent_now >= missing && absent_before >= missing) {
-      count_absent(true);
-      return;
-    }
+    if (missing != 0 && absent_now >= missing && absent_before >= missing) return note_absent();
     absent_before = absent_now;
   }
   must_stay = true;
@@ -221,7 +216,7 @@ void StoppedThreads::stop_all() noexcept {
       if (thread == self || place == kMost || place_of(thread) != kMost) return;
       if (Linux::Purger::is(thread) || Sweeper::is(thread)) return;
       // The signal of last time waits there still.
-      if (was_absent(thread) && look_at(thread) == Seen::sleeps_and_blocks) return;
+      if (was_absent(thread) && does_not_come(thread)) return;
       stop.threads[place].store(thread);
       stop.has_come[place].store(false);
       stop.signalled.store(place + 1);

@@ -212,21 +212,6 @@ CASE(a_pointer_may_move) {
   CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
 }
 
-// Blocks that have memory, as many as there are; what is written to them are no addresses.
-enum { LUMP = 60000, MOST_LUMPS = 8192 };
-static secret lumps[MOST_LUMPS];
-static int obtain_all(void) {
-  int count = 0;
-  for (; count < MOST_LUMPS; ++count) {
-    char* lump = malloc(LUMP);
-    if (lump == NULL) break;
-    memset(lump, 1, LUMP);
-    lumps[count] = hide(lump);
-  }
-  CHECK(count > 100 && count < MOST_LUMPS, "%d lumps", count);
-  return count;
-}
-
 static int end_of_pipe[2];
 static void* sleep_without_signals(void* unused) {
   sigset_t all;
@@ -266,6 +251,21 @@ CASE(a_thread_that_blocks_signals_is_not_asked_again) {
   global = block;
   free(block);
   CHECK(!comes_back(hide(block), SIZE, FOR_EVER), "used again");
+}
+
+// Blocks that have memory, as many as there are; what is written to them are no addresses.
+enum { LUMP = 60000, MOST_LUMPS = 8192 };
+static secret lumps[MOST_LUMPS];
+static int obtain_all(void) {
+  int count = 0;
+  for (; count < MOST_LUMPS; ++count) {
+    char* lump = malloc(LUMP);
+    if (lump == NULL) break;
+    memset(lump, 1, LUMP);
+    lumps[count] = hide(lump);
+  }
+  CHECK(count > 100 && count < MOST_LUMPS, "%d lumps", count);
+  return count;
 }
 CASE(what_is_held_serves_when_there_is_no_more) {
   const struct rlimit limit = {mapped_bytes() + 256 * (size_t)MIB, RLIM_INFINITY};

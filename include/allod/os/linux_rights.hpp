@@ -26,8 +26,7 @@ class LinuxRights {
   void start() noexcept {
     file_ = -1;
     constexpr long kUnshare = 2;  // CLOSE_RANGE_UNSHARE, since Linux 5.9
-    const Ids own = own_ids(SYS_getresuid);
-    if (getauxval(AT_EUID) != 0 || own.effective != 0) return;
+    if (getauxval(AT_EUID) != 0 || own_ids(SYS_getresuid).effective != 0) return;
     if (raw_syscall(SYS_close_range, 0, ~0U, kUnshare) != 0) return;
     file_ = raw_syscall(SYS_openat, AT_FDCWD, as_long("/proc/self/status"), O_RDONLY | O_CLOEXEC);
   }
@@ -68,7 +67,7 @@ class LinuxRights {
     raw_syscall(call, as_long(&ids.real), as_long(&ids.effective), as_long(&ids.saved));
     return ids;
   }
-  // The three numbers behind a name at the start of a line.
+  // The three numbers behind a name at the start of a line. Without libc, like all on this thread.
   static bool find(const char* text, const char* name, Ids* ids) noexcept {
     for (; *text != '\0'; ++text) {
       std::size_t same = 0;
