@@ -31,7 +31,7 @@ class LinuxRights {
     file_ = raw_syscall(SYS_openat, AT_FDCWD, as_long("/proc/self/status"), O_RDONLY | O_CLOEXEC);
   }
   // Becomes the user and the group that the first thread is. Its other groups are of no use here.
-  void follow() noexcept {
+  ALLOD_HOT void follow() noexcept {
     if (file_ < 0) return;
     char text[2048];
     const long length = raw_syscall(SYS_pread64, file_, as_long(text), sizeof text - 1, 0);
@@ -68,7 +68,7 @@ class LinuxRights {
     return ids;
   }
   // The three numbers behind a name at the start of a line. Without libc, like all on this thread.
-  static bool find(const char* text, const char* name, Ids* ids) noexcept {
+  ALLOD_HOT static bool find(const char* text, const char* name, Ids* ids) noexcept {
     for (; *text != '\0'; ++text) {
       std::size_t same = 0;
       while (name[same] != '\0' && text[same] == name[same]) ++same;

@@ -62,7 +62,7 @@ class BlockState {
   [[nodiscard]] constexpr Origin origin() const noexcept {
     return static_cast<Origin>(value_ >> 1 & 3);
   }
-  [[nodiscard]] constexpr std::uint64_t slack() const noexcept {
+  [[nodiscard]] ALLOD_HOT constexpr std::uint64_t slack() const noexcept {
     return (is_shut() ? value_ & ~kShut : value_) >> kSlackShift;
   }
   [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
