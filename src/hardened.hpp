@@ -66,6 +66,9 @@ void add_state(heap::Misuse* misuse) noexcept;
 // Of a block of no bytes in use, for a report. False when it is none such.
 [[nodiscard]] bool describe_empty(heap::MisuseKind kind, const void* address,
                                   heap::Misuse* misuse) noexcept;
+// May one between the two, which lie in the same page, be in use? Not if they lie in a slab all of
+// whose blocks there are free, and so hold nothing.
+[[nodiscard]] bool may_be_in_use(Address from, Address to) noexcept;
 // Would an access be a fault because of a guard?
 [[nodiscard]] bool is_closed(const void* address) noexcept;
 // Opens the start of a block that leaves quarantine, for a word of whoever gives it back. False

@@ -1,4 +1,6 @@
 // Questions about a block.
+#include <algorithm>
+
 #include "hardened_large.hpp"
 #include "hardened_reports.hpp"
 
@@ -57,6 +59,21 @@ bool is_in_use(const void* address) noexcept {
   const Block block = find(address);
   if (block.bytes != 0) return block.cell.load().is_live();
   return empty_blocks.holds(address) && empty_blocks.is_in_use(address);
+}
+
+bool may_be_in_use(Address from, Address to) noexcept {
+  const space::PageMap& map = Process::heap().space().map();
+  const space::Tag tag = map.tag_of(from);
+  if (!space::is_domains(tag)) return true;
+  const slab::Slab& slab = *slab::as_slab(map.span_at(from));
+  // What lies behind the last block counts as that: it may just be growing.
+  const std::uint32_t most = slab.capacity() - 1;
+  const std::uint32_t last = std::min(slab.index_around(to - 1), most);
+  for (std::uint32_t i = std::min(slab.index_around(from), last); i <= last; ++i) {
+    const BlockState state = slab::BlockStates::of(slab, i).load();
+    if (!state.was_freed() && state != BlockState{}) return true;
+  }
+  return false;
 }
 
 std::size_t size_of(const void* address) noexcept {

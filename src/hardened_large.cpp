@@ -95,6 +95,9 @@ void clear_edges(Address from, std::size_t bytes, Pages pages) noexcept {
 // Runs of pages that are in memory are filled with zeros and stay, for to let them go and come anew
 // takes many times as long. What lies between is given back, as it may have been swapped out; where
 // there are many runs, so is the rest. How many bytes stay?
+//
+// One at the start stays however short it is: it takes no call, and of many a block nothing else is
+// used.
 std::size_t wipe(Pages pages) noexcept {
   constexpr std::size_t kReach = std::size_t{4} << 20;
   constexpr std::size_t kGap = 8;    // a run may lack one page of so many, and few in a row
@@ -107,7 +110,7 @@ std::size_t wipe(Pages pages) noexcept {
   Address last = done;
   std::size_t kept = 0;
   const auto end_run = [&]() noexcept {
-    if (last - first < kShort * page) return false;
+    if (last == first || (first > done && last - first < kShort * page)) return false;
     kept += empty({done, first - done}, first) + (last - first);
     memset(reinterpret_cast<void*>(first), 0, last - first);
     done = last;

@@ -130,11 +130,11 @@ class Marker {
   enum class Page : std::uint8_t { skipped, suspects, own, others };
   template <class Look>
   void mark_roots(Address from, Address to, Look&& look) noexcept {
-    const auto take_page = [&](Address at, bool is_elsewhere) noexcept {
+    const auto take_page = [&](Address at, Address end, bool is_elsewhere) noexcept {
       const Page page = look(at);
       if (page == Page::suspects && !is_elsewhere) graph_.note_page(at);
       const bool is_direct = page == Page::own && !is_elsewhere;
-      if (is_direct) mark_words(at, std::min(align_down(at, page_) + page_, to), Leak::none);
+      if (is_direct) mark_words(at, end, Leak::none);
       return is_direct || page == Page::skipped || page == Page::suspects;
     };
     if (can_ask_) return mark_pages(from, to, Leak::none, Graph::kNone, take_page);
@@ -165,7 +165,7 @@ class Marker {
     if (!can_ask_ || graph_.is_readable(block)) {
       return mark_words(block.begin, block.end, becomes, but);
     }
-    const auto take_page = [](Address, bool) noexcept { return false; };
+    const auto take_page = [](Address, Address, bool) noexcept { return false; };
     mark_pages(block.begin, block.end, becomes, but, take_page);
   }
   template <class Skip>

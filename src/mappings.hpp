@@ -64,9 +64,10 @@ template <class Visit>
     visit(DataMapping{begin, to, line.ends_with("[stack]")});
   };
   std::size_t held = 0;
+  long got = 0;
   for (;;) {
-    const long got = raw_syscall(SYS_read, file, reinterpret_cast<long>(buffer + held),
-                                 static_cast<long>(sizeof buffer - held));
+    got = raw_syscall(SYS_read, file, reinterpret_cast<long>(buffer + held),
+                      static_cast<long>(sizeof buffer - held));
     if (got <= 0) break;
     held += static_cast<std::size_t>(got);
     char* line = buffer;
@@ -79,7 +80,7 @@ template <class Visit>
     memmove(buffer, line, held);
   }
   raw_syscall(SYS_close, file);
-  return true;
+  return got == 0;
 }
 
 }  // namespace allod

@@ -65,7 +65,7 @@ class PageReader {
     return control(UFFDIO_REGISTER, &mapping);
   }
 
-  // Hands what is in the pages of [begin, end) that are there, and that `skip(address, elsewhere)`
+  // Hands what is in the pages of [begin, end) that are there, and that `skip(from, to, elsewhere)`
   // does not leave out, to `look(words, count)`. If they are `watched`, those alone that were
   // written since they were read last.
   template <class Skip, class Look>
@@ -84,7 +84,7 @@ class PageReader {
         const bool is_there = (state & (kPresent | kSwapped)) != 0 && (state & kGuard) == 0;
         const bool is_old = watched && (state & kProtected) != 0;
         const Address next = std::min(first + (i + 1) * page_, end);
-        if (is_there && !is_old && !skip(at, (state & kPresent) == 0)) add(at, next);
+        if (is_there && !is_old && !skip(at, next, (state & kPresent) == 0)) add(at, next);
         at = next;
       }
       read_added(watched, look);

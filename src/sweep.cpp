@@ -11,6 +11,7 @@
 #include "memory_tags.hpp"
 #include "page_reader.hpp"
 #include "stop_threads.hpp"
+#include "text.hpp"
 
 namespace allod::sweep {
 
@@ -24,7 +25,7 @@ constexpr Address kPointedTo = Address{1} << 63;
 // A sweep reads all of the program's memory: it is worth that when a share of it may come back.
 constexpr std::size_t kLeastBytes = std::size_t{4} << 20;
 constexpr std::size_t kLeastBlocks = std::size_t{1} << 14;
-constexpr std::size_t kShare = 4;
+constexpr std::size_t kShare = 2;
 // When that much more is held and there is no thread to be had, whoever frees sweeps.
 constexpr std::size_t kPatience = 2;
 
@@ -32,7 +33,7 @@ constexpr std::size_t kPatience = 2;
 // more, and does not become less; or after so many readings.
 constexpr std::size_t kShortReading = std::size_t{1} << 20;
 constexpr std::size_t kFairReading = std::size_t{16} << 20;
-constexpr int kMostReadings = 8;
+constexpr int kMostReadings = 16;
 
 // As many blocks are let go of in one call, and as many looked at.
 constexpr std::size_t kBatch = 64;
@@ -50,20 +51,24 @@ constinit Phase phase = Phase::holding;
 constinit Address* list = nullptr;  // of blocks that are held
 constinit std::size_t count = 0;
 constinit std::size_t swept = 0;
-constinit std::size_t looked_at = 0;    // of those that were swept, when they are let go of
+constinit std::size_t looked_at = 0;    // of those, which have marks, when they are let go of
 constinit std::size_t bytes_held = 0;   // since the last sweep
 constinit std::size_t blocks_held = 0;  // the same
 constinit std::size_t bytes_wanted = kLeastBytes;
 constinit std::size_t blocks_wanted = kLeastBlocks;
-// The same as the first `swept` of the list, with marks: while sweeping the sweeper's alone, and
-// then as it is. A child that is forked meanwhile has the list.
+// The same as the first `swept` of the list, sorted, with marks: the sweeper's alone. What it has
+// found becomes the list's; a child that is forked meanwhile has that as it was.
 constinit Address* sorted = nullptr;
 constinit std::size_t sorted_count = 0;
+constinit std::atomic<std::uint32_t> sweeps_done{0};
+// Has a sweep found that the system does not tell what memory there is, and does the program know?
+enum class Blindness : std::uint8_t { never, found, told };
+constinit Blindness blindness = Blindness::never;
 
 // One sweep at a time reads.
 constinit PageReader::Memory reader_memory{};
 
-os::Linux& platform() noexcept { return Process::heap().space().platform(); }
+HardenedLinux& platform() noexcept { return Process::heap().space().platform(); }
 
 // Where the block is among the sorted ones, or their end.
 Address* find_sorted(Address block) noexcept {
@@ -113,21 +118,29 @@ class Search {
   void look_at_mapping(const DataMapping& mapping, const StoppedThreads* stopped) noexcept {
     Address begin = mapping.begin;
     if (mapping.is_main_stack && stopped == nullptr) return;
+    // Large, and mostly without memory: not to be gone through page by page.
+    if (is_whole_list(list, mapping) || is_whole_list(sorted, mapping)) return;
     if (own_stack_ >= begin && own_stack_ < mapping.end && !is_ours(mapping)) {
       begin = own_stack_;
     } else if (mapping.is_main_stack) {
       begin = stopped->used_from(begin, mapping.end);
     }
     const bool watched = reader_.watch(mapping.begin, mapping.end);
-    const auto is_left_out = [&](Address at, bool is_elsewhere) noexcept {
+    const auto is_left_out = [&](Address at, Address end, bool is_elsewhere) noexcept {
       // Where the system does not tell guards from pages that are elsewhere.
       if (is_elsewhere && hardened::is_closed(reinterpret_cast<const void*>(at))) return true;
-      return at - address_of(list) < kListBytes || at - address_of(sorted) < kListBytes ||
-             own_.holds(at) || Process::heap().space().metadata().holds(at);
+      return is_list(at) || own_.holds(at) || Process::heap().space().metadata().holds(at) ||
+             !hardened::may_be_in_use(at, end);
     };
     reader_.read(
         begin, mapping.end, watched, is_left_out,
         [&](const Address* words, std::size_t number) noexcept { look_at(words, number); });
+  }
+  static bool is_list(Address at) noexcept {
+    return at - address_of(list) < kListBytes || at - address_of(sorted) < kListBytes;
+  }
+  static bool is_whole_list(const Address* blocks, const DataMapping& mapping) noexcept {
+    return mapping.begin == address_of(blocks) && mapping.end - mapping.begin <= kListBytes;
   }
   static bool is_ours(const DataMapping& mapping) noexcept {
     return Process::heap().space().map().tag_of(mapping.end - 1) != space::kForeignTag;
@@ -170,7 +183,12 @@ class Search {
   bytes_wanted = std::max(kLeastBytes, search.bytes_read() / kShare);
   blocks_wanted = std::max(kLeastBlocks, search.bytes_read() / kShare / 64);
   looked_at = 0;
-  phase = done ? Phase::letting_go : Phase::holding;
+  phase = Phase::letting_go;
+  memcpy(list, sorted, swept * sizeof *list);
+  // Or everything would be held for ever.
+  if (!done && blindness == Blindness::never) blindness = Blindness::found;
+  sweeps_done.fetch_add(1);
+  os::Linux::futex_wake(&sweeps_done, 0x7fffffff);
 }
 
 // The registers of the caller are on its stack by then.
@@ -193,7 +211,11 @@ class Batch {
  public:
   [[nodiscard]] bool is_full() const noexcept { return count_ == kBatch; }
   [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
-  void add(Address block) noexcept { blocks_[count_++] = block; }
+  // Each is looked at on its way.
+  void add(Address block) noexcept {
+    __builtin_prefetch(reinterpret_cast<const void*>(block));
+    blocks_[count_++] = block;
+  }
   void hand_to(void (*let_go)(void*)) noexcept {
     for (std::size_t i = 0; i < count_; ++i) {
       let_go(reinterpret_cast<void*>(blocks_[i]));
@@ -210,6 +232,17 @@ class Batch {
 // With the lock held: is so much held since the last sweep, times `patience`?
 bool is_much_held(std::size_t patience) noexcept {
   return bytes_held / patience >= bytes_wanted || blocks_held / patience >= blocks_wanted;
+}
+
+// With the lock held: is the program to be told now? Once; the sweeper has no file to write to.
+bool must_tell() noexcept {
+  if (blindness != Blindness::found) return false;
+  blindness = Blindness::told;
+  return true;
+}
+void tell() noexcept {
+  Message{}
+      << "warning: ALLOD_HARDENED=sweep has no effect any more: /proc/self/maps cannot be read";
 }
 
 // With the lock held. From then on the list stays as it is, and nobody else begins a sweep.
@@ -231,8 +264,8 @@ void start_sweep(bool is_late) noexcept {
 // With the lock held. The next blocks to be let go of; the others stay.
 void take_free(Batch& batch) noexcept {
   for (std::size_t look = 0; look < kLooks && looked_at < swept && !batch.is_full(); ++look) {
-    if ((*find_sorted(list[looked_at]) & kPointedTo) != 0) {
-      ++looked_at;
+    if ((list[looked_at] & kPointedTo) != 0) {
+      list[looked_at++] &= ~kPointedTo;
       continue;
     }
     batch.add(list[looked_at]);
@@ -242,10 +275,8 @@ void take_free(Batch& batch) noexcept {
   if (looked_at == swept) phase = Phase::holding;
 }
 
-void wait_a_little() noexcept {
-  static constinit std::atomic<std::uint32_t> never{0};
-  os::Linux::futex_wait_ms(&never, 0, 1);
-}
+// Until more sweeps are done, but not for long.
+void wait_a_little(std::uint32_t done) noexcept { os::Linux::futex_wait_ms(&sweeps_done, done, 1); }
 
 void lock_for_fork() noexcept { lock.lock_for_fork(); }
 void unlock_in_parent() noexcept { lock.unlock_in_parent(); }
@@ -275,8 +306,11 @@ bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept {
   bool begins = false;
   bool is_late = false;
   bool waits = false;
+  bool tells = false;
+  std::uint32_t done = 0;
   {
     LockGuard guard{lock};
+    done = sweeps_done.load();
     if (list == nullptr || count == kMost) return false;
     list[count++] = address_of(block);
     bytes_held += bytes;
@@ -286,10 +320,12 @@ bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept {
     // Or more and more would be held, and each sweep take longer.
     waits = phase == Phase::sweeping && is_much_held(1);
     begins = begin_sweep(is_much_held(1));
+    tells = must_tell();
   }
+  if (tells) tell();
   batch.hand_to(let_go);
   if (begins) start_sweep(is_late);
-  if (waits) wait_a_little();
+  if (waits) wait_a_little(done);
   return true;
 }
 
@@ -301,8 +337,10 @@ bool make_room(void (*let_go)(void*)) noexcept {
     Batch batch;
     bool begins = false;
     bool waits = false;
+    std::uint32_t done = 0;
     {
       LockGuard guard{lock};
+      done = sweeps_done.load();
       begins = begin_sweep(!has_swept && blocks_held != 0);
       waits = phase == Phase::sweeping && !begins;
       if (phase == Phase::letting_go) {
@@ -314,7 +352,7 @@ bool make_room(void (*let_go)(void*)) noexcept {
     has_made_some |= !batch.is_empty();
     batch.hand_to(let_go);
     if (begins) sweep_here();
-    if (waits) wait_a_little();
+    if (waits) wait_a_little(done);
     has_swept |= begins;
   }
 }

@@ -71,8 +71,9 @@ __attribute__((noinline)) static secret free_one(char* volatile* pointer, size_t
   return hidden_block;
 }
 // Until blocks of which nothing is left have been used again, one after the other: so there were
-// sweeps, and none of them let go of this one. The number of such blocks.
-static int sweeps_without(secret block, size_t size, int most, const char* where) {
+// sweeps, and none of them let go of these. The number of such blocks.
+static int sweeps_without(const secret* blocks, size_t count, size_t size, int most,
+                          const char* where) {
   int sweeps = 0;
   for (int i = 0; i < most; ++i) {
     char* volatile local;
@@ -83,7 +84,7 @@ static int sweeps_without(secret block, size_t size, int most, const char* where
       void* other = malloc(size);
       const secret hidden = hide(other);
       free(other);
-      CHECK(hidden != block, "used again: %s", where);
+      for (size_t k = 0; k < count; ++k) CHECK(hidden != blocks[k], "used again: %s", where);
       if (hidden == forgotten) {
         ++sweeps;
         break;
@@ -94,7 +95,7 @@ static int sweeps_without(secret block, size_t size, int most, const char* where
 }
 static void must_keep(secret block, size_t size, const char* where) {
   clear_stack();
-  CHECK(sweeps_without(block, size, SWEEPS, where) > 0, "no sweeps");
+  CHECK(sweeps_without(&block, 1, size, SWEEPS, where) > 0, "no sweeps");
 }
 // What looks like a pointer is taken for one, and now and then something is left in a frame: that
 // may happen twice.
@@ -131,6 +132,55 @@ CASE(a_pointer_may_lie_anywhere) {
   must_keep(block, SIZE, "the stack");
   local = NULL;
   must_let_go(block, SIZE, "the stack");
+}
+
+// Something may be left of one block. Not of all of many.
+enum { POINTERS = 16, MOST_SECRETS = 256 };
+static secret secrets[MOST_SECRETS];
+static size_t secret_count;
+// Of freed blocks, between the two places and as far from each other as can be.
+static void point_from(char* from, char* to) {
+  const size_t words = (size_t)(to - from) / sizeof(char*);
+  const size_t count = words < POINTERS ? words : POINTERS;
+  for (size_t i = 0; i < count; ++i) {
+    char* const place = from + (words - 1) * i / (count - 1) * sizeof(char*);
+    secrets[secret_count++] = free_one((char* volatile*)(void*)place, SIZE, 8);
+  }
+}
+static void must_keep_secrets(const char* where, size_t size) {
+  char message[100];
+  snprintf(message, sizeof message, "%s of %zu bytes", where, size);
+  clear_stack();
+  CHECK(sweeps_without(secrets, secret_count, SIZE, SWEEPS, message) > 0, "no sweeps");
+  secret_count = 0;
+}
+
+// Pages in which no block is in use are not read. These have one, among others that are free.
+CASE(pointers_may_lie_anywhere_in_blocks_of_any_size) {
+  static const size_t sizes[] = {16, 100, 1000, 5000, 40000, 300000, 3 * MIB, 6 * MIB};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    enum { BLOCKS = 25, EACH = 3 };
+    char* blocks[BLOCKS];
+    for (size_t k = 0; k < BLOCKS; ++k) blocks[k] = obtain(sizes[i]);
+    for (size_t k = 0; k < BLOCKS; ++k) {
+      if (k % EACH != 1) free(blocks[k]);
+    }
+    for (size_t k = 1; k < BLOCKS; k += EACH) point_from(blocks[k], blocks[k] + sizes[i]);
+    must_keep_secrets("blocks", sizes[i]);
+    for (size_t k = 1; k < BLOCKS; k += EACH) free(blocks[k]);
+  }
+}
+
+CASE(pointers_may_lie_in_what_a_block_has_grown_by) {
+  static const size_t sizes[] = {20000, 300000, 2 * MIB, 6 * MIB};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    const size_t size = sizes[i] * 3 / 2;
+    char* block = realloc(obtain(sizes[i]), size);
+    CHECK(block != NULL, "realloc");
+    point_from(block + sizes[i], block + size);
+    must_keep_secrets("the end", size);
+    free(block);
+  }
 }
 
 CASE(large_blocks_are_kept_too) {
@@ -279,6 +329,30 @@ CASE(what_is_held_serves_when_there_is_no_more) {
     CHECK(again >= most - most / 5, "%d of %d in round %d", again, most, round);
     CHECK(again <= most + most / 10, "%d instead of %d", again, most);
   }
+}
+
+// As after chroot to a place without /proc.
+CASE(where_no_sweep_can_look_the_program_is_told_and_nothing_is_held_for_ever) {
+  FILE* messages = fopen("messages", "w+");
+  CHECK(messages != NULL, "messages");
+  secret block = free_one(&global, SIZE, 0);
+  must_keep(block, SIZE, "a global");
+  const int before = dup(STDERR_FILENO);
+  CHECK(before >= 0 && dup2(fileno(messages), STDERR_FILENO) == STDERR_FILENO, "dup2");
+  refuse(SYS_openat, ~0U);
+  const bool first = comes_back(block, SIZE, FOR_EVER);
+  block = free_one(&global, SIZE, 0);
+  const bool second = comes_back(block, SIZE, FOR_EVER);
+  CHECK(dup2(before, STDERR_FILENO) == STDERR_FILENO, "dup2");
+  CHECK(first && second, "held for ever: %d, %d", !first, !second);
+  static char text[1000];
+  rewind(messages);
+  const size_t length = fread(text, 1, sizeof text - 1, messages);
+  static const char expected[] =
+      "warning: ALLOD_HARDENED=sweep has no effect any more: /proc/self/maps cannot be read\n";
+  const char* const told = strstr(text, expected);
+  CHECK(told != NULL && told + sizeof expected - 1 == text + length, "messages: \"%s\"", text);
+  fclose(messages);
 }
 
 static void* churn_on(void* unused) {

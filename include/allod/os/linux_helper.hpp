@@ -44,7 +44,7 @@ class LinuxHelper {
     if (thread < 0) alive_.store(0, std::memory_order_release);
     return thread > 0;
   }
-  // Is it this helper? Right once that has run.
+  // Is it this helper?
   [[nodiscard]] static bool is(std::uint32_t thread) noexcept {
     return alive_.load(std::memory_order_relaxed) == thread;
   }
@@ -61,11 +61,11 @@ class LinuxHelper {
   static constexpr std::size_t kBehind = kTlsIsAbove ? 2048 : 512;
   static constexpr long kBlock = 0;
   static constexpr long kSetMask = 2;
-  // The kernel writes the thread's id into `alive_`, and clears it when the thread has left its
-  // stack for good.
+  // The kernel writes the thread's id into `alive_` before it runs, and clears it when the thread
+  // has left its stack for good.
   static constexpr unsigned long kFlags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND |
                                           CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
-                                          CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+                                          CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
 
   template <class T>
   static long as_long(T* pointer) noexcept {
@@ -119,7 +119,7 @@ class LinuxHelper {
         "ud2\n"
         "1:"
         : "=a"(result)
-        : "0"(static_cast<long>(SYS_clone)), "D"(kFlags), "S"(frame), "d"(0L), "r"(r10),
+        : "0"(static_cast<long>(SYS_clone)), "D"(kFlags), "S"(frame), "d"(&alive_), "r"(r10),
           "r"(r8), [exit] "i"(SYS_exit)
         : "rcx", "r11", "memory");
     return result;
@@ -133,7 +133,7 @@ class LinuxHelper {
     register long x8 __asm__("x8") = SYS_clone;
     register long x0 __asm__("x0") = static_cast<long>(kFlags);
     register long x1 __asm__("x1") = as_long(frame);
-    register long x2 __asm__("x2") = 0;
+    register long x2 __asm__("x2") = as_long(&alive_);
     register long x3 __asm__("x3") = as_long(pointer);
     register long x4 __asm__("x4") = as_long(&alive_);
     __asm__ volatile(
