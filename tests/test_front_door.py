@@ -423,18 +423,24 @@ def fake_fuzzers(tmp_path: Path, record: Path, monkeypatch: pytest.MonkeyPatch) 
     return tmp_path
 
 
-def test_fuzzing_that_is_interrupted_is_recorded(fake_fuzzers: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_fuzzing_that_is_interrupted_is_recorded(
+    fake_fuzzers: Path, number: signal.Signals
+) -> None:
     def interrupt() -> None:
         while not (fake_fuzzers / "began").exists():
             time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
+    # As in the background of a shell.
+    before = signal.signal(number, signal.SIG_IGN)
     thread = threading.Thread(target=interrupt)
     thread.start()
     targets = ["fuzz_slab", "fuzz_space", "corruption"]
     with pytest.raises(Failure, match="interrupted") as caught:
         fuzzing.fuzz(targets, 100, 1, record=True)
     thread.join()
+    assert signal.signal(number, before) == signal.SIG_IGN
     assert caught.value.status == 130
     rows = (fake_fuzzers / "record.csv").read_text().splitlines()[1:]
     done = [(row.split(",")[2], *row.split(",")[4:]) for row in rows]

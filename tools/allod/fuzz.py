@@ -7,13 +7,15 @@ import io
 import itertools
 import re
 import secrets
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -212,6 +214,20 @@ def _fuzz(
     return piece
 
 
+@contextmanager
+def _can_be_interrupted() -> Iterator[None]:
+    """Also in the background, where shells have SIGINT ignored, and by SIGTERM."""
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def fuzz(targets: list[str], minutes: float, jobs: int, *, record: bool) -> int:
     """Divides the time among the targets; returns how many findings there were.
 
@@ -224,7 +240,7 @@ def fuzz(targets: list[str], minutes: float, jobs: int, *, record: bool) -> int:
     say(f"{', '.join(targets)}: {seconds} s each")
     stop = threading.Event()
     was_interrupted = False
-    with ThreadPoolExecutor(jobs) as pool:
+    with _can_be_interrupted(), ThreadPoolExecutor(jobs) as pool:
         runs = [pool.submit(_fuzz, each, seconds, commit, stop) for each in targets]
         try:
             wait(runs)
