@@ -7,6 +7,8 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
+from allod.signals import handled_by
+
 # What a script exits with when the machine cannot run its program.
 LEFT_OUT = 77
 _GRACE_SECONDS = 5.0
@@ -73,15 +75,12 @@ def _signals_wait() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: came.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
     try:
-        yield
+        with handled_by(
+            lambda number, _: came.append(number), signal.SIGINT, signal.SIGTERM
+        ):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         for waited in came:
             signal.raise_signal(waited)
 

@@ -13,9 +13,8 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +23,7 @@ from allod.build import PRESETS, ensure_built, product
 from allod.console import Failure, say
 from allod.paths import ROOT, build_dir, shown
 from allod.programs import Ended, run_to_end
+from allod.signals import handled_by
 
 LAYERS = ("fuzz_space", "fuzz_slab", "fuzz_heap")
 CORRUPTION = "corruption"
@@ -214,20 +214,6 @@ def _fuzz(
     return piece
 
 
-@contextmanager
-def _can_be_interrupted() -> Iterator[None]:
-    """Also in the background, where shells have SIGINT ignored, and by SIGTERM."""
-    before = {
-        number: signal.signal(number, signal.default_int_handler)
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def fuzz(targets: list[str], minutes: float, jobs: int, *, record: bool) -> int:
     """Divides the time among the targets; returns how many findings there were.
 
@@ -240,7 +226,9 @@ def fuzz(targets: list[str], minutes: float, jobs: int, *, record: bool) -> int:
     say(f"{', '.join(targets)}: {seconds} s each")
     stop = threading.Event()
     was_interrupted = False
-    with _can_be_interrupted(), ThreadPoolExecutor(jobs) as pool:
+    # In the background, shells have SIGINT ignored.
+    interrupted = handled_by(signal.default_int_handler, signal.SIGINT, signal.SIGTERM)
+    with interrupted, ThreadPoolExecutor(jobs) as pool:
         runs = [pool.submit(_fuzz, each, seconds, commit, stop) for each in targets]
         try:
             wait(runs)

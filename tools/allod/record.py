@@ -13,6 +13,7 @@ from allod.allocators import find_allocator
 from allod.console import Failure, say
 from allod.paths import shown
 from allod.run import NOT_EXECUTABLE, find_program, library_for
+from allod.signals import handled_by
 from allod.trace import (
     check_replaceable,
     clear,
@@ -95,12 +96,8 @@ def _signals_for_program() -> Iterator[list[subprocess.Popen[bytes]]]:
                 process.send_signal(number)
 
     watched = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, wait_on) for number in watched}
-    try:
+    with handled_by(wait_on, *watched):
         yield processes
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _report(trace: Path) -> None:
