@@ -96,8 +96,8 @@ void clear_edges(Address from, std::size_t bytes, Pages pages) noexcept {
 // takes many times as long. What lies between is given back, as it may have been swapped out; where
 // there are many runs, so is the rest. How many bytes stay?
 //
-// One at the start stays however short it is: it takes no call, and of many a block nothing else is
-// used.
+// One at the start or the end stays however short it is: it takes no call, and of many a block
+// nothing is used but the first page, and the canary.
 std::size_t wipe(Pages pages) noexcept {
   constexpr std::size_t kReach = std::size_t{4} << 20;
   constexpr std::size_t kGap = 8;    // a run may lack one page of so many, and few in a row
@@ -110,7 +110,8 @@ std::size_t wipe(Pages pages) noexcept {
   Address last = done;
   std::size_t kept = 0;
   const auto end_run = [&]() noexcept {
-    if (last == first || (first > done && last - first < kShort * page)) return false;
+    const bool is_inside = first > done && last < end;
+    if (last == first || (is_inside && last - first < kShort * page)) return false;
     kept += empty({done, first - done}, first) + (last - first);
     memset(reinterpret_cast<void*>(first), 0, last - first);
     done = last;

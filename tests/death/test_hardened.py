@@ -690,6 +690,8 @@ def test_guards_follow_blocks_that_are_used_again(
     [
         *((size, 1) for size in (150_000, 600_000, 8 * MIB)),
         *((size, 5) for size in (300_000, 3 * MIB, 8 * MIB)),
+        # The first page, and the canary.
+        *((size, size // 4096) for size in (1 * MIB, 2 * MIB, 8 * MIB)),
     ],
 )
 def test_large_blocks_are_used_again_with_their_pages(
