@@ -307,10 +307,9 @@ bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept {
   bool is_late = false;
   bool waits = false;
   bool tells = false;
-  std::uint32_t done = 0;
+  const std::uint32_t done = sweeps_done.load();
   {
     LockGuard guard{lock};
-    done = sweeps_done.load();
     if (list == nullptr || count == kMost) return false;
     list[count++] = address_of(block);
     bytes_held += bytes;
@@ -337,10 +336,9 @@ bool make_room(void (*let_go)(void*)) noexcept {
     Batch batch;
     bool begins = false;
     bool waits = false;
-    std::uint32_t done = 0;
+    const std::uint32_t done = sweeps_done.load();
     {
       LockGuard guard{lock};
-      done = sweeps_done.load();
       begins = begin_sweep(!has_swept && blocks_held != 0);
       waits = phase == Phase::sweeping && !begins;
       if (phase == Phase::letting_go) {

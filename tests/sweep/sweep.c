@@ -331,28 +331,34 @@ CASE(what_is_held_serves_when_there_is_no_more) {
   }
 }
 
-// As after chroot to a place without /proc.
-CASE(where_no_sweep_can_look_the_program_is_told_and_nothing_is_held_for_ever) {
+// Where such a call fails, no sweep can look.
+static void expect_to_be_told(unsigned number) {
   FILE* messages = fopen("messages", "w+");
   CHECK(messages != NULL, "messages");
   secret block = free_one(&global, SIZE, 0);
   must_keep(block, SIZE, "a global");
   const int before = dup(STDERR_FILENO);
   CHECK(before >= 0 && dup2(fileno(messages), STDERR_FILENO) == STDERR_FILENO, "dup2");
-  refuse(SYS_openat, ~0U);
+  refuse(number, ~0U);
   const bool first = comes_back(block, SIZE, FOR_EVER);
   block = free_one(&global, SIZE, 0);
   const bool second = comes_back(block, SIZE, FOR_EVER);
   CHECK(dup2(before, STDERR_FILENO) == STDERR_FILENO, "dup2");
   CHECK(first && second, "held for ever: %d, %d", !first, !second);
   static char text[1000];
-  rewind(messages);
-  const size_t length = fread(text, 1, sizeof text - 1, messages);
+  const ssize_t length = pread(fileno(messages), text, sizeof text - 1, 0);
   static const char expected[] =
       "warning: ALLOD_HARDENED=sweep has no effect any more: /proc/self/maps cannot be read\n";
   const char* const told = strstr(text, expected);
   CHECK(told != NULL && told + sizeof expected - 1 == text + length, "messages: \"%s\"", text);
   fclose(messages);
+}
+// As after chroot to a place without /proc.
+CASE(where_no_sweep_can_look_the_program_is_told_and_nothing_is_held_for_ever) {
+  expect_to_be_told(SYS_openat);
+}
+CASE(a_list_of_mappings_that_cannot_be_read_is_not_taken_for_an_empty_one) {
+  expect_to_be_told(SYS_read);
 }
 
 static void* churn_on(void* unused) {
