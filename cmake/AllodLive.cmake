@@ -81,6 +81,8 @@ target_link_options(allod_live PRIVATE
   LINKER:-Bsymbolic)
 set_target_properties(allod_live PROPERTIES
   OUTPUT_NAME allod-live
+  UNITY_BUILD ON
+  UNITY_BUILD_BATCH_SIZE 0
   VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}
   LINKER_LANGUAGE C

@@ -1,17 +1,18 @@
 # The products. Every variant compiles its sources once, into two object libraries (core and
 # override); shared libraries link those objects, and the static forms are one relocatable object.
 
+# allod_add_objects(NAME SOURCES ... [OPTIONS ...]): compiled as one file, since what the sources
+# include takes longer to compile than what they hold.
 function(allod_add_objects name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;OPTIONS")
   add_library(${name} OBJECT ${arg_SOURCES})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
   target_link_libraries(${name} PRIVATE allod_product_flags)
   target_compile_options(${name} PRIVATE ${arg_OPTIONS})
 endfunction()
 
 # allod_add_variant(NAME [SOURCES ...] [OPTIONS ...]): object libraries NAME_core, with the further
-# sources, NAME_override, and NAME_loader. The core of others than the default library is compiled
-# as one file, which takes half the time; in the default, the order of files decides what small
-# programs touch, which was looked at for gcc and the machine's own system alone.
+# sources, NAME_override, and NAME_loader.
 function(allod_add_variant name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;OPTIONS")
   if(CMAKE_CROSSCOMPILING AND ALLOD_BUILD_TESTS AND NOT name STREQUAL "allod_release")
@@ -22,10 +23,6 @@ function(allod_add_variant name)
     OPTIONS ${arg_OPTIONS})
   allod_add_objects(${name}_override SOURCES ${ALLOD_OVERRIDE_SOURCES} OPTIONS ${arg_OPTIONS})
   allod_add_objects(${name}_loader SOURCES ${ALLOD_LOADER_SOURCES} OPTIONS ${arg_OPTIONS})
-  if(NOT name STREQUAL "allod_release" OR CMAKE_CROSSCOMPILING
-      OR CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    set_target_properties(${name}_core PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
-  endif()
 endfunction()
 
 # allod_add_shared(TARGET OUTPUT OBJECT_LIBRARIES...): OUTPUT.so in the build folder.

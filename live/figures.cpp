@@ -23,9 +23,6 @@ bool fill(Table<T>& table, Get get) noexcept {
 std::uint64_t up_to(std::uint64_t value, std::uint64_t most) noexcept {
   return value < most ? value : most;
 }
-std::uint64_t above(std::uint64_t value, std::uint64_t other) noexcept {
-  return value > other ? value - other : 0;
-}
 
 }  // namespace
 

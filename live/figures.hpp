@@ -7,6 +7,11 @@
 
 namespace allod::live {
 
+// What is left of the value; figures that are taken one after the other may not quite agree.
+[[nodiscard]] inline std::uint64_t above(std::uint64_t value, std::uint64_t other) noexcept {
+  return value > other ? value - other : 0;
+}
+
 // Of one size class; blocks unless said otherwise.
 struct ClassRow {
   std::uint64_t size = 0;  // bytes of a block; 0: huge blocks

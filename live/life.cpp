@@ -79,12 +79,11 @@ void leave_standard_descriptors() noexcept {
 void write_link(const char* link) noexcept {
   const char* const pattern = settings().link_file;
   char path[sizeof settings().link_file + 16];
-  const char* const process = strstr(pattern, "%p");
-  if (process != nullptr) {
+  if (const char* const process = strstr(pattern, "%p"); process != nullptr) {
     snprintf(path, sizeof path, "%.*s%d%s", static_cast<int>(process - pattern), pattern, getpid(),
              process + 2);
   } else {
-    snprintf(path, sizeof path, "%s", pattern);
+    strcpy(path, pattern);
   }
   const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) {
@@ -207,8 +206,8 @@ int start_at(const char* address, Start how) noexcept {
   pthread_mutex_lock(&life.mutex);
   int result = EALREADY;
   if (!life.running) {
-    snprintf(life.address, sizeof life.address, "%s", address);
-    result = start_thread(how);
+    const int length = snprintf(life.address, sizeof life.address, "%s", address);
+    result = length < static_cast<int>(sizeof life.address) ? start_thread(how) : EINVAL;
   }
   pthread_mutex_unlock(&life.mutex);
   return result;

@@ -21,20 +21,20 @@ struct Moments {
   std::uint64_t stride_ms = kFirstStrideMs;
   std::uint64_t next_ms = 0;
 };
-constinit Moments kept;
+constinit Moments moments;
 
 void drop(std::size_t index) noexcept {
-  kept.stacks -= kept.all[index]->stacks.size();
-  kept.all[index]->~Moment();
-  release(kept.all[index]);
-  --kept.count;
-  std::move(kept.all + index + 1, kept.all + kept.count + 1, kept.all + index);
+  moments.stacks -= moments.all[index]->stacks.size();
+  moments.all[index]->~Moment();
+  release(moments.all[index]);
+  --moments.count;
+  std::move(moments.all + index + 1, moments.all + moments.count + 1, moments.all + index);
 }
 
 // Every second one goes, but neither the first nor the last.
 void thin_out() noexcept {
-  for (std::size_t i = kept.count - 2; i > 0 && i < kept.count; i = i >= 2 ? i - 2 : 0) drop(i);
-  kept.stride_ms *= 2;
+  for (std::size_t i = moments.count - 2; i > 0 && i < moments.count; i = i >= 2 ? i - 2 : 0) drop(i);
+  moments.stride_ms *= 2;
 }
 
 }  // namespace
@@ -54,8 +54,8 @@ bool take_moment(Moment& moment) noexcept {
 }
 
 void take_moment_if_due() noexcept {
-  if (!has_profile() || allod_profile_interval() == 0 || now_ms() < kept.next_ms) return;
-  if (kept.count == kMostMoments || (kept.stacks > kMostStacks && kept.count > 4)) thin_out();
+  if (!has_profile() || allod_profile_interval() == 0 || now_ms() < moments.next_ms) return;
+  if (moments.count == kMostMoments || (moments.stacks > kMostStacks && moments.count > 4)) thin_out();
   void* const memory = allocate(sizeof(Moment));
   if (memory == nullptr) return;
   auto* const taken = new (memory) Moment{};
@@ -64,27 +64,27 @@ void take_moment_if_due() noexcept {
     release(taken);
     return;
   }
-  kept.all[kept.count++] = taken;
-  kept.stacks += taken->stacks.size();
-  kept.next_ms = now_ms() + kept.stride_ms;
+  moments.all[moments.count++] = taken;
+  moments.stacks += taken->stacks.size();
+  moments.next_ms = now_ms() + moments.stride_ms;
 }
 
 void forget_moments() noexcept {
-  while (kept.count > 0) drop(kept.count - 1);
-  kept = {};
+  while (moments.count > 0) drop(moments.count - 1);
+  moments = {};
 }
-void drop_moments() noexcept { kept = {}; }
+void drop_moments() noexcept { moments = {}; }
 
-std::size_t moment_count() noexcept { return kept.count; }
-const Moment& moment(std::size_t index) noexcept { return *kept.all[index]; }
+std::size_t moment_count() noexcept { return moments.count; }
+const Moment& moment(std::size_t index) noexcept { return *moments.all[index]; }
 
 const Moment* moment_near(std::uint64_t at_ms) noexcept {
   const auto distance = [&](const Moment* it) {
     return it->at_ms > at_ms ? it->at_ms - at_ms : at_ms - it->at_ms;
   };
   const Moment* best = nullptr;
-  for (std::size_t i = 0; i < kept.count; ++i) {
-    if (best == nullptr || distance(kept.all[i]) < distance(best)) best = kept.all[i];
+  for (std::size_t i = 0; i < moments.count; ++i) {
+    if (best == nullptr || distance(moments.all[i]) < distance(best)) best = moments.all[i];
   }
   return best;
 }

@@ -14,20 +14,20 @@ namespace {
 
 // Protocol buffers: https://protobuf.dev/programming-guides/encoding. Field numbers are those of
 // pprof's profile.proto.
-class Message {
+class Encoded {
  public:
-  Message& number(unsigned field, std::uint64_t value) noexcept {
+  Encoded& number(unsigned field, std::uint64_t value) noexcept {
     varint(std::uint64_t{field} << 3);
     varint(value);
     return *this;
   }
-  Message& text(unsigned field, std::string_view text) noexcept {
+  Encoded& text(unsigned field, std::string_view text) noexcept {
     varint(std::uint64_t{field} << 3 | 2);
     varint(text.size());
     bytes(text.data(), text.size());
     return *this;
   }
-  Message& message(unsigned field, const Message& inner) noexcept {
+  Encoded& message(unsigned field, const Encoded& inner) noexcept {
     return text(field, {inner.bytes_.begin(), inner.bytes_.size()});
   }
   void varint(std::uint64_t value) noexcept {
@@ -88,7 +88,7 @@ class Pprof {
     profile_.number(12, allod_profile_interval());
     profile_.number(14, string(kind == PprofKind::heap ? "inuse_space" : "alloc_space"));
   }
-  [[nodiscard]] Message& message() noexcept { return profile_; }
+  [[nodiscard]] Encoded& message() noexcept { return profile_; }
 
  private:
   struct Function {
@@ -175,10 +175,10 @@ class Pprof {
     return id;
   }
 
-  Message profile_;
-  Message part_;
-  Message inner_;
-  Message location_;
+  Encoded profile_;
+  Encoded part_;
+  Encoded inner_;
+  Encoded location_;
   std::uint64_t strings_ = 0;
   Table<std::uintptr_t> located_;
   Table<Function> functions_;

@@ -96,10 +96,6 @@ Growth choose_growth(std::uint64_t from_ms, std::uint64_t to_ms) noexcept {
   return {from, is_now ? nullptr : to, is_now ? wall_clock_ms() : to->at_ms};
 }
 
-std::uint64_t above(std::uint64_t value, std::uint64_t other) noexcept {
-  return value > other ? value - other : 0;
-}
-
 bool write_flame(std::string_view of, std::uint64_t from_ms, std::uint64_t to_ms,
                  evbuffer* to) noexcept {
   Stacks stacks;

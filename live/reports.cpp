@@ -97,9 +97,12 @@ union Shards {
   Shard all[kShards];
 };
 constinit Shards shards;
-constinit std::atomic<std::uint64_t> bytes{0};
-constinit std::atomic<std::uint64_t> blocks{0};
-constinit std::atomic<std::uint64_t> peak{0};
+struct Reported {
+  std::atomic<std::uint64_t> bytes{0};
+  std::atomic<std::uint64_t> blocks{0};
+  std::atomic<std::uint64_t> peak{0};
+};
+constinit Reported reported;
 
 Shard& shard_of(const void* address) noexcept {
   const auto number = reinterpret_cast<std::uintptr_t>(address) * 0x9e3779b97f4a7c15U >> 60;
@@ -108,14 +111,14 @@ Shard& shard_of(const void* address) noexcept {
 
 }  // namespace
 
-std::uint64_t reported_bytes() noexcept { return bytes.load(std::memory_order_relaxed); }
-std::uint64_t reported_blocks() noexcept { return blocks.load(std::memory_order_relaxed); }
-std::uint64_t reported_peak() noexcept { return peak.load(std::memory_order_relaxed); }
+std::uint64_t reported_bytes() noexcept { return reported.bytes.load(std::memory_order_relaxed); }
+std::uint64_t reported_blocks() noexcept { return reported.blocks.load(std::memory_order_relaxed); }
+std::uint64_t reported_peak() noexcept { return reported.peak.load(std::memory_order_relaxed); }
 
 void drop_reports() noexcept {
   for (Shard& shard : shards.all) shard.forget();
-  bytes = 0;
-  blocks = 0;
+  reported.bytes = 0;
+  reported.blocks = 0;
 }
 
 }  // namespace allod::live
@@ -127,16 +130,16 @@ void allod_live_report_alloc(const void* block, size_t size) noexcept {
   live::Shard::Known before{};
   if (!live::shard_of(block).put(reinterpret_cast<uintptr_t>(block), size, &before)) return;
   const uint64_t more = size - (before.yes ? before.size : 0);
-  const uint64_t now = live::bytes.fetch_add(more) + more;
-  if (!before.yes) live::blocks.fetch_add(1);
-  uint64_t peak = live::peak.load();
-  while (now > peak && !live::peak.compare_exchange_weak(peak, now)) {
+  const uint64_t now = live::reported.bytes.fetch_add(more) + more;
+  if (!before.yes) live::reported.blocks.fetch_add(1);
+  uint64_t peak = live::reported.peak.load();
+  while (now > peak && !live::reported.peak.compare_exchange_weak(peak, now)) {
   }
 }
 void allod_live_report_free(const void* block) noexcept {
   if (block == nullptr) return;
   const live::Shard::Known known = live::shard_of(block).take(reinterpret_cast<uintptr_t>(block));
   if (!known.yes) return;
-  live::bytes.fetch_sub(known.size);
-  live::blocks.fetch_sub(1);
+  live::reported.bytes.fetch_sub(known.size);
+  live::reported.blocks.fetch_sub(1);
 }

@@ -1,6 +1,7 @@
 #include "entry.hpp"
 
 #include "heaps.hpp"
+#include "new_failure.hpp"
 #include "options.hpp"
 
 namespace allod::entry {
@@ -110,6 +111,11 @@ ALLOD_HOT void* reallocate(void* block, std::size_t size) noexcept {
     if (void* const same = Process::resize_in_place(block, size)) return same;
   }
   return move_block(block, old_size, size);
+}
+
+void* try_new(std::size_t size, std::size_t alignment) noexcept {
+  return alignment == 0 ? allocate<ReturnNull, Origin::any>(size)
+                        : allocate_aligned<ReturnNull, Origin::any>(size, alignment);
 }
 
 }  // namespace allod::entry

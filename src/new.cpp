@@ -5,7 +5,7 @@
 #include "operators.hpp"
 #include "surface.hpp"
 
-#define ALLOD_EXPORT [[gnu::visibility("default"), gnu::hot]]
+#define ALLOD_EXPORT_CXX [[gnu::visibility("default"), gnu::hot]]
 
 using allod::entry::NewReturnsNull;
 using allod::entry::or_null;
@@ -75,74 +75,78 @@ using allod::kAnySize;
 
 }  // namespace
 
-ALLOD_EXPORT void* operator new(std::size_t size) {
+ALLOD_EXPORT_CXX void* operator new(std::size_t size) {
   return allod::entry::allocate<ThrowBadAlloc, Origin::scalar>(size);
 }
-ALLOD_EXPORT void* operator new[](std::size_t size) {
+ALLOD_EXPORT_CXX void* operator new[](std::size_t size) {
   if (are_replaced<New>()) return New::in_force()(size);
   return allod::entry::allocate<ThrowBadAlloc, Origin::array>(size);
 }
-ALLOD_EXPORT void* operator new(std::size_t size, const nothrow_t&) noexcept {
+ALLOD_EXPORT_CXX void* operator new(std::size_t size, const nothrow_t&) noexcept {
   if (are_replaced<New>()) return or_null(New::in_force(), size);
   return allod::entry::allocate<NewReturnsNull, Origin::scalar>(size);
 }
-ALLOD_EXPORT void* operator new[](std::size_t size, const nothrow_t&) noexcept {
+ALLOD_EXPORT_CXX void* operator new[](std::size_t size, const nothrow_t&) noexcept {
   if (are_replaced<NewArray, New>()) return or_null(NewArray::in_force(), size);
   return allod::entry::allocate<NewReturnsNull, Origin::array>(size);
 }
-ALLOD_EXPORT void* operator new(std::size_t size, align_val_t alignment) {
+ALLOD_EXPORT_CXX void* operator new(std::size_t size, align_val_t alignment) {
   return new_aligned<Origin::scalar>(size, alignment);
 }
-ALLOD_EXPORT void* operator new[](std::size_t size, align_val_t alignment) {
+ALLOD_EXPORT_CXX void* operator new[](std::size_t size, align_val_t alignment) {
   if (are_replaced<NewAligned>()) return NewAligned::in_force()(size, alignment);
   return new_aligned<Origin::array>(size, alignment);
 }
-ALLOD_EXPORT void* operator new(std::size_t size, align_val_t alignment,
-                                const nothrow_t&) noexcept {
+ALLOD_EXPORT_CXX void* operator new(std::size_t size, align_val_t alignment,
+                                    const nothrow_t&) noexcept {
   if (are_replaced<NewAligned>()) return or_null(NewAligned::in_force(), size, alignment);
   return new_aligned_or_null<Origin::scalar>(size, alignment);
 }
-ALLOD_EXPORT void* operator new[](std::size_t size, align_val_t alignment,
-                                  const nothrow_t&) noexcept {
+ALLOD_EXPORT_CXX void* operator new[](std::size_t size, align_val_t alignment,
+                                      const nothrow_t&) noexcept {
   if (are_replaced<NewArrayAligned, NewAligned>()) {
     return or_null(NewArrayAligned::in_force(), size, alignment);
   }
   return new_aligned_or_null<Origin::array>(size, alignment);
 }
 
-ALLOD_EXPORT void operator delete(void* block) noexcept {
+ALLOD_EXPORT_CXX void operator delete(void* block) noexcept {
   allod::entry::release<Origin::scalar>(block);
 }
-ALLOD_EXPORT void operator delete[](void* block) noexcept {
+ALLOD_EXPORT_CXX void operator delete[](void* block) noexcept {
   MadeBy<Origin::array, Delete>::release(block, kAnySize);
 }
-ALLOD_EXPORT void operator delete(void* block, const nothrow_t&) noexcept {
+ALLOD_EXPORT_CXX void operator delete(void* block, const nothrow_t&) noexcept {
   MadeBy<Origin::scalar, Delete>::release(block, kAnySize);
 }
-ALLOD_EXPORT void operator delete[](void* block, const nothrow_t&) noexcept {
+ALLOD_EXPORT_CXX void operator delete[](void* block, const nothrow_t&) noexcept {
   MadeBy<Origin::array, DeleteArray, Delete>::release(block, kAnySize);
 }
-ALLOD_EXPORT void operator delete(void* block, std::size_t size) noexcept {
+ALLOD_EXPORT_CXX void operator delete(void* block, std::size_t size) noexcept {
   MadeBy<Origin::scalar, Delete>::release(block, size);
 }
-ALLOD_EXPORT void operator delete[](void* block, std::size_t size) noexcept {
+ALLOD_EXPORT_CXX void operator delete[](void* block, std::size_t size) noexcept {
   MadeBy<Origin::array, DeleteArray, Delete>::release(block, size);
 }
-ALLOD_EXPORT void operator delete(void* block, align_val_t) noexcept {
+ALLOD_EXPORT_CXX void operator delete(void* block, align_val_t) noexcept {
   allod::entry::release<Origin::scalar>(block);
 }
-ALLOD_EXPORT void operator delete[](void* block, align_val_t alignment) noexcept {
+ALLOD_EXPORT_CXX void operator delete[](void* block, align_val_t alignment) noexcept {
   MadeBy<Origin::array, DeleteAligned>::release(block, kAnySize, alignment);
 }
-ALLOD_EXPORT void operator delete(void* block, align_val_t alignment, const nothrow_t&) noexcept {
+ALLOD_EXPORT_CXX void operator delete(void* block, align_val_t alignment,
+                                      const nothrow_t&) noexcept {
   MadeBy<Origin::scalar, DeleteAligned>::release(block, kAnySize, alignment);
 }
-ALLOD_EXPORT void operator delete[](void* block, align_val_t alignment, const nothrow_t&) noexcept {
+ALLOD_EXPORT_CXX void operator delete[](void* block, align_val_t alignment,
+                                        const nothrow_t&) noexcept {
   MadeBy<Origin::array, DeleteArrayAligned, DeleteAligned>::release(block, kAnySize, alignment);
 }
-ALLOD_EXPORT void operator delete(void* block, std::size_t size, align_val_t alignment) noexcept {
+ALLOD_EXPORT_CXX void operator delete(void* block, std::size_t size,
+                                      align_val_t alignment) noexcept {
   MadeBy<Origin::scalar, DeleteAligned>::release(block, size, alignment);
 }
-ALLOD_EXPORT void operator delete[](void* block, std::size_t size, align_val_t alignment) noexcept {
+ALLOD_EXPORT_CXX void operator delete[](void* block, std::size_t size,
+                                        align_val_t alignment) noexcept {
   MadeBy<Origin::array, DeleteArrayAligned, DeleteAligned>::release(block, size, alignment);
 }

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "entry.hpp"
 #include "text.hpp"
 
 __asm__(
@@ -48,14 +47,9 @@ Handler current_handler() noexcept {
   abort();
 }
 
-void* try_once(std::size_t size, std::size_t alignment) noexcept {
-  return alignment == 0 ? allocate<ReturnNull, Origin::any>(size)
-                        : allocate_aligned<ReturnNull, Origin::any>(size, alignment);
-}
-
 void* new_with_handler(std::size_t size, std::size_t alignment) {
   for (;;) {
-    if (void* const block = try_once(size, alignment)) return block;
+    if (void* const block = try_new(size, alignment)) return block;
     const Handler handler = current_handler();
     if (handler == nullptr) return nullptr;
     handler();

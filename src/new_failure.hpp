@@ -13,6 +13,9 @@ namespace allod::entry {
 // The same, but returns null where the other throws, also when the handler does.
 [[gnu::cold, gnu::noinline]] void* new_or_null(std::size_t size, std::size_t alignment) noexcept;
 
+// A block, or null; in entry.cpp, as nothing here is to know the heap. `alignment` as above.
+[[nodiscard, gnu::cold]] void* try_new(std::size_t size, std::size_t alignment) noexcept;
+
 // What the form gives, which somebody else has replaced; or null where it throws.
 [[nodiscard, gnu::cold]] void* or_null(void* (*form)(std::size_t), std::size_t size) noexcept;
 [[nodiscard, gnu::cold]] void* or_null(void* (*form)(std::size_t, std::align_val_t),

@@ -71,8 +71,6 @@ void subtract(Sum& sum, const Sum& less) noexcept {
   sum.requested -= less.requested;
 }
 
-constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
-
 // A table of lists that doubles when it is full.
 template <class Entry>
 struct Buckets {

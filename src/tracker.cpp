@@ -10,8 +10,8 @@ namespace allod {
 namespace {
 
 // Stacks are few and blocks are many, so each stack is kept once.
-struct KnownStack {
-  KnownStack* next;
+struct NotedStack {
+  NotedStack* next;
   Stack stack;
 };
 
@@ -22,8 +22,8 @@ struct Record {
   bool live = false;
   std::uint32_t allocating_thread = 0;
   std::uint32_t freeing_thread = 0;
-  const KnownStack* allocated_at = nullptr;
-  const KnownStack* freed_at = nullptr;
+  const NotedStack* allocated_at = nullptr;
+  const NotedStack* freed_at = nullptr;
 };
 
 // Records are kept when blocks are freed, so that a second free finds the first.
@@ -31,7 +31,7 @@ constexpr std::size_t kRecordBuckets = std::size_t{1} << 18;
 constexpr std::size_t kStackBuckets = std::size_t{1} << 14;
 struct Tables {
   Record* records[kRecordBuckets];
-  KnownStack* stacks[kStackBuckets];
+  NotedStack* stacks[kStackBuckets];
 };
 // Null before the first record. As a variable it would be large enough for a huge page, which the
 // system may make of it where a neighbour is touched.
@@ -39,8 +39,6 @@ constinit std::atomic<Tables*> tables{nullptr};
 // Something could not be noted once: a block without a record may be genuine.
 constinit std::atomic<bool> records_missing{false};
 constinit Process::Heap::Lock records_lock{LockRank::records};
-
-constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
 
 Record*& record_bucket(Tables& in, Address block) noexcept {
   static_assert(kRecordBuckets == std::size_t{1} << (64 - 46));
@@ -62,18 +60,18 @@ Record* find_record(Address block) noexcept {
 }
 
 // With the lock and a record. Null when there is no metadata: a report then lacks a stack.
-const KnownStack* remember(const Stack& stack) noexcept {
+const NotedStack* note(const Stack& stack) noexcept {
   std::uint64_t hash = stack.depth;
   for (std::uint32_t i = 0; i < stack.depth; ++i) hash = (hash ^ stack.frames[i]) * kMix;
-  KnownStack*& bucket = tables.load(std::memory_order_relaxed)->stacks[hash >> 50];
+  NotedStack*& bucket = tables.load(std::memory_order_relaxed)->stacks[hash >> 50];
   static_assert(kStackBuckets == std::size_t{1} << (64 - 50));
   const std::size_t used = stack.depth * sizeof stack.frames[0];
-  for (KnownStack* known = bucket; known != nullptr; known = known->next) {
+  for (NotedStack* known = bucket; known != nullptr; known = known->next) {
     if (known->stack.depth == stack.depth && memcmp(known->stack.frames, stack.frames, used) == 0) {
       return known;
     }
   }
-  auto* const known = static_cast<KnownStack*>(metadata(sizeof(KnownStack)));
+  auto* const known = static_cast<NotedStack*>(metadata(sizeof(NotedStack)));
   if (known == nullptr) return nullptr;
   known->next = bucket;
   known->stack = stack;
@@ -147,8 +145,8 @@ class Turn {
   }
 
  private:
-  [[nodiscard]] const KnownStack* stack() const noexcept {
-    return has_lock_ ? remember(stack_) : nullptr;
+  [[nodiscard]] const NotedStack* stack() const noexcept {
+    return has_lock_ ? note(stack_) : nullptr;
   }
 
   const bool has_lock_;
@@ -232,7 +230,7 @@ bool find_history(const void* block, History* history, std::size_t* requested) n
   const auto read = [](const auto& field) noexcept {
     return __atomic_load_n(&field, __ATOMIC_RELAXED);
   };
-  const auto stack_of = [](const KnownStack* known) noexcept {
+  const auto stack_of = [](const NotedStack* known) noexcept {
     return known != nullptr ? &known->stack : nullptr;
   };
   *history = {read(record->live), read(record->allocating_thread), read(record->freeing_thread),

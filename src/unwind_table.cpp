@@ -364,7 +364,6 @@ class Program {
 
 // Of at least eight bytes.
 std::uint64_t mixed(std::uint64_t hash, const unsigned char* from, std::size_t bytes) noexcept {
-  constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
   const auto mix_in = [&hash](const unsigned char* word) {
     hash = (hash ^ load<std::uint64_t>(word)) * kMix;
     hash ^= hash >> 32;

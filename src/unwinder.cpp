@@ -157,10 +157,7 @@ struct Pair {
 constexpr unsigned kPairBits = 9;
 constinit Pair pairs[1 << kPairBits];
 
-Pair& pair_of(Address place) noexcept {
-  constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
-  return pairs[place * kMix >> (64 - kPairBits)];
-}
+Pair& pair_of(Address place) noexcept { return pairs[place * kMix >> (64 - kPairBits)]; }
 
 // --- objects ------------------------------------------------------------------------
 

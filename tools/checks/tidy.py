@@ -44,13 +44,14 @@ class Unit:
         """What clang-tidy says, or None if it is content."""
         with tempfile.TemporaryDirectory(prefix="allod-tidy-") as scratch:
             file = self.sources[0]
+            beside = ("-iquote", str(file.parent))
             if len(self.sources) > 1:
                 file = Path(scratch) / "sources.cpp"
                 file.write_text(joined(self.sources))
             entry = {
                 "file": str(file),
                 "directory": str(self.folder),
-                "arguments": (*self.arguments, str(file), *ANALYZER),
+                "arguments": (*self.arguments, *beside, str(file), *ANALYZER),
             }
             (Path(scratch) / "compile_commands.json").write_text(json.dumps([entry]))
             configuration = f"--config-file={ROOT / '.clang-tidy'}"

@@ -12,6 +12,10 @@ namespace allod {
 using Word = std::uint64_t;
 inline constexpr unsigned kWordBits = 64;
 
+// To hash by multiplication: the upper bits of a product with it depend on all bits of the other
+// factor. 2^64 over the golden ratio (D. Knuth, The Art of Computer Programming, volume 3, 6.4).
+inline constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
+
 [[nodiscard]] constexpr std::uint32_t words_for(std::uint32_t bits) noexcept {
   return (bits + kWordBits - 1) / kWordBits;
 }

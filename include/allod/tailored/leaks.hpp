@@ -67,7 +67,7 @@ class BlockTable {
 
  private:
   [[nodiscard]] std::size_t home_of(const void* block) const noexcept {
-    return (address_of(block) * 0x9e3779b97f4a7c15 >> 20) & (room_ - 1);
+    return (address_of(block) * kMix >> 20) & (room_ - 1);
   }
   [[nodiscard]] std::size_t next(std::size_t at) const noexcept { return (at + 1) & (room_ - 1); }
   [[nodiscard]] std::size_t place_of(const void* block) const noexcept {
