@@ -47,32 +47,35 @@ constinit Quarantine gone{true};
   static_cast<void>(find_waiting(address));
   Process::release(address);
 }
-[[gnu::noinline]] ALLOD_HOT void leave_after_look(Ticket ticket) noexcept {
-  void* const address = ticket.address();
-  const Block block = find_waiting(address);
+[[gnu::noinline]] ALLOD_HOT void leave_after_look(Ticket ticket, sweep::Batch& held) noexcept {
+  const Block block = find_waiting(ticket.address());
   const Left left{.bytes_in_memory = on<Mitigation::zero>() ? 0 : block.bytes};
-  if (on<Mitigation::sweep>() && sweep::hold(address, weight_of(block, left), &let_go)) return;
-  Process::release(address);
+  if (on<Mitigation::sweep>()) return held.add(block.address, weight_of(block, left));
+  Process::release(ticket.address());
 }
-// A block's time in quarantine is over.
-class Leave {
- public:
-  void operator()(void* word) const noexcept {
-    const Ticket ticket{word};
-    if (__builtin_expect(!ticket.is_simple(), 0)) return leave_after_look(ticket);
+// The time of these in quarantine is over.
+ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
+  const bool looks = on<Mitigation::written>() && on<Mitigation::zero>();
+  const bool sweeps = on<Mitigation::sweep>();
+  sweep::Batch held;
+  static_assert(sweep::Batch::kMost >= Quarantine::kBlocks);
+  for (std::uint32_t i = 0; i < number; ++i) {
+    const Ticket ticket{words[i]};
+    const Address block = address_of(ticket.address());
     const std::size_t bytes = ticket.bytes();
-    if (looks_ && __builtin_expect(!is_whole_zero(address_of(ticket.address()), bytes), 0)) {
-      return leave_after_look(ticket);
+    if (__builtin_expect(!ticket.is_simple() || (looks && !is_whole_zero(block, bytes)), 0)) {
+      leave_after_look(ticket, held);
+    } else if (sweeps) {
+      held.add(block, bytes);
+    } else {
+      Process::release(ticket.address());
     }
-    if (sweeps_ && sweep::hold(ticket.address(), bytes, &let_go)) return;
-    Process::release(ticket.address());
   }
-  void end() const noexcept { Process::note_burst(); }
-
- private:
-  const bool looks_ = on<Mitigation::written>() && on<Mitigation::zero>();
-  const bool sweeps_ = on<Mitigation::sweep>();
-};
+  if (sweeps && !sweep::hold(held, &let_go)) {
+    held.drain([](Address block) { Process::release(reinterpret_cast<void*>(block)); });
+  }
+  Process::note_burst();
+}
 
 [[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
   void* const memory = Process::heap().space().allocate_metadata(sizeof(Quarantine));
@@ -87,7 +90,7 @@ class Leave {
 ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
   own_quarantine = &gone;
   auto* const own = static_cast<Quarantine*>(quarantine);
-  own->clear(random::own, Leave{});
+  own->clear(random::own, leave);
   Process::heap().space().metadata().free(own, sizeof *own);
 }
 ALLOD_HOT void look_at_waiting(void* word) noexcept {
@@ -100,12 +103,12 @@ ALLOD_HOT void look_at_waiting(void* word) noexcept {
 bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  return quarantine->take(ticket.word(), weight, random::own, Leave{});
+  return quarantine->take(ticket.word(), weight, random::own, leave);
 }
 
 bool make_room() noexcept {
   Quarantine* const quarantine = own_quarantine;
-  if (quarantine != nullptr && quarantine->clear(random::own, Leave{})) return true;
+  if (quarantine != nullptr && quarantine->clear(random::own, leave)) return true;
   return on<Mitigation::sweep>() && !Process::is_interrupted() && sweep::make_room(&let_go);
 }
 

@@ -35,9 +35,9 @@ constexpr std::size_t kShortReading = std::size_t{1} << 20;
 constexpr std::size_t kFairReading = std::size_t{16} << 20;
 constexpr int kMostReadings = 16;
 
-// As many blocks are let go of in one call, and as many looked at.
-constexpr std::size_t kBatch = 64;
+// So many blocks are looked at, for a batch to be let go of; and so many batches when one is held.
 constexpr std::size_t kLooks = 256;
+constexpr int kBatches = 16;
 
 enum class Phase : std::uint8_t {
   holding,
@@ -206,29 +206,6 @@ void sweep_on_own_thread(void*) noexcept {
 
 // --- blocks that are held ------------------------------------------------------------------------
 
-// Blocks that nothing points to, on their way back.
-class Batch {
- public:
-  [[nodiscard]] bool is_full() const noexcept { return count_ == kBatch; }
-  [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
-  // Each is looked at on its way.
-  void add(Address block) noexcept {
-    __builtin_prefetch(reinterpret_cast<const void*>(block));
-    blocks_[count_++] = block;
-  }
-  void hand_to(void (*let_go)(void*)) noexcept {
-    for (std::size_t i = 0; i < count_; ++i) {
-      let_go(reinterpret_cast<void*>(blocks_[i]));
-      // The next sweep must not find what is left of it.
-      __atomic_store_n(&blocks_[i], 0, __ATOMIC_RELAXED);
-    }
-  }
-
- private:
-  Address blocks_[kBatch];
-  std::size_t count_ = 0;
-};
-
 // With the lock held: is so much held since the last sweep, times `patience`?
 bool is_much_held(std::size_t patience) noexcept {
   return bytes_held / patience >= bytes_wanted || blocks_held / patience >= blocks_wanted;
@@ -268,15 +245,32 @@ void take_free(Batch& batch) noexcept {
       list[looked_at++] &= ~kPointedTo;
       continue;
     }
-    batch.add(list[looked_at]);
+    // Each is looked at on its way.
+    __builtin_prefetch(reinterpret_cast<const void*>(list[looked_at]));
+    batch.add(list[looked_at], 0);
     list[looked_at] = list[--swept];
     list[swept] = list[--count];
   }
   if (looked_at == swept) phase = Phase::holding;
 }
+void hand_over(Batch& batch, void (*let_go)(void*)) noexcept {
+  batch.drain([=](Address block) noexcept { let_go(reinterpret_cast<void*>(block)); });
+}
+// Some of those that a sweep has found nothing to point to.
+void let_go_of_some(void (*let_go)(void*)) noexcept {
+  for (int i = 0; i < kBatches; ++i) {
+    Batch batch;
+    {
+      LockGuard guard{lock};
+      if (phase != Phase::letting_go) return;
+      take_free(batch);
+    }
+    hand_over(batch, let_go);
+  }
+}
 
 // Until more sweeps are done, but not for long.
-void wait_a_little(std::uint32_t done) noexcept { os::Linux::futex_wait_ms(&sweeps_done, done, 1); }
+void wait_a_little(std::uint32_t done) noexcept { os::Linux::futex_wait_ms(&sweeps_done, done, 4); }
 
 void lock_for_fork() noexcept { lock.lock_for_fork(); }
 void unlock_in_parent() noexcept { lock.unlock_in_parent(); }
@@ -301,8 +295,8 @@ bool start() noexcept {
   return true;
 }
 
-bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept {
-  Batch batch;
+bool hold(Batch& blocks, void (*let_go)(void*)) noexcept {
+  if (blocks.is_empty()) return true;
   bool begins = false;
   bool is_late = false;
   bool waits = false;
@@ -310,11 +304,10 @@ bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept {
   const std::uint32_t done = sweeps_done.load();
   {
     LockGuard guard{lock};
-    if (list == nullptr || count == kMost) return false;
-    list[count++] = address_of(block);
-    bytes_held += bytes;
-    ++blocks_held;
-    if (phase == Phase::letting_go) take_free(batch);
+    if (list == nullptr || kMost - count < blocks.count()) return false;
+    bytes_held += blocks.bytes();
+    blocks_held += blocks.count();
+    blocks.drain([](Address block) noexcept { list[count++] = block; });
     is_late = is_much_held(kPatience);
     // Or more and more would be held, and each sweep take longer.
     waits = phase == Phase::sweeping && is_much_held(1);
@@ -322,7 +315,7 @@ bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept {
     tells = must_tell();
   }
   if (tells) tell();
-  batch.hand_to(let_go);
+  let_go_of_some(let_go);
   if (begins) start_sweep(is_late);
   if (waits) wait_a_little(done);
   return true;
@@ -348,7 +341,7 @@ bool make_room(void (*let_go)(void*)) noexcept {
       }
     }
     has_made_some |= !batch.is_empty();
-    batch.hand_to(let_go);
+    hand_over(batch, let_go);
     if (begins) sweep_here();
     if (waits) wait_a_little(done);
     has_swept |= begins;

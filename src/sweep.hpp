@@ -12,9 +12,42 @@ namespace allod::sweep {
 // Before the first block is held. False when there is no memory for a list of them.
 [[nodiscard]] bool start() noexcept;
 
-// Keeps a free block of so many bytes from its heap. Every now and then it sweeps, and hands the
-// blocks that nothing points to to `let_go`. False when no more can be held. Thread-safe.
-[[nodiscard]] bool hold(void* block, std::size_t bytes, void (*let_go)(void*)) noexcept;
+// Blocks that are on their way together.
+class Batch {
+ public:
+  static constexpr std::size_t kMost = 64;
+
+  [[nodiscard]] bool is_full() const noexcept { return count_ == kMost; }
+  [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+  // Not when it is full.
+  void add(Address block, std::size_t bytes) noexcept {
+    blocks_[count_++] = block;
+    bytes_ += bytes;
+  }
+  // Gives up each of them.
+  template <class Visit>
+  void drain(Visit&& visit) noexcept {
+    for (std::size_t i = 0; i < count_; ++i) {
+      visit(blocks_[i]);
+      // The next sweep must not find what is left of it.
+      __atomic_store_n(&blocks_[i], 0, __ATOMIC_RELAXED);
+    }
+    count_ = bytes_ = 0;
+  }
+
+ private:
+  Address blocks_[kMost];
+  std::size_t count_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+// Keeps free blocks from their heap. Every now and then it sweeps, and hands the blocks that
+// nothing points to to `let_go`; may wait for four milliseconds. False, and the batch is as it was,
+// when no more can be held. Thread-safe.
+[[nodiscard]] bool hold(Batch& blocks, void (*let_go)(void*)) noexcept;
 
 // Sweeps, if a block is held since the last time, and hands over as hold() does. Takes its time.
 // False when there was nothing to hand over. Thread-safe; not for signal handlers that have

@@ -30,8 +30,8 @@ class Quarantine {
     end();
   }
   ALLOD_INLINE void leave_place() noexcept { end(); }
-  // Takes a block that weighs `bytes`; `leave` is told which go and, if it wants to know, when
-  // these are all for now. False when it is at work, or closed for good.
+  // Takes a block that weighs `bytes`; `leave` is told which go, one by one or, if it takes an
+  // array and a number, all at once. False when it is at work, or closed for good.
   template <class Leave>
   [[nodiscard]] ALLOD_INLINE bool take(void* block, std::size_t bytes, random::Sequence& order,
                                        Leave&& leave) noexcept {
@@ -81,8 +81,11 @@ class Quarantine {
     bytes_ = 0;
     void** const blocks = blocks_ + first_;
     order.shuffle(blocks, leaving);
-    for (std::uint32_t i = 0; i < leaving; ++i) leave(blocks[i]);
-    if constexpr (requires { leave.end(); }) leave.end();
+    if constexpr (requires { leave(blocks, leaving); }) {
+      leave(blocks, leaving);
+    } else {
+      for (std::uint32_t i = 0; i < leaving; ++i) leave(blocks[i]);
+    }
   }
   ALLOD_INLINE void begin() noexcept {
     busy_ = true;
