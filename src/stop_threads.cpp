@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <ucontext.h>
 
 #include "stop_signal.hpp"
@@ -111,34 +112,90 @@ void for_each_thread(Visit&& visit) noexcept {
   raw_syscall(SYS_close, folder);
 }
 
+// What the system says of a thread in a file; one at a time.
+class ThreadFile {
+ public:
+  ThreadFile(std::uint32_t thread, const char* name) noexcept {
+    constexpr char kFolder[] = "/proc/self/task/";
+    char path[48];
+    char* end = path + sizeof path - 1 - strlen(name);
+    strcpy(end, name);
+    for (; thread != 0; thread /= 10) *--end = static_cast<char>('0' + thread % 10);
+    end -= sizeof kFolder - 1;
+    memcpy(end, kFolder, sizeof kFolder - 1);
+    const long file =
+        raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(end), O_RDONLY | O_CLOEXEC);
+    is_gone_ = file == -ENOENT;
+    const long got =
+        file < 0 ? 0 : raw_syscall(SYS_read, file, reinterpret_cast<long>(text_), sizeof text_ - 1);
+    if (file >= 0) raw_syscall(SYS_close, file);
+    text_[got < 0 ? 0 : got] = '\0';
+  }
+  // The thread has ended.
+  [[nodiscard]] bool is_gone() const noexcept { return is_gone_; }
+  [[nodiscard]] bool has(const char* what) const noexcept { return strstr(text_, what) != nullptr; }
+  // What stands behind the first `key`, or 0.
+  [[nodiscard]] std::uint64_t number(const char* key, unsigned base = 10) const noexcept {
+    const char* const found = strstr(text_, key);
+    std::uint64_t value = 0;
+    for (const char* at = found == nullptr ? "" : found + strlen(key);; ++at) {
+      const auto digit = static_cast<unsigned>(*at - (*at < 'a' ? '0' : 'a' - 10));
+      if (digit >= base) return value;
+      value = value * base + digit;
+    }
+  }
+
+ private:
+  // A sweep may run on a small stack. The files of large machines are long.
+  static constinit char text_[8192];
+  bool is_gone_;
+};
+constinit char ThreadFile::text_[8192] = {};
+
+bool has_stop_signal(std::uint64_t signals) noexcept {
+  return (signals >> (stop_signal() - 1) & 1) != 0;
+}
+
 // Is the thread gone, or asleep with the signal blocked?
 bool does_not_come(std::uint32_t thread) noexcept {
-  constexpr char kFolder[] = "/proc/self/task/";
-  constexpr char kFile[] = "/status";
-  constexpr std::size_t kDigits = 10;
-  char buffer[sizeof kFolder + kDigits + sizeof kFile];
-  char* path = buffer + sizeof buffer - sizeof kFile;
-  memcpy(path, kFile, sizeof kFile);
-  for (; thread != 0; thread /= 10) *--path = static_cast<char>('0' + thread % 10);
-  path -= sizeof kFolder - 1;
-  memcpy(path, kFolder, sizeof kFolder - 1);
-  const long file =
-      raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(path), O_RDONLY | O_CLOEXEC);
-  if (file == -ENOENT) return true;
-  char text[2048];
-  const long length =
-      file < 0 ? 0 : raw_syscall(SYS_read, file, reinterpret_cast<long>(text), sizeof text - 1);
-  if (file >= 0) raw_syscall(SYS_close, file);
-  if (length <= 0) return false;
-  text[length] = '\0';
-  const char* const state = strstr(text, "\nState:\t");
-  const char* const blocked = strstr(text, "\nSigBlk:\t");
-  if (state == nullptr || blocked == nullptr || state[8] != 'S') return false;
-  std::uint64_t mask = 0;
-  for (const char* digit = blocked + 9; *digit != '\n' && *digit != '\0'; ++digit) {
-    mask = mask << 4 | static_cast<std::uint64_t>(*digit <= '9' ? *digit - '0' : *digit - 'a' + 10);
+  const ThreadFile status{thread, "/status"};
+  return status.is_gone() ||
+         (status.has("\nState:\tS") && has_stop_signal(status.number("\nSigBlk:\t", 16)));
+}
+
+// Is the thread in sigwait() or the like for the signal? The program would be handed it there.
+bool takes_signal(std::uint32_t thread) noexcept {
+  const ThreadFile call{thread, "/syscall"};
+  if (call.number("") != SYS_rt_sigtimedwait) return false;
+  std::uint64_t signals = 0;
+  const iovec to{&signals, sizeof signals};
+  const iovec from{reinterpret_cast<void*>(call.number(" 0x", 16)), sizeof signals};
+  raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_getpid), reinterpret_cast<long>(&to), 1,
+              reinterpret_cast<long>(&from), 1, 0);
+  return has_stop_signal(signals);
+}
+
+// Threads that sleep, and are not stopped: have they run since?
+struct Sleeper {
+  std::uint32_t thread = 0;
+  std::uint64_t switches = 0;
+};
+constexpr std::size_t kMostSleepers = 64;
+constinit Sleeper sleepers[kMostSleepers] = {};
+constinit std::size_t sleeper_count = 0;
+
+constexpr std::uint64_t kRuns = ~std::uint64_t{0};
+std::uint64_t switches_of(std::uint32_t thread) noexcept {
+  const ThreadFile status{thread, "/status"};
+  if (!status.has("\nState:\tS")) return kRuns;
+  return status.number("\nvoluntary_ctxt_switches:\t") +
+         status.number("\nnonvoluntary_ctxt_switches:\t");
+}
+void note_sleeper(std::uint32_t thread) noexcept {
+  for (std::size_t i = 0; i < sleeper_count; ++i) {
+    if (sleepers[i].thread == thread) return;
   }
-  return (mask >> (stop_signal() - 1) & 1) != 0;
+  if (sleeper_count < kMostSleepers) sleepers[sleeper_count++] = {thread, switches_of(thread)};
 }
 
 bool was_absent(std::uint32_t thread) noexcept {
@@ -154,6 +211,7 @@ void note_absent() noexcept {
     const std::uint32_t thread = stop.threads[i].load();
     if (stop.has_come[i].load() || raw_syscall(SYS_tgkill, process, thread, 0) != 0) continue;
     must_stay = true;
+    note_sleeper(thread);
     if (!was_absent(thread)) absent[absent_count++ % kMostAbsent] = thread;
   }
 }
@@ -195,6 +253,7 @@ StoppedThreads::StoppedThreads() noexcept {
   stop.stopped.store(0);
   stop.left.store(0);
   stop.go.store(0);
+  sleeper_count = 0;
   struct sigaction action{};
   action.sa_sigaction = &wait_in_handler;
   action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
@@ -215,8 +274,10 @@ void StoppedThreads::stop_all() noexcept {
       const std::uint32_t place = stop.signalled.load();
       if (thread == self || place == kMost || place_of(thread) != kMost) return;
       if (Linux::Purger::is(thread) || Sweeper::is(thread)) return;
-      // The signal of last time waits there still.
-      if (was_absent(thread) && does_not_come(thread)) return;
+      // The signal of last time waits there still; or it would not come to its handler.
+      if ((was_absent(thread) && does_not_come(thread)) || takes_signal(thread)) {
+        return note_sleeper(thread);
+      }
       stop.threads[place].store(thread);
       stop.has_come[place].store(false);
       stop.signalled.store(place + 1);
@@ -237,6 +298,14 @@ StoppedThreads::~StoppedThreads() {
   }
   if (!must_stay) sigaction(stop_signal(), &action_before, nullptr);
   stop.taken.store(0);
+}
+
+bool StoppedThreads::have_slept() const noexcept {
+  for (std::size_t i = 0; i < sleeper_count; ++i) {
+    const std::uint64_t switches = switches_of(sleepers[i].thread);
+    if (switches == kRuns || switches != sleepers[i].switches) return false;
+  }
+  return true;
 }
 
 void StoppedThreads::reset_in_child() noexcept { stop.taken.store(0); }

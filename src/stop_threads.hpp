@@ -10,7 +10,8 @@ namespace allod {
 using Sweeper = os::LinuxHelper<struct Sweeping>;
 
 // While it exists, the other threads wait in a signal handler. What their registers held is on
-// their stacks. Those that block the signal go on. One at a time.
+// their stacks. Those that block the signal go on, and so do those that wait for it in sigwait().
+// One at a time.
 class StoppedThreads {
  public:
   StoppedThreads() noexcept;
@@ -21,6 +22,9 @@ class StoppedThreads {
   // Of the stack that lies within [begin, end): where what is in use begins. `begin` when there is
   // none, or it is not known.
   [[nodiscard]] Address used_from(Address begin, Address end) const noexcept;
+
+  // Have those that were found asleep, and could not be stopped, slept since?
+  [[nodiscard]] bool have_slept() const noexcept;
 
   // In the child of a fork, where whoever was about to stop others is not.
   static void reset_in_child() noexcept;

@@ -34,6 +34,8 @@ constexpr std::size_t kPatience = 2;
 constexpr std::size_t kShortReading = std::size_t{1} << 20;
 constexpr std::size_t kFairReading = std::size_t{16} << 20;
 constexpr int kMostReadings = 16;
+// They are stopped again when one of those that cannot be stopped has run meanwhile.
+constexpr int kMostStops = 3;
 
 // So many blocks are looked at, for a batch to be let go of; and so many batches when one is held.
 constexpr std::size_t kLooks = 256;
@@ -98,8 +100,12 @@ class Search {
       before = read_;
     }
     reader_.begin_last();
-    const StoppedThreads stopped;
-    return look_at_all(&stopped);
+    for (int i = 0; i < kMostStops; ++i) {
+      const StoppedThreads stopped;
+      if (!look_at_all(&stopped)) return false;
+      if (stopped.have_slept()) break;
+    }
+    return true;
   }
   // In the longest reading, which was one of all.
   [[nodiscard]] std::size_t bytes_read() const noexcept { return most_read_; }

@@ -5,6 +5,7 @@
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -301,6 +302,31 @@ CASE(a_thread_that_blocks_signals_is_not_asked_again) {
   global = block;
   free(block);
   CHECK(!comes_back(hide(block), SIZE, FOR_EVER), "used again");
+}
+
+static sem_t is_ready;
+static char* volatile* waiting_place;
+static void* wait_for_any_signal(void* taken) {
+  char* volatile local[POINTERS];
+  waiting_place = local;
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, NULL);
+  CHECK(sem_post(&is_ready) == 0, "sem_post");
+  CHECK(sigwait(&all, taken) == 0, "sigwait");
+  return NULL;
+}
+// It would be handed the signal that stops threads. What is on its stack counts all the same.
+CASE(a_thread_that_waits_for_any_signal_is_sent_none) {
+  pthread_t thread;
+  int taken = 0;
+  CHECK(sem_init(&is_ready, 0, 0) == 0, "sem_init");
+  CHECK(pthread_create(&thread, NULL, wait_for_any_signal, &taken) == 0, "pthread_create");
+  CHECK(sem_wait(&is_ready) == 0, "sem_wait");
+  for (int i = 0; i < POINTERS; ++i) secrets[secret_count++] = free_one(&waiting_place[i], SIZE, 8);
+  must_keep_secrets("a stack", SIZE);
+  CHECK(pthread_kill(thread, SIGUSR2) == 0 && pthread_join(thread, NULL) == 0, "the end");
+  CHECK(taken == SIGUSR2, "signal %d came", taken);
 }
 
 // Blocks that have memory, as many as there are; what is written to them are no addresses.
