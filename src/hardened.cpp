@@ -49,18 +49,18 @@ constexpr std::size_t kMinAlignment = 16;
 }  // namespace
 
 // Blocks of 8 bytes have no room for a state: all are larger. Behind large blocks there is a page
-// for a guard, which takes addresses only. Other blocks of large alignments are asked for with
-// sizes that are multiples of these, and must not double.
+// for a guard, which takes addresses only, or at least the canary. Other blocks of large alignments
+// are asked for with sizes that are multiples of these, and must not double.
 std::size_t room_for(std::size_t size, std::size_t alignment, Guarded guarded) noexcept {
   constexpr std::size_t kLargestUnguarded = Sizes::size_of(Sizes::of(kDiscarded) - 1);
   if (size > kMaxBlock) return size;
   const std::size_t room = size + Canary::kBytes;
-  if (__builtin_expect(room > kLargestUnguarded, 0) && on<Mitigation::guards>() &&
-      guarded == Guarded::if_large && alignment <= kSliceBytes) {
-    return room + platform().page_size();
+  const std::size_t wanted = on<Mitigation::canary>() ? room : size;
+  if (__builtin_expect(room > kLargestUnguarded, 0) && alignment <= kSliceBytes) {
+    const bool is_guarded = on<Mitigation::guards>() && guarded == Guarded::if_large;
+    return is_guarded ? room + platform().page_size() : wanted;
   }
   if (alignment >= 4096) return size > 8 ? size : 9;
-  const std::size_t wanted = on<Mitigation::canary>() ? room : size;
   if (alignment > kMinAlignment && !fits_narrow_state(size, wanted, alignment)) {
     return slab::BlockStates::kLargestNarrow + 1;
   }

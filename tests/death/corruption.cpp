@@ -720,6 +720,10 @@ void copy_after_free() {
 // --- all of it ----------------------------------------------------------------------------------
 
 void make_defect(std::size_t index) {
+  const Live& entry = live[index];
+  findings.note("with a block of %zu bytes, alignment %zu, origin %d, %s heap%s", entry.size,
+                entry.alignment, static_cast<int>(entry.origin), entry.heap == nullptr ? "no" : "a",
+                entry.is_resized ? ", resized" : "");
   // What takes long comes seldom.
   switch (random_below(100)) {
     case 0:

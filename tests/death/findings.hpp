@@ -29,19 +29,25 @@ class Findings {
   }
   [[nodiscard]] unsigned long count() const { return count_; }
 
+  // What is at hand, for whoever reads that something was not found.
+  template <class... Args>
+  void note(const char* format, Args... args) {
+    snprintf(note_, sizeof note_, format, args...);
+  }
+
   void expect_nothing() { CHECK(take() == 0, "nothing was wrong, but: %s", text_); }
   // Of the address, as one of these kinds, up to `most` times.
   void expect(std::initializer_list<const char*> kinds, const void* address, unsigned most = 1) {
     take();
     unsigned lines = 0;
     for (const char* line = text_; *line != '\0'; line = strchr(line, '\n') + 1) {
-      CHECK(is_one_of(line, kinds, address), "expected %s of %p, found %s", *kinds.begin(), address,
-            text_);
+      CHECK(is_one_of(line, kinds, address), "expected %s of %p (%s), found %s", *kinds.begin(),
+            address, note_, text_);
       CHECK(strchr(line, '\n') != nullptr, "half a report: %s", text_);
       ++lines;
     }
-    CHECK(lines >= 1 && lines <= most, "%u reports of %s of %p: %s", lines, *kinds.begin(), address,
-          text_);
+    CHECK(lines >= 1 && lines <= most, "%u reports of %s of %p (%s): %s", lines, *kinds.begin(),
+          address, note_, text_);
     ++count_;
   }
 
@@ -71,6 +77,7 @@ class Findings {
 
   int reports_ = -1;
   unsigned long count_ = 0;
+  char note_[256] = "";
   char text_[65536];
 };
 

@@ -907,15 +907,18 @@ def test_measures_by_name(
 
 @pytest.mark.parametrize("offset", [0, 7])
 @pytest.mark.parametrize(
-    ("alignment", "size"),
+    ("alignment", "size", "measures"),
     [
-        *itertools.product([16, 32, 64, 128, 512, 2048], [1, 32, 64, 100, 200, 3000]),
-        *itertools.product([4096, 65_536], [131_072, 4 * MIB]),
+        *itertools.product(
+            [16, 32, 64, 128, 512, 2048], [1, 32, 64, 100, 200, 3000], ["all"]
+        ),
+        *itertools.product([4096, 65_536], [131_072, 4 * MIB], ["all", "-guards"]),
     ],
 )
 def test_a_write_behind_an_aligned_block_is_found(
     alignment: int,
     size: int,
+    measures: str,
     offset: int,
     programs: Path,
     liballod_hardened: Path,
@@ -927,6 +930,7 @@ def test_a_write_behind_an_aligned_block_is_found(
         liballod_hardened,
         tmp_path,
         {"SIZE": size, "OFFSET": offset, "ALIGNMENT": alignment},
+        {"HARDENED": measures},
     )
     assert outcome.status == -signal.SIGABRT, outcome.description
     assert "write past the end of" in outcome.errors
