@@ -52,7 +52,8 @@ std::size_t random_size() {
   if (kind < 5) return 0;
   if (kind < 700) return 1 + random_below(300);
   if (kind < 950) return 1 + random_below(20'000);
-  if (kind < 998) return 1 + random_below(600'000);
+  // Whole pages fill a class now and then.
+  if (kind < 998) return one_in(4) ? page + random_below(150) * page : 1 + random_below(600'000);
   return 1 + random_below(6'000'000);
 }
 // 1: none was asked for.
