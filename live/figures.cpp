@@ -167,9 +167,9 @@ bool Figures::gather_samples() noexcept {
       row->sampled += block->bytes * block->count_x256 / 256;
       row->requested += block->requested * block->count_x256 / 256;
     }
-    auto owner = std::lower_bound(
-        owners.begin(), owners.end(), block->thread,
-        [](const Owner& it, std::uint32_t thread) { return it.thread < thread; });
+    auto owner =
+        std::lower_bound(owners.begin(), owners.end(), block->thread,
+                         [](const Owner& it, std::uint32_t thread) { return it.thread < thread; });
     // Of a thread that has ended, or has no slabs of its own.
     if (owner == owners.end() || owner->thread != block->thread) owner = owners.begin();
     ThreadRow& to = all.threads[owner->row];

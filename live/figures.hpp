@@ -18,9 +18,9 @@ struct ClassRow {
   std::uint64_t slabs = 0;
   std::uint64_t held = 0;  // bytes in slabs or huge blocks
   std::uint64_t live = 0;
-  std::uint64_t free = 0;      // in slabs
-  std::uint64_t cached = 0;    // in threads' hands
-  std::uint64_t resident = 0;  // bytes
+  std::uint64_t free = 0;       // in slabs
+  std::uint64_t cached = 0;     // in threads' hands
+  std::uint64_t resident = 0;   // bytes
   std::uint64_t allocated = 0;  // while the profile was on
   std::uint64_t freed = 0;
   // Of the samples in this class: what they stand for, as rounded and as asked for.

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <stddef.h>
-#include <cstdint>
 #include <string.h>
+#include <cstdint>
 
 #include <new>
 #include <utility>

@@ -122,8 +122,7 @@ void write_sums(Metrics& metrics, const Figures& all) noexcept {
   metrics.gauge("free_in_slabs_bytes", "In other free blocks of slabs in use.",
                 stats.free_in_slabs);
   metrics.gauge("dirty_bytes", "In free spans, memory still held.", stats.dirty);
-  metrics.gauge("retained_bytes", "In free spans, memory given back, addresses kept.",
-                stats.clean);
+  metrics.gauge("retained_bytes", "In free spans, memory given back, addresses kept.", stats.clean);
   metrics.gauge("metadata_bytes", "Mapped for bookkeeping.", stats.metadata);
   metrics.gauge("reserved_bytes", "Address space of all regions.", stats.reserved);
   metrics.gauge("resident_bytes", "Resident memory of the process.", all.process.resident);

@@ -148,8 +148,8 @@ class Pprof {
     }
     location_.number(3, address - 1);
     find_places(
-        address,
-        [](const Place& place, void* self) { static_cast<Pprof*>(self)->line(place); }, this);
+        address, [](const Place& place, void* self) { static_cast<Pprof*>(self)->line(place); },
+        this);
     profile_.message(4, location_);
   }
   void line(const Place& place) noexcept {
@@ -159,9 +159,9 @@ class Pprof {
     location_.message(4, inner_);
   }
   [[nodiscard]] std::uint64_t function(const Place& place) noexcept {
-    const auto found = std::lower_bound(
-        functions_.begin(), functions_.end(), place.id,
-        [](const Function& row, std::size_t name) { return row.name < name; });
+    const auto found =
+        std::lower_bound(functions_.begin(), functions_.end(), place.id,
+                         [](const Function& row, std::size_t name) { return row.name < name; });
     if (found != functions_.end() && found->name == place.id) return found->id;
     const std::uint64_t id = functions_.size() + 1;
     const auto at = static_cast<std::size_t>(found - functions_.begin());
@@ -209,8 +209,8 @@ bool compress(Table<char>& from, evbuffer* to) noexcept {
 
 }  // namespace
 
-bool write_pprof(const Stacks& now, const Stacks* before, PprofKind kind,
-                 std::uint64_t duration_ms, evbuffer* to) noexcept {
+bool write_pprof(const Stacks& now, const Stacks* before, PprofKind kind, std::uint64_t duration_ms,
+                 evbuffer* to) noexcept {
   Pprof profile;
   profile.write(now, before, kind, duration_ms);
   return !profile.message().failed() && compress(profile.message().all(), to);

@@ -25,9 +25,8 @@ void send_pprof(evhttp_request* request, const Stacks& now, const Stacks* before
                 std::uint64_t duration_ms) noexcept {
   evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Disposition",
                     "attachment; filename=\"heap.pb.gz\"");
-  send_written(request, "application/octet-stream", [&](evbuffer* body) {
-    return write_pprof(now, before, kind, duration_ms, body);
-  });
+  send_written(request, "application/octet-stream",
+               [&](evbuffer* body) { return write_pprof(now, before, kind, duration_ms, body); });
 }
 
 // A profile of what happens from now on, answered later.
@@ -58,7 +57,8 @@ void answer_later(Server& server, evhttp_request* request, PprofKind kind,
     release(ended);
   };
   ++server.deltas;
-  if (delta->before.copy() && event_base_once(server.base(), -1, EV_TIMEOUT, finish, delta, &wait) == 0) {
+  if (delta->before.copy() &&
+      event_base_once(server.base(), -1, EV_TIMEOUT, finish, delta, &wait) == 0) {
     return;
   }
   --server.deltas;
@@ -132,9 +132,8 @@ bool write_flame(std::string_view of, std::uint64_t from_ms, std::uint64_t to_ms
 
 }  // namespace
 
-bool answer_profile(Server& server, evhttp_request* request, std::string_view path,
-                    const char* of, std::uint64_t from_ms, std::uint64_t to_ms,
-                    std::uint64_t seconds) noexcept {
+bool answer_profile(Server& server, evhttp_request* request, std::string_view path, const char* of,
+                    std::uint64_t from_ms, std::uint64_t to_ms, std::uint64_t seconds) noexcept {
   const bool known = path == "/api/flame" || path == "/api/stacks" || path == "/debug/folded" ||
                      path == "/debug/pprof/heap" || path == "/debug/pprof/allocs";
   if (!known) return false;

@@ -74,9 +74,8 @@ void list_pins(Figures& figures, const Stacks& stacks, Table<Row>& rows) noexcep
                            span.free >= span.blocks - span.blocks / 4;
     if (is_sparse) static_cast<void>(sparse.push(span));
   }
-  std::sort(sparse.begin(), sparse.end(), [](const allod_span_t& a, const allod_span_t& b) {
-    return a.address < b.address;
-  });
+  std::sort(sparse.begin(), sparse.end(),
+            [](const allod_span_t& a, const allod_span_t& b) { return a.address < b.address; });
   struct Walk {
     const Table<allod_span_t>& sparse;
     const Stacks& stacks;
@@ -95,8 +94,8 @@ void list_pins(Figures& figures, const Stacks& stacks, Table<Row>& rows) noexcep
     const std::uint64_t used = slab->blocks - slab->free;
     const std::uint64_t free = std::uint64_t{slab->free} * slab->block_bytes;
     const std::uint64_t pinned = free * block->count_x256 / used / 256;
-    Row* row = std::find_if(to.begin(), to.end(),
-                            [&](const Row& it) { return it.stack == &stack->sums; });
+    Row* row =
+        std::find_if(to.begin(), to.end(), [&](const Row& it) { return it.stack == &stack->sums; });
     if (row == to.end()) {
       if (!to.push({&stack->sums, 0, 0, 0, 0})) return 1;
       row = &to.back();

@@ -24,9 +24,8 @@ bool Stacks::copy() noexcept {
 
 const StackCopy* Stacks::find(std::uint64_t id) const noexcept {
   const auto found =
-      std::lower_bound(all_.begin(), all_.end(), id, [](const StackCopy& row, std::uint64_t key) {
-        return row.sums.id < key;
-      });
+      std::lower_bound(all_.begin(), all_.end(), id,
+                       [](const StackCopy& row, std::uint64_t key) { return row.sums.id < key; });
   return found != all_.end() && found->sums.id == id ? found : nullptr;
 }
 

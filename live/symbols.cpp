@@ -151,7 +151,9 @@ Module describe(const Loaded& loaded) noexcept {
   return module;
 }
 
-std::string_view kept(Text text) noexcept { return {self().texts.begin() + text.from, text.length}; }
+std::string_view kept(Text text) noexcept {
+  return {self().texts.begin() + text.from, text.length};
+}
 
 // Where the text is, or would be, among the slots.
 Text* slot_of(std::string_view text) noexcept {

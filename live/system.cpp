@@ -100,7 +100,7 @@ void thread_name(std::uint32_t thread, char (&name)[16]) noexcept {
 
 bool is_last_thread() noexcept {
   // The main thread stays in the list when it has ended before others.
-  struct stat tasks {};
+  struct stat tasks{};
   if (stat("/proc/self/task", &tasks) != 0 || tasks.st_nlink != 4) return false;
   char path[64];
   char text[512];

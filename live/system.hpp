@@ -6,7 +6,7 @@
 
 namespace allod::live {
 
-[[nodiscard]] std::uint64_t now_ms() noexcept;        // since some start, steadily
+[[nodiscard]] std::uint64_t now_ms() noexcept;         // since some start, steadily
 [[nodiscard]] std::uint64_t wall_clock_ms() noexcept;  // since 1970
 
 // Now, as HTTP writes it. libc's functions for this read the time zone, which allocates.

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("include", "src", "tests", "bench", "tools", "examples")
+FOLDERS = ("include", "src", "live", "tests", "bench", "tools", "examples")
 C_SUFFIXES = {".c", ".h", ".cpp", ".hpp"}
 PYTHON_FOLDERS = ("tools", "tests", "bench", "docs")
 MOST_LINES = 100
