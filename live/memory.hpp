@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 #include <string.h>
-#include <cstdint>
 
+#include <cstdint>
 #include <new>
 #include <utility>
 

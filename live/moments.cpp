@@ -33,8 +33,9 @@ void drop(std::size_t index) noexcept {
 
 // Every second one goes, but neither the first nor the last.
 void thin_out() noexcept {
-  for (std::size_t i = moments.count - 2; i > 0 && i < moments.count; i = i >= 2 ? i - 2 : 0)
+  for (std::size_t i = moments.count - 2; i > 0 && i < moments.count; i = i >= 2 ? i - 2 : 0) {
     drop(i);
+  }
   moments.stride_ms *= 2;
 }
 
@@ -56,8 +57,9 @@ bool take_moment(Moment& moment) noexcept {
 
 void take_moment_if_due() noexcept {
   if (!has_profile() || allod_profile_interval() == 0 || now_ms() < moments.next_ms) return;
-  if (moments.count == kMostMoments || (moments.stacks > kMostStacks && moments.count > 4))
+  if (moments.count == kMostMoments || (moments.stacks > kMostStacks && moments.count > 4)) {
     thin_out();
+  }
   void* const memory = allocate(sizeof(Moment));
   if (memory == nullptr) return;
   auto* const taken = new (memory) Moment{};

@@ -253,7 +253,7 @@ void take_free(Batch& batch) noexcept {
     }
     // Each is looked at on its way.
     __builtin_prefetch(reinterpret_cast<const void*>(list[looked_at]));
-    batch.add(list[looked_at], 0);
+    batch.add(list[looked_at]);
     list[looked_at] = list[--swept];
     list[swept] = list[--count];
   }
@@ -275,8 +275,11 @@ void let_go_of_some(void (*let_go)(void*)) noexcept {
   }
 }
 
-// Until more sweeps are done, but not for long.
-void wait_a_little(std::uint32_t done) noexcept { os::Linux::futex_wait_ms(&sweeps_done, done, 4); }
+// Until more sweeps are done, but not for long: so that the sweeper has a processor meanwhile.
+void wait_a_little(std::uint32_t done) noexcept {
+  constexpr std::uint32_t kMostMs = 4;
+  os::Linux::futex_wait_ms(&sweeps_done, done, kMostMs);
+}
 
 void lock_for_fork() noexcept { lock.lock_for_fork(); }
 void unlock_in_parent() noexcept { lock.unlock_in_parent(); }

@@ -23,7 +23,7 @@ class Batch {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
   // Not when it is full.
-  void add(Address block, std::size_t bytes) noexcept {
+  void add(Address block, std::size_t bytes = 0) noexcept {
     blocks_[count_++] = block;
     bytes_ += bytes;
   }

@@ -115,6 +115,20 @@ TEST_F(QuarantineTest, takes_nothing_while_a_block_leaves) {
   EXPECT_TRUE(was_refused);
 }
 
+TEST_F(QuarantineTest, tells_who_takes_an_array_of_all_at_once) {
+  std::size_t calls = 0;
+  const auto leave_together = [&](void* const* blocks, std::uint32_t count) {
+    ++calls;
+    for (std::uint32_t i = 0; i < count; ++i) leave(blocks[i]);
+  };
+  for (std::uintptr_t block = 1; block <= Quarantine::kBlocks; ++block) take(block, 16);
+  ASSERT_TRUE(left.empty());
+  EXPECT_TRUE(quarantine.clear(order, leave_together));
+  EXPECT_EQ(calls, 2U) << "once for each set";
+  EXPECT_EQ(left.size(), std::size_t{Quarantine::kBlocks});
+  EXPECT_TRUE(waiting.empty());
+}
+
 // As a signal handler would, between a look for a place and the block that is put there.
 TEST_F(QuarantineTest, takes_nothing_while_a_place_is_kept) {
   for (std::uintptr_t block = 1; block + 1 < Quarantine::kBlocks; ++block) take(block, 16);
