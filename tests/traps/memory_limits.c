@@ -1,6 +1,7 @@
 // Limits of the process on its memory: malloc ends with ENOMEM, never with a crash or a hang, and
 // what was freed can be had again.
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -236,11 +237,29 @@ CASE(fork_at_the_limit) {
   exercise(2, 2000);
 }
 
-// A process with all of its memory locked must not find reservations filled with real pages.
+static long page_faults(void) {
+  struct rusage usage;
+  CHECK(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage");
+  return usage.ru_minflt;
+}
+
+static bool has_huge_pages(void) {
+  char text[64] = "";
+  int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY | O_CLOEXEC);
+  ssize_t length = file < 0 ? 0 : read(file, text, sizeof text - 1);
+  close(file);
+  return length > 0 && strstr(text, "[never]") == NULL;
+}
+
+// A process with all of its memory locked must not find reservations filled with real pages, nor
+// wait for a page of zeros at each of the page map's six million.
 static void check_locked(int flags) {
+  long faults_before = page_faults();
   if (mlockall(flags) != 0) {
     skip_case("mlockall: %s", strerrorname_np(errno));
   }
+  long faults = page_faults() - faults_before;
+  CHECK(faults < 100000 || !has_huge_pages(), "mlockall takes %ld page faults", faults);
   size_t before = resident_bytes();
   CHECK(before < 256 * MIB, "mlockall fills %zu KiB", before / KIB);
   exercise(1, 2000);

@@ -85,6 +85,13 @@ class PageMap {
   template <os::Platform P>
   [[nodiscard]] ALLOD_HOT bool cover(P& platform, Address first, std::size_t bytes) noexcept;
 
+  // Before the system reads all pages of the map, as for mlockall: it has a zero page for each of
+  // them, six million, or a huge one for 512 at once. Thread-safe.
+  template <os::Platform P>
+  void expect_reads(P& platform) const noexcept {
+    if (slices_ != 0) platform.prefer_huge(spans_, bytes_for(slices_, platform));
+  }
+
   // The tag of any address whatsoever. Thread-safe, never faults.
   [[nodiscard]] ALLOD_INLINE Tag tag_of(Address address) const noexcept {
     const std::size_t slice = (address - base_) >> kSliceShift;
@@ -161,6 +168,10 @@ class PageMap {
   static constexpr std::size_t kBytesPerSlice = sizeof(TagCell) + sizeof(SpanCell);
 
   template <os::Platform P>
+  [[nodiscard]] static std::size_t bytes_for(std::size_t slices, P& platform) noexcept {
+    return align_up(slices * kBytesPerSlice, platform.page_size());
+  }
+  template <os::Platform P>
   [[nodiscard]] ALLOD_HOT bool reserve(P& platform, Address base, std::size_t slices) noexcept;
   [[nodiscard]] ALLOD_INLINE TagCell* tags() const noexcept { return load_relaxed(tags_); }
 
@@ -196,7 +207,7 @@ bool PageMap::start(P& platform) noexcept {
 
 template <os::Platform P>
 bool PageMap::reserve(P& platform, Address base, std::size_t slices) noexcept {
-  const std::size_t bytes = align_up(slices * kBytesPerSlice, platform.page_size());
+  const std::size_t bytes = bytes_for(slices, platform);
   void* const memory = platform.reserve_zeros(bytes);
   if (memory == nullptr) return false;
   platform.name(memory, bytes, "allod: page map");
