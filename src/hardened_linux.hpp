@@ -29,6 +29,7 @@ class HardenedLinux : public os::Linux {
   [[nodiscard]] void* reserve_zeros(std::size_t bytes) noexcept {
     void* const zeros =
         scattered_ ? map_between_guards(bytes, PROT_READ) : os::Linux::reserve_zeros(bytes);
+    if (scattered_ && zeros != nullptr) leave_out_of_dumps(zeros, bytes);
     // This is the page map. Where it is only a window, everything must lie in that.
     constexpr std::size_t kAllSlices = std::size_t{1} << (kAddressBits - kSliceShift);
     map_is_whole_ = scattered_ && zeros != nullptr && bytes / 8 >= kAllSlices;

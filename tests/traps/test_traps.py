@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ControlGroup
+from conftest import ControlGroup, DebianPackages
 from surface.black_box import (
     Case,
     cases_in,
@@ -92,6 +92,29 @@ def test_a_library_that_looks_in_libc_first_has_its_heap_on_request(
     case = "a_library_that_looks_in_libc_first_has_the_same_heap"
     result = run_program([programs / "loader", case], variables, tmp_path)
     assert result.returncode < 0, describe(result)
+
+
+def test_a_debugger_writes_a_small_core_file(
+    library: Path, programs: Path, tmp_path: Path, debian_packages: DebianPackages
+) -> None:
+    """It writes all that can be read, and the page map can, for every address there is."""
+    debian_packages("gdb")
+    core = tmp_path / "core"
+    commands = [
+        "set startup-with-shell off",
+        f"set environment LD_PRELOAD {library}",
+        "break main",
+        "run",
+        f"generate-core-file {core}",
+        "kill",
+    ]
+    words = [word for command in commands for word in ("-ex", command)]
+    gdb = ["prlimit", "--fsize=400000000", "gdb", "-nx", "-batch", *words]
+    result = run_program([*gdb, programs / "exits"], dict(os.environ), tmp_path)
+    if "ptrace" in result.stdout + result.stderr:
+        pytest.skip("nobody may look into programs here")
+    assert "Saved corefile" in result.stdout, describe(result)
+    assert "Failed to write" not in result.stderr, describe(result)
 
 
 @pytest.mark.parametrize("program", sorted({case.program for case in ALL_CASES}))

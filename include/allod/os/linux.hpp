@@ -45,7 +45,13 @@ class Linux {
     return reserve_trimmed(bytes, alignment);
   }
   [[nodiscard]] void* reserve_zeros(std::size_t bytes) noexcept {
-    return map_anonymous(bytes, PROT_READ);
+    void* const zeros = map_anonymous(bytes, PROT_READ);
+    if (zeros != nullptr) leave_out_of_dumps(zeros, bytes);
+    return zeros;
+  }
+  // A debugger writes every page that can be read into a core file.
+  static void leave_out_of_dumps(void* address, std::size_t bytes) noexcept {
+    raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_DONTDUMP);
   }
   [[nodiscard]] bool commit(void* address, std::size_t bytes) noexcept {
     return raw_syscall(SYS_mprotect, to_long(address), to_long(bytes), PROT_READ | PROT_WRITE) == 0;
