@@ -2,7 +2,7 @@
 
 add_library(allod_warnings INTERFACE)
 target_compile_options(allod_warnings INTERFACE
-  -Wall -Wextra -Wconversion -Wshadow -Werror
+  -Wall -Wextra -Wconversion -Wshadow
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>)
 
 # How the objects of the products are compiled.
@@ -18,9 +18,11 @@ target_compile_options(allod_product_flags INTERFACE
   # One load reaches the thread's domain, and the loader never has to allocate for it.
   -ftls-model=initial-exec
   -fno-plt
-  -fPIC)
+  -fPIC
+  # Branches of other variants refer to what they do not have, and have to be dropped.
+  $<$<CONFIG:Debug>:-O1>)
 target_include_directories(allod_product_flags INTERFACE
-  ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(allod_product_flags INTERFACE allod_warnings)
 
 # How tests are compiled; the sanitizer, if any, comes in here.

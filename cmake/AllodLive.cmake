@@ -19,10 +19,10 @@ if(CMAKE_CROSSCOMPILING OR NOT ALLOD_EVENT_CORE OR NOT ALLOD_EVENT_EXTRA OR NOT 
 endif()
 enable_language(ASM)
 
-set(live_dir ${CMAKE_BINARY_DIR}/live)
+set(live_dir ${PROJECT_BINARY_DIR}/live)
 
 # The page: its packages as the lock file names them, then one file with everything in it.
-set(page_source ${CMAKE_SOURCE_DIR}/live/page)
+set(page_source ${PROJECT_SOURCE_DIR}/live/page)
 file(GLOB page_files CONFIGURE_DEPENDS ${page_source}/*.ts ${page_source}/*.css
   ${page_source}/*.html ${page_source}/*.mjs)
 set(page ${live_dir}/page.html.gz)
@@ -53,7 +53,7 @@ foreach(part IN ITEMS CORE EXTRA)
     DEPENDS ${ALLOD_EVENT_${part}} VERBATIM)
 endforeach()
 
-file(GLOB live_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/live/*.cpp)
+file(GLOB live_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/live/*.cpp)
 add_library(allod_live SHARED EXCLUDE_FROM_ALL ${live_sources} src/text.cpp live/page.S
   ${event_CORE} ${event_EXTRA})
 set_source_files_properties(live/page.S PROPERTIES
@@ -86,9 +86,9 @@ set_target_properties(allod_live PROPERTIES
   VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}
   LINKER_LANGUAGE C
-  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
 target_include_directories(allod_live INTERFACE
-  $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 set_target_properties(allod_live PROPERTIES EXPORT_NAME live)
 add_library(allod::live ALIAS allod_live)

@@ -36,7 +36,7 @@ function(allod_add_shared target output)
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}
     LINKER_LANGUAGE C
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
   target_link_options(${target} PRIVATE
     -static-libgcc
     LINKER:--no-undefined
@@ -50,7 +50,7 @@ function(allod_add_shared target output)
     LINKER:-z,nodelete
     LINKER:-O1)
   target_include_directories(${target} INTERFACE
-    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endfunction()
 
@@ -63,7 +63,7 @@ function(allod_add_static target output object_file)
   foreach(library IN LISTS ARGN)
     list(APPEND objects $<TARGET_OBJECTS:${library}>)
   endforeach()
-  set(object ${CMAKE_BINARY_DIR}/${object_file})
+  set(object ${PROJECT_BINARY_DIR}/${object_file})
   add_custom_command(OUTPUT ${object}
     COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${object} ${objects}
     COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${object}
@@ -75,10 +75,10 @@ function(allod_add_static target output object_file)
   set_target_properties(${target} PROPERTIES
     OUTPUT_NAME ${output}
     LINKER_LANGUAGE C
-    ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+    ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
   target_link_libraries(${target} INTERFACE Threads::Threads)
   target_include_directories(${target} INTERFACE
-    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endfunction()
 
@@ -133,9 +133,9 @@ endfunction()
 # include/allod.hpp in the build folder: composed heaps in a single file.
 function(allod_add_single_header)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
-  set(script ${CMAKE_SOURCE_DIR}/tools/amalgamate.py)
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/*.hpp)
-  set(single ${CMAKE_BINARY_DIR}/include/allod.hpp)
+  set(script ${PROJECT_SOURCE_DIR}/tools/amalgamate.py)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.hpp)
+  set(single ${PROJECT_BINARY_DIR}/include/allod.hpp)
   add_custom_command(OUTPUT ${single}
     COMMAND ${Python3_EXECUTABLE} ${script} --output ${single}
     DEPENDS ${script} ${headers}

@@ -348,6 +348,25 @@ def test_an_installation_serves_its_users(
         pytest.fail(str(error), pytrace=False)
 
 
+def test_a_project_can_have_allod_among_its_sources(tmp_path: Path) -> None:
+    """Without optimisation, where whatever the compiler does not drop has to be there."""
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.25)\n"
+        "project(parent LANGUAGES C CXX)\n"
+        f"add_subdirectory({ROOT} allod EXCLUDE_FROM_ALL)\n"
+        f"add_executable(c_shared {install.CONSUMER}/consumer.c)\n"
+        "target_link_libraries(c_shared PRIVATE allod::shared ${CMAKE_DL_LIBS})\n"
+    )
+    build = tmp_path / "build"
+    options = ["-G", "Ninja", "-B", str(build), "-DCMAKE_BUILD_TYPE=Debug"]
+    subprocess.run(["cmake", "-S", str(tmp_path), *options], check=True)
+    subprocess.run(["cmake", "--build", build], check=True)
+    done = subprocess.run(
+        [build / "c_shared"], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert Path(done.stdout.strip()).name.startswith("liballod.so")
+
+
 def test_the_package_is_found_without_the_live_server(
     build_dir: Path, tmp_path: Path
 ) -> None:
