@@ -5,8 +5,8 @@
 
 namespace allod {
 
-// Sweeps, see sweep.cpp. It is not stopped, and neither is the one that purges: they block all
-// signals, and have nothing of the program's.
+// Sweeps, see sweep.cpp. It is not stopped, and neither is the one that purges: they block its
+// signal, and have nothing of the program's.
 using Sweeper = os::LinuxHelper<struct Sweeping>;
 
 // While it exists, the other threads wait in a signal handler. What their registers held is on

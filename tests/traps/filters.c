@@ -5,11 +5,14 @@
 #include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "cases.h"
@@ -20,8 +23,8 @@
 #define RETURN(value) BPF_STMT(BPF_RET | BPF_K, (unsigned)(value))
 #define FAIL_WITH(error) RETURN(SECCOMP_RET_ERRNO | (unsigned)(error))
 
-// From here on, the system calls fail with the error.
-static void refuse(const int* calls, size_t count, int error) {
+// From here on, this is what comes of the system calls.
+static void filter(const int* calls, size_t count, unsigned outcome) {
   struct sock_filter instructions[64];
   size_t length = 0;
   CHECK(count * 2 + 2 <= sizeof instructions / sizeof *instructions, "too many calls");
@@ -29,10 +32,15 @@ static void refuse(const int* calls, size_t count, int error) {
   for (size_t i = 0; i < count; ++i) {
     instructions[length++] =
         (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)calls[i], 0, 1);
-    instructions[length++] = (struct sock_filter)FAIL_WITH(error);
+    instructions[length++] = (struct sock_filter)RETURN(outcome);
   }
   instructions[length++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
   filter_system_calls(instructions, length);
+}
+
+// From here on, the system calls fail with the error.
+static void refuse(const int* calls, size_t count, int error) {
+  filter(calls, count, SECCOMP_RET_ERRNO | (unsigned)error);
 }
 
 static void refuse_one(int call, int error) { refuse(&call, 1, error); }
@@ -273,20 +281,68 @@ CASE(no_new_memory_for_a_new_thread) {
   exercise(1, 5000);
 }
 
+// So much that a helper thread of the allocator's is due.
+static void free_much(void) {
+  for (size_t i = 0; i < 400; ++i) {
+    blocks[i] = obtain(MIB);
+    memset(blocks[i], 1, MIB);
+  }
+  for (size_t i = 0; i < 400; ++i) {
+    free(blocks[i]);
+  }
+}
+
 // A helper thread of the allocator's cannot be started; programs without threads go on.
 CASE(threads_cannot_be_started) {
   static const int calls[] = {SYS_clone3, SYS_clone};
   exercise(1, 1000);
   refuse(calls, 2, EAGAIN);
   for (int round = 0; round < 5; ++round) {
-    for (size_t i = 0; i < 400; ++i) {
-      blocks[i] = obtain(MIB);
-      memset(blocks[i], 1, MIB);
-    }
-    for (size_t i = 0; i < 400; ++i) {
-      free(blocks[i]);
-    }
+    free_much();
     exercise(2, 2000);
+  }
+}
+
+static atomic_int answered;
+
+static void answer(int signal, siginfo_t* information, void* context) {
+  (void)signal, (void)information;
+  mcontext_t* machine = &((ucontext_t*)context)->uc_mcontext;
+#if defined(__x86_64__)
+  machine->gregs[REG_RAX] = -ENOSYS;
+#else
+  machine->regs[0] = (unsigned long long)-ENOSYS;
+#endif
+  atomic_fetch_add(&answered, 1);
+}
+
+// As in browsers: a handler answers for what the sandbox does not know. A thread that blocks the
+// signal would end the process.
+CASE(a_handler_answers_for_system_calls) {
+  static const int calls[] = {SYS_clone, SYS_clone3, SYS_membarrier, SYS_prctl, SYS_mincore};
+  struct sigaction action = {.sa_sigaction = answer, .sa_flags = SA_SIGINFO};
+  CHECK(sigaction(SIGSYS, &action, NULL) == 0, "sigaction");
+  filter(calls, sizeof calls / sizeof *calls, SECCOMP_RET_TRAP);
+  for (int round = 0; round < 3; ++round) {
+    free_much();
+    usleep(100000);
+  }
+  CHECK(answered != 0, "the allocator has made none of these calls");
+}
+
+// A daemon that root has started gives its rights up, and then forbids what it does not need. A
+// helper thread has those rights that are left, and need not ask for them.
+CASE(nobody_asks_for_rights_that_were_given_up) {
+  static const int calls[] = {SYS_getresuid, SYS_getresgid, SYS_setresuid,
+                              SYS_setgroups, SYS_openat,    SYS_close_range};
+  if (geteuid() != 0) {
+    skip_case("was not started by root");
+  }
+  CHECK(setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0, "setresuid");
+  filter(calls, sizeof calls / sizeof *calls, SECCOMP_RET_KILL_PROCESS);
+  for (int round = 0; round < 3; ++round) {
+    free_much();
+    usleep(200000);
   }
 }
 

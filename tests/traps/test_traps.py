@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,6 +94,29 @@ def test_a_library_that_looks_in_libc_first_has_its_heap_on_request(
     case = "a_library_that_looks_in_libc_first_has_the_same_heap"
     result = run_program([programs / "loader", case], variables, tmp_path)
     assert result.returncode < 0, describe(result)
+
+
+FAKED = """
+import time
+for _ in range(3):
+    blocks = [bytearray(900_000) for _ in range(64)]
+    del blocks
+    time.sleep(0.3)
+print(time.time())
+"""
+
+
+def test_another_library_may_tell_the_time(
+    library: Path, tmp_path: Path, debian_packages: DebianPackages
+) -> None:
+    """A helper thread has none of the thread-local variables that such a library uses."""
+    debian_packages("libfaketime")
+    (fake,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+    variables = environment(library) | {"FAKETIME": "-15d"}
+    variables["LD_PRELOAD"] += f":{fake}"
+    result = run_program([sys.executable, "-c", FAKED], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+    assert 14 < (time.time() - float(result.stdout)) / 86400 < 16
 
 
 def test_a_debugger_writes_a_small_core_file(

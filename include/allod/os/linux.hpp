@@ -147,13 +147,20 @@ class Linux {
     return static_cast<int>(-raw_syscall(SYS_mbind, to_long(address), to_long(bytes), kBindStrictly,
                                          to_long(&mask), kBits, 0));
   }
+  // A kernel that knows no names is asked once: the program may forbid the call later on.
   void name(void* address, std::size_t bytes, const char* text) noexcept {
-    raw_syscall(SYS_prctl, kSetVma, kSetVmaAnonymousName, to_long(address), to_long(bytes),
-                to_long(text));
+    if (no_names_.load(std::memory_order_relaxed)) return;
+    const long failed = raw_syscall(SYS_prctl, kSetVma, kSetVmaAnonymousName, to_long(address),
+                                    to_long(bytes), to_long(text));
+    if (failed != 0) no_names_.store(true, std::memory_order_relaxed);
   }
   [[nodiscard]] std::uint64_t now_ms() const noexcept {
     timespec now{};
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if (Purger::is_here()) {
+      raw_syscall(SYS_clock_gettime, CLOCK_MONOTONIC_COARSE, to_long(&now));
+    } else {
+      clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    }
     return static_cast<std::uint64_t>(now.tv_sec) * 1000 +
            static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
   }
@@ -276,6 +283,7 @@ class Linux {
   static constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, since Linux 5.14
   std::size_t page_size_ = 4096;
   std::atomic<int> light_guards_{0};
+  std::atomic<bool> no_names_{false};
   static inline constinit LinuxRights rights_;  // of the thread that purges
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local void* own_word_ = nullptr;
 };

@@ -2,13 +2,14 @@
 //
 // pthread_create allocates, takes the loader's locks and runs the program's
 // hooks, so an allocator must not call it from inside malloc. Such a thread is
-// made by the system call itself, on a static stack, with all signals blocked
-// and a thread pointer of its own, so that it shares neither errno nor
+// made by the system call itself, on a static stack, with all signals of others
+// blocked and a thread pointer of its own, so that it shares neither errno nor
 // thread-local variables with the thread that started it. It may use only code
 // that needs neither, but for locks, which count in such a variable.
 #pragma once
 
 #include <linux/sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -36,13 +37,16 @@ class LinuxHelper {
       alive_.store(0, std::memory_order_release);
       return false;
     }
-    const std::uint64_t all = ~std::uint64_t{0};
     std::uint64_t before = 0;
-    raw_syscall(SYS_rt_sigprocmask, kBlock, as_long(&all), as_long(&before), sizeof all);
+    raw_syscall(SYS_rt_sigprocmask, kBlock, as_long(&kBlocked), as_long(&before), sizeof kBlocked);
     const long thread = clone_onto(stack_ + kStackBytes, pointer, function, argument);
     raw_syscall(SYS_rt_sigprocmask, kSetMask, as_long(&before), 0, sizeof before);
     if (thread < 0) alive_.store(0, std::memory_order_release);
     return thread > 0;
+  }
+  // Does the helper run this? It has nothing of libc's, whose functions may be somebody else's.
+  [[nodiscard]] static bool is_here() noexcept {
+    return address_of(__builtin_frame_address(0)) - address_of(stack_) < kStackBytes;
   }
   // Is it this helper?
   [[nodiscard]] static bool is(std::uint32_t thread) noexcept {
@@ -59,6 +63,9 @@ class LinuxHelper {
   static constexpr std::size_t kAround = 512;
   // On the side of the thread pointer where there are no variables of libraries.
   static constexpr std::size_t kBehind = kTlsIsAbove ? 2048 : 512;
+  // All signals that come from elsewhere. A sandbox may have a handler that answers for system
+  // calls with SIGSYS, and where that is blocked, the process ends.
+  static constexpr std::uint64_t kBlocked = ~(std::uint64_t{1} << (SIGSYS - 1));
   static constexpr long kBlock = 0;
   static constexpr long kSetMask = 2;
   // The kernel writes the thread's id into `alive_` before it runs, and clears it when the thread
