@@ -333,7 +333,7 @@ CASE(a_handler_answers_for_system_calls) {
 // A daemon that root has started gives its rights up, and then forbids what it does not need. A
 // helper thread has those rights that are left, and need not ask for them.
 CASE(nobody_asks_for_rights_that_were_given_up) {
-  static const int calls[] = {SYS_getresuid, SYS_getresgid, SYS_setresuid,
+  static const int calls[] = {SYS_geteuid,   SYS_getresuid, SYS_getresgid,  SYS_setresuid,
                               SYS_setgroups, SYS_openat,    SYS_close_range};
   if (geteuid() != 0) {
     skip_case("was not started by root");
