@@ -5,6 +5,7 @@
 #include <linux/seccomp.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,6 +119,65 @@ CASE(memory_goes_back_while_idle) {
     wait_until_resident(before + 6 * MIB);
     wait_until_alone();
   }
+}
+
+// A thread that allocates what others free. Then it sleeps until it is told to end, or has ended.
+typedef struct {
+  pthread_t id;
+  size_t shape;
+  pthread_barrier_t made, over;
+  bool sleeps;
+} Maker;
+
+static void* make(void* argument) {
+  Maker* maker = argument;
+  allocate_touched(many, kShapes[maker->shape].count, kShapes[maker->shape].size);
+  pthread_barrier_wait(&maker->made);
+  if (maker->sleeps) {
+    pthread_barrier_wait(&maker->over);
+  }
+  return NULL;
+}
+// Calls `check(before)` with what was resident before, for each shape and both ways.
+static void free_what_others_make(void (*check)(size_t before, size_t shape)) {
+  for (size_t i = 0; i < 2 * kShapeCount; ++i) {
+    Maker maker = {.shape = i / 2, .sleeps = i % 2 == 0};
+    CHECK(pthread_barrier_init(&maker.made, NULL, 2) == 0, "pthread_barrier_init");
+    CHECK(pthread_barrier_init(&maker.over, NULL, 2) == 0, "pthread_barrier_init");
+    const size_t before = resident_bytes();
+    CHECK(pthread_create(&maker.id, NULL, make, &maker) == 0, "pthread_create");
+    pthread_barrier_wait(&maker.made);
+    if (!maker.sleeps) {
+      CHECK(pthread_join(maker.id, NULL) == 0, "pthread_join");
+    }
+    free_touched(many, kShapes[maker.shape].count, kShapes[maker.shape].size);
+    check(before, maker.shape);
+    if (maker.sleeps) {
+      pthread_barrier_wait(&maker.over);
+      CHECK(pthread_join(maker.id, NULL) == 0, "pthread_join");
+    }
+  }
+}
+static void wait_until_back(size_t before, size_t shape) {
+  (void)shape;
+  wait_until_resident(before + 6 * MIB);
+}
+static void trim_what_stays(size_t before, size_t shape) {
+  const size_t after = resident_bytes();
+  CHECK(after >= before + kMuch - 6 * MIB, "blocks of %zu bytes: only %zu KiB stay",
+        kShapes[shape].size, (after - before) / KIB);
+  CHECK(malloc_trim(0) == 1, "malloc_trim finds nothing");
+  const size_t trimmed = resident_bytes();
+  CHECK(trimmed <= before + 3 * MIB, "blocks of %zu bytes: %zu KiB stay after malloc_trim",
+        kShapes[shape].size, (trimmed - before) / KIB);
+}
+CASE(memory_that_others_free_goes_back_while_idle) {
+  settle();
+  free_what_others_make(wait_until_back);
+}
+CASE(memory_that_others_free_stays_until_told) {
+  settle();
+  free_what_others_make(trim_what_stays);
 }
 
 // Half of the blocks are freed and allocated again, so that slow paths are taken and no span comes

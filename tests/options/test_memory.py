@@ -86,6 +86,16 @@ EFFECTS = [
         },
     ),
     Effect(
+        "memory_that_others_free_goes_back_while_idle",
+        {},
+        {"ALLOD_PURGE_THREAD": "0", "TEST_PATIENCE_MS": "300"},
+    ),
+    Effect(
+        "memory_that_others_free_stays_until_told",
+        {"ALLOD_PURGE_DELAY": "-1"},
+        {"ALLOD_PURGE_DELAY": "0"},
+    ),
+    Effect(
         "memory_goes_back_without_a_thread",
         {"ALLOD_PURGE_DELAY": "20", "ALLOD_PURGE_THREAD": "0"},
         {"ALLOD_PURGE_DELAY": "20"},

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <utility>
 
 #include "heap_world.hpp"
 
@@ -458,6 +459,152 @@ TEST_F(HeapRest, ends_when_the_system_takes_nothing_back) {
   system.run_helper();
   EXPECT_EQ(resident(), before);
   EXPECT_LT(system.count(Fake::Call::purge), 10U);
+}
+
+// --- blocks that others have freed, of owners that do not look ------------------------------------
+
+class HeapRemoteRest : public HeapRest {
+ protected:
+  static constexpr std::size_t kSlabs = 300;  // more than one pause looks at
+
+  void SetUp() override {
+    HeapRest::SetUp();
+    heap.options().region_bytes = 64 * kMiB;
+  }
+  std::vector<void*> fill(Domain& domain) {
+    const std::vector<void*> blocks = allocate_many(domain, kSlabs * 64, kSize);
+    for (void* const block : blocks) std::memset(block, 1, kSize);
+    return blocks;
+  }
+  // What 256 batches that are not sent yet may hold back, and the last slabs.
+  static constexpr std::size_t kLittle = 2 * kMiB;
+};
+
+TEST_F(HeapRemoteRest, come_home_to_a_thread_that_sleeps) {
+  Domain& owner = attach();
+  Domain& other = attach();
+  const std::vector<void*> blocks = fill(owner);
+  release_all(other, blocks);
+  ASSERT_GE(used(), kSlabs * kSliceBytes);
+  ASSERT_TRUE(system.helper_waits()) << "much was sent";
+  const std::uint64_t start = system.now_ms();
+  system.run_helper();
+  EXPECT_LE(used(), kLittle);
+  EXPECT_LE(heap.space().dirty_bytes(), kMiB);
+  EXPECT_LE(system.now_ms(), start + 2000);
+  EXPECT_GE(owner.counters.collected.value(), (kSlabs - 32) * 64);
+}
+
+TEST_F(HeapRemoteRest, come_home_to_a_thread_that_has_ended) {
+  Domain& owner = attach();
+  Domain& other = attach();
+  const std::vector<void*> blocks = fill(owner);
+  heap.detach(owner);
+  release_all(other, blocks);
+  ASSERT_TRUE(system.helper_waits());
+  system.run_helper();
+  EXPECT_LE(used(), kLittle);
+  EXPECT_LE(heap.space().dirty_bytes(), kMiB);
+}
+
+TEST_F(HeapRemoteRest, are_left_to_a_thread_that_goes_on) {
+  Domain& owner = attach();
+  Domain& other = attach();
+  const std::vector<void*> blocks = fill(owner);
+  release_all(other, blocks);
+  std::uint64_t waits = 0;
+  std::uint64_t collected = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::wait || ++waits > 6) return;
+    ++owner.slow_operations;
+    collected = owner.counters.collected.value();
+  });
+  system.run_helper();
+  EXPECT_GT(waits, 6U);
+  EXPECT_EQ(collected, 0U);
+  EXPECT_LE(used(), kLittle) << "then it sleeps";
+}
+
+TEST_F(HeapRemoteRest, wait_for_nobody_who_is_in_a_slow_path) {
+  Domain& owner = attach();
+  Domain& other = attach();
+  const std::vector<void*> blocks = fill(owner);
+  release_all(other, blocks);
+  owner.in_slow_path = true;
+  std::uint64_t waits = 0;
+  std::uint64_t collected = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::wait || ++waits != 6) return;
+    collected = owner.counters.collected.value();
+    owner.in_slow_path = false;
+  });
+  system.run_helper();
+  EXPECT_EQ(collected, 0U);
+  EXPECT_LE(used(), kLittle);
+}
+
+TEST_F(HeapRemoteRest, are_looked_for_again_when_they_come_during_the_last_look) {
+  Domain& owner = attach();
+  Domain& other = attach();
+  Domain& thin = attach();
+  const std::vector<void*> blocks = fill(owner);
+  fill_and_thin_out(thin);
+  ASSERT_TRUE(system.helper_waits());
+  bool is_first = true;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::purge || !std::exchange(is_first, false)) return;
+    release_all(other, blocks);
+  });
+  system.run_helper();
+  ASSERT_FALSE(is_first);
+  EXPECT_LE(used(), 8 * kMiB + kLittle) << "what was thinned out is all there is";
+  expect_contents();
+}
+
+// The helper, and who holds everybody up, cannot report.
+TEST_F(HeapRemoteRest, stay_marked_for_the_owner_when_they_were_freed_twice) {
+  Domain& owner = attach();
+  Domain& other = attach();
+  void* const twice = allocate_many(owner, 2, kSize)[0];
+  Slab& slab = program.slab_of(twice);
+  for (int i = 0; i < 2; ++i) {
+    release(other, twice);
+    heap.trim(other);
+    heap.collect_for_others();
+    EXPECT_EQ(slab.remote_count(), i == 0 ? 0U : 1U);
+  }
+  EXPECT_TRUE(slab.is_announced());
+  heap.trim(owner);
+  expect_one(MisuseKind::double_free, twice);
+}
+
+TEST_F(HeapRemoteRest, stay_marked_for_who_looks_next_when_they_were_freed_twice) {
+  Domain& owner = attach();
+  Domain& other = attach();
+  void* const twice = allocate_many(owner, 2, 16 * kKiB)[0];
+  Slab& slab = program.slab_of(twice);
+  heap.detach(owner);
+  release(other, twice);
+  heap.trim(other);
+  EXPECT_EQ(slab.remote_count(), 0U);
+  release(other, twice);
+  leave_dirty(other, 8 * kMiB);
+  system.run_helper();
+  EXPECT_EQ(slab.remote_count(), 1U);
+  heap.trim(other);
+  expect_one(MisuseKind::double_free, twice);
+}
+
+TEST_F(HeapRemoteRest, are_found_by_who_wants_all_that_is_free) {
+  Domain& asleep = attach();
+  Domain& other = attach();
+  const std::vector<void*> blocks = fill(asleep);
+  release_all(other, blocks);
+  heap.trim(other);
+  ASSERT_GE(used(), kSlabs * kSliceBytes);
+  heap.collect_for_others();
+  EXPECT_LE(used(), kLittle);
+  system.run_helper();
 }
 
 // --- no memory

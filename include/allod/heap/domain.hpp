@@ -291,7 +291,10 @@ struct Domain : Front<Sizes>, slab::Owner {
   std::size_t large_bytes = 0;
   std::size_t burst_bytes = 0;  // room in magazines beyond the usual
   Kept kept;
-  Slices loosened;  // of slabs that became mostly free, since the helper was started
+  std::uint32_t seen_operations = 0;  // the helper's: slow_operations when it walked last
+  // Bytes of slabs that became mostly free, and of blocks sent home to others, since the helper was
+  // asked to look for such.
+  std::size_t loosened = 0;
   DomainCounters counters;
   ListLinks<Domain> links;       // in the registry
   ListLinks<Domain> pool_links;  // in the pool

@@ -217,6 +217,9 @@ class Heap {
   // The huge blocks that domains keep for their next request become free spans, but of those that
   // are in a slow path just now.
   void give_up_kept() noexcept { give_back_kept_of(Keepers::all); }
+  // What others have freed becomes free in the domains of all threads, unless one is in a slow path
+  // for long; their empty slabs go. Outside of slow paths.
+  void collect_for_others() noexcept;
   // The same as give_up(), with a step of the usual purge.
   ALLOD_HOT void collect(Domain& domain) noexcept;
   // Blocks that were freed have waited somewhere else, and have come together. A program that does
@@ -390,6 +393,7 @@ class Heap {
   template <class Retire>
   static void settle(Bin& bin, Slab& slab, std::uint32_t free_before, Retire&& retire) noexcept;
   ALLOD_HOT void retire(Domain& domain, Bin& bin, Slab& slab) noexcept;
+  ALLOD_HOT void remove(Domain& domain, Bin& bin, Slab& slab) noexcept;
   ALLOD_HOT void release_huge(Domain* own, void* address) noexcept;
   ALLOD_HOT void drop_magazine(Domain& domain, Magazine& magazine, ClassIndex c) noexcept;
 
@@ -448,7 +452,7 @@ class Heap {
   [[nodiscard]] ALLOD_HOT Slab* adopt_locked(Domain& domain, ClassIndex c,
                                              const void** doubled) noexcept;
   ALLOD_HOT void abandon(Slab& slab, const void** doubled) noexcept;
-  void collect_quietly(Slab& slab, const void** doubled) noexcept;
+  bool collect_quietly(Slab& slab, const void** doubled) noexcept;
   template <class D>
   static ALLOD_HOT void disown_slabs(D& domain) noexcept;
   ALLOD_HOT void surrender(Domain& domain) noexcept;
@@ -575,6 +579,7 @@ class Heap {
   ALLOD_HOT void shrink_magazines(Domain& domain, Shrink which) noexcept;
   ALLOD_HOT void retire_last(Domain& domain, Bin& bin) noexcept;
   ALLOD_HOT void maybe_purge() noexcept;
+  ALLOD_HOT void ask_for_look(Domain& domain) noexcept;
   void purge_delayed() noexcept;
   // Of the budget, what domains do not keep, but never less than a quarter: without any, each slab
   // that becomes empty would be purged. Or, if that is more, what would be in use if nothing had
@@ -607,6 +612,11 @@ class Heap {
   // rest.hpp
   [[nodiscard]] ALLOD_HOT bool pause() noexcept;
   ALLOD_HOT void resume() noexcept;
+  [[nodiscard]] ALLOD_HOT bool collect_resting() noexcept;
+  enum class Owners : std::uint8_t { resting, all };
+  [[nodiscard]] ALLOD_HOT bool collect_for(Owners which) noexcept;
+  [[nodiscard]] ALLOD_HOT bool collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept;
+  ALLOD_HOT void reap_at_rest() noexcept;
   [[nodiscard]] ALLOD_HOT bool purge_resting() noexcept;
   [[nodiscard]] ALLOD_HOT Address purge_resting_in(Address at, Address end, bool* moving) noexcept;
 
@@ -644,6 +654,7 @@ class Heap {
   std::atomic<std::size_t> kept_share_{~std::size_t{0}};  // the most that one may have
   std::atomic<bool> kept_short_{false};  // somebody has less than that, and got nothing
   HelperState helper_;                   // only one that is running takes back what is kept
+  std::atomic<bool> look_is_wanted_{false};  // much has become free within slabs
   Address rest_cursor_ = 0;              // the helper's: where its next look at slabs begins
 };
 

@@ -131,10 +131,20 @@ void Heap<Policy>::abandon(Slab& slab, const void** doubled) noexcept {
 }
 
 // Collects under a lock, where nothing may be reported: `*doubled` is set to a
-// block that was freed twice, if there is one.
+// block that was freed twice, if there is one. For null it stays marked for who looks next, and the
+// answer is false.
 template <class Policy>
-void Heap<Policy>::collect_quietly(Slab& slab, const void** doubled) noexcept {
-  slab.collect([&](std::uint32_t index) noexcept { *doubled = slab.block_at(index); });
+bool Heap<Policy>::collect_quietly(Slab& slab, const void** doubled) noexcept {
+  bool is_done = true;
+  slab.collect([&](std::uint32_t index) noexcept {
+    if (doubled != nullptr) {
+      *doubled = slab.block_at(index);
+    } else {
+      is_done = false;
+      static_cast<void>(slab.give_remotely(index / kWordBits, bit(index % kWordBits)));
+    }
+  });
+  return is_done;
 }
 
 // A slab of class `c` with a free block that lost its domain, or null.
@@ -197,8 +207,7 @@ void Heap<Policy>::reap_orphans_locked(ClassIndex c, std::uint32_t* looks,
   const std::uint32_t count = orphan_count_[c].load(std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < count && *looks > 0; ++i, --*looks) {
     Slab& slab = *slab::as_slab(orphans_[c].pop_front());
-    collect_quietly(slab, doubled);
-    if (slab.is_empty()) {
+    if (collect_quietly(slab, doubled) && slab.is_empty()) {
       orphan_count_[c].fetch_sub(1, std::memory_order_relaxed);
       space_.free(&slab);
     } else {

@@ -15,10 +15,16 @@ void Heap<Policy>::look_around(Domain& domain) noexcept {
   shrink_magazines(domain, Shrink::spare);
   reap_orphans(kOrphanLooks);
   maybe_purge();
-  if (domain.loosened >= Slices::covering(kWorthAThread)) {
-    domain.loosened = {};
-    start_helper();
-  }
+  ask_for_look(domain);
+}
+
+// When so much became free where it is that the helper should see to it.
+template <class Policy>
+void Heap<Policy>::ask_for_look(Domain& domain) noexcept {
+  if (domain.loosened < kWorthAThread) return;
+  domain.loosened = 0;
+  look_is_wanted_.store(true, std::memory_order_relaxed);
+  start_helper();
 }
 
 // A magazine that is as it was left at the last look is idle, and all of it goes back. Any other
@@ -109,7 +115,8 @@ template <class Policy>
 bool Heap<Policy>::has_work_for_helper() const noexcept {
   if (!options_.purge_thread || space_.refuses_purge()) return false;
   const bool ages = options_.purge_delay_ms > 0;
-  return (ages && dirty_bytes() >= kWorthAThread) || space_.delayed_bytes() >= kWorthAThread;
+  if (ages && (look_is_wanted_.load() || dirty_bytes() >= kWorthAThread)) return true;
+  return space_.delayed_bytes() >= kWorthAThread;
 }
 
 // Runs until little is left to purge and slabs are at rest. Uses nothing of the thread that
@@ -172,7 +179,10 @@ void Heap<Policy>::purge_until_done() noexcept {
       space_.forget_peak();
     }
     look_at_kept();
-    moving = ages && purge_resting();
+    look_is_wanted_.store(false);
+    moving = ages && collect_resting();
+    reap_at_rest();
+    moving = (ages && purge_resting()) || moving;
   }
   // The next helper will not know how long ago it was.
   space_.forget_peak();

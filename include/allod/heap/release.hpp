@@ -115,7 +115,7 @@ void Heap<Policy>::put_back(Domain& domain, ClassIndex c, void** blocks,
     }
     done += given;
     if (must_settle(slab, free_before)) {
-      domain.loosened = domain.loosened + slab.size;
+      domain.loosened += slab.size.bytes();
       settle(bin, slab, free_before, [&]() noexcept { retire(domain, bin, slab); });
     }
   }
@@ -154,12 +154,17 @@ void Heap<Policy>::settle(Bin& bin, Slab& slab, std::uint32_t free_before,
 template <class Policy>
 void Heap<Policy>::retire(Domain& domain, Bin& bin, Slab& slab) noexcept {
   if (ending_.load(std::memory_order_relaxed)) return;
+  remove(domain, bin, slab);
+  maybe_purge();
+}
+
+template <class Policy>
+void Heap<Policy>::remove(Domain& domain, Bin& bin, Slab& slab) noexcept {
   bin.partial.remove(&slab);
   --bin.slab_count;
   domain.counters.slabs_retired.add(1);
   slab.set_owner(nullptr);
   space_.free(&slab);
-  maybe_purge();
 }
 
 // Empties a magazine and takes its room away.

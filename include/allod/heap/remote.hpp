@@ -50,6 +50,7 @@ void Heap<Policy>::release_others(Domain& domain, void* address) noexcept {
   domain.counters.remote_frees.add(1);
   // Nobody may come to a shared domain for long.
   if (batch.bytes >= kBatchBytes || domain.state == DomainState::shared) send(domain, batch);
+  ask_for_look(domain);
 }
 
 template <class Policy>
@@ -103,6 +104,7 @@ void Heap<Policy>::send(Domain& domain, RemoteBatch& batch) noexcept {
   domain.counters.remote_batches.add(1);
   const RemoteBatch full = batch;
   batch = {};
+  domain.loosened += full.bytes;
   mark_remote(*full.slab, full.word(), full.bits);
 }
 
@@ -133,7 +135,7 @@ void Heap<Policy>::collect(Domain& domain, Slab& slab) noexcept {
       [&](std::uint32_t index) { report(MisuseKind::double_free, slab.block_at(index)); });
   domain.counters.collected.add(gained);
   if (must_settle(slab, free_before)) {
-    domain.loosened = domain.loosened + slab.size;
+    domain.loosened += slab.size.bytes();
     Bin& bin = domain.bins()[slab.size_class()];
     settle(bin, slab, free_before, [&]() noexcept { retire(domain, bin, slab); });
   }

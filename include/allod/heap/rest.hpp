@@ -36,6 +36,104 @@ void Heap<Policy>::resume() noexcept {
   fork_lock_.unlock();
 }
 
+// Blocks that others have freed come home to owners that sleep: they have made no slow operation
+// since the walk before, and may not for long. Returns whether others have such to look at.
+template <class Policy>
+bool Heap<Policy>::collect_resting() noexcept {
+  {
+    LockGuard guard{registry_lock_};
+    bool is_any = false;
+    for_each_domain([&](const Domain& domain) noexcept {
+      is_any |= domain.state != DomainState::pooled && !domain.inbox.empty();
+    });
+    if (!is_any) return false;
+  }
+  for (std::uint32_t i = 0; i < kRestPauses; ++i) {
+    if (!pause()) return true;
+    const bool is_done = collect_for(Owners::resting);
+    bool moving = false;
+    if (is_done) {
+      LockGuard guard{registry_lock_};
+      for_each_domain([&](Domain& domain) noexcept {
+        const bool rests =
+            std::exchange(domain.seen_operations, domain.slow_operations) == domain.slow_operations;
+        if (!rests && domain.state != DomainState::pooled) moving |= !domain.inbox.empty();
+      });
+    }
+    resume();
+    if (is_done) return moving;
+  }
+  return true;
+}
+
+template <class Policy>
+void Heap<Policy>::collect_for_others() noexcept {
+  constexpr int kPatience = 64;
+  for (int i = 0; i < kPatience;) {
+    if (!pause()) {
+      gate_.yield();
+      ++i;
+      continue;
+    }
+    const bool is_done = collect_for(Owners::all);
+    resume();
+    if (is_done) return;
+  }
+}
+
+// In a pause. False when there is more to do than that may take.
+template <class Policy>
+bool Heap<Policy>::collect_for(Owners which) noexcept {
+  if (ending_.load(std::memory_order_relaxed)) return true;
+  std::uint32_t looks = kRestLooks;
+  bool is_done = true;
+  LockGuard guard{registry_lock_};
+  for_each_domain([&](Domain& domain) noexcept {
+    if (domain.state == DomainState::pooled) return;
+    if (which == Owners::resting && domain.slow_operations != domain.seen_operations) return;
+    if (!collect_at_rest(domain, &looks)) is_done = false;
+  });
+  return is_done;
+}
+
+// What was freed twice is left for the owner, who can report it: so is what is announced before.
+template <class Policy>
+bool Heap<Policy>::collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept {
+  for (; *looks > 0; --*looks) {
+    Slab* const slab = domain.inbox.take_last();
+    if (slab == nullptr) return true;
+    if (slab->owner() != &domain) {
+      slab->announce();
+      continue;
+    }
+    const std::uint32_t free_before = slab->free_count();
+    const bool is_done = collect_quietly(*slab, nullptr);
+    domain.counters.collected.add(slab->free_count() - free_before);
+    if (!is_done) slab->announce();
+    if (must_settle(*slab, free_before)) {
+      Bin& bin = domain.bins()[slab->size_class()];
+      settle(bin, *slab, free_before, [&]() noexcept { remove(domain, bin, *slab); });
+    }
+    if (!is_done) return true;
+  }
+  return domain.inbox.empty();
+}
+
+// The same for slabs that belong to nobody any more.
+template <class Policy>
+void Heap<Policy>::reap_at_rest() noexcept {
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    std::uint32_t left = orphan_count_[c].load(std::memory_order_relaxed);
+    while (left > 0) {
+      const std::uint32_t most = left < kRestLooks ? left : kRestLooks;
+      std::uint32_t looks = most;
+      LockGuard guard{registry_lock_};
+      reap_orphans_locked(c, &looks, nullptr);
+      left -= most;
+    }
+  }
+}
+
 // Returns whether slabs may come to rest that were not found at rest now.
 template <class Policy>
 bool Heap<Policy>::purge_resting() noexcept {

@@ -9,7 +9,7 @@ namespace allod::slab {
 
 class Slab;
 
-// Any thread pushes, the owner takes everything at once, so there is no ABA. A
+// Any thread pushes, only the owner takes, so there is no ABA. A
 // slab is in at most one inbox, and at most once, because only the thread that
 // changed its `announced` from 0 to 1 pushes it.
 class Inbox {
@@ -28,7 +28,10 @@ class Inbox {
   void take_all(Visit&& visit) noexcept {
     visit_all(head_.exchange(nullptr), visit);
   }
-  // The same, and pushes fail from now on.
+  // Takes the slab that came last, or null; it may be announced again from then on. Owner only: as
+  // nobody else takes any, a slab that is still the first never was away.
+  [[nodiscard]] Slab* take_last() noexcept;
+  // Takes everything, and pushes fail from now on.
   template <class Visit>
   void close(Visit&& visit) noexcept {
     visit_all(head_.exchange(closed()), visit);

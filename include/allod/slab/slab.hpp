@@ -437,6 +437,15 @@ inline bool Inbox::push(Slab* slab) noexcept {
   return true;
 }
 
+inline Slab* Inbox::take_last() noexcept {
+  Slab* head = head_.load();
+  do {
+    if (head == nullptr || head == closed()) return nullptr;
+  } while (!head_.compare_exchange_weak(head, next(head)));
+  accept(head);
+  return head;
+}
+
 inline void Inbox::accept(Slab* slab) noexcept { slab->announced_.store(0); }
 
 // The announcement and the owner's look at the bits are ordered like Dekker's

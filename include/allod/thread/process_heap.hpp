@@ -122,6 +122,7 @@ class ProcessHeap {
       Turn turn{domain, heap_.gate(), inside.may_wait()};
       if (turn) heap_.give_up(domain);
     });
+    if (inside.is_first()) heap_.collect_for_others();
     heap_.give_up_kept();
     // With nobody waiting for a turn.
     return heap_.space().purge_free();
