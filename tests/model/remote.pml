@@ -11,6 +11,9 @@
  * or under the lock together with one shared access; a look at a word together with the exchange
  * that follows if the look says so; the loop around a compare-and-exchange.
  *
+ * Not modelled: that the helper, or malloc_trim, acts for an owner (heap/rest.hpp). They do so while
+ * nobody is within a slow path, that is, in the midst of any of this.
+ *
  * Checked: a slab is in at most one inbox and at most once; who finds an inbox closed need not wait
  * for it; no block comes home twice; and when nothing moves any more, every block that was freed
  * has come home, or lies in an orphan for an adopter to collect; and nothing counts as announced

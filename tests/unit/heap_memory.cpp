@@ -461,7 +461,7 @@ TEST_F(HeapRest, ends_when_the_system_takes_nothing_back) {
   EXPECT_LT(system.count(Fake::Call::purge), 10U);
 }
 
-// --- blocks that others have freed, of owners that do not look ------------------------------------
+// --- blocks that others have freed, of owners that do not look -----------------------------------
 
 class HeapRemoteRest : public HeapRest {
  protected:

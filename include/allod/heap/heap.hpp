@@ -652,10 +652,10 @@ class Heap {
   std::atomic<std::size_t> kept_bytes_{0};                // that domains have reserved
   std::atomic<std::uint32_t> keepers_{0};                 // and how many have
   std::atomic<std::size_t> kept_share_{~std::size_t{0}};  // the most that one may have
-  std::atomic<bool> kept_short_{false};  // somebody has less than that, and got nothing
-  HelperState helper_;                   // only one that is running takes back what is kept
+  std::atomic<bool> kept_short_{false};      // somebody has less than that, and got nothing
+  HelperState helper_;                       // only one that is running takes back what is kept
   std::atomic<bool> look_is_wanted_{false};  // much has become free within slabs
-  Address rest_cursor_ = 0;              // the helper's: where its next look at slabs begins
+  Address rest_cursor_ = 0;                  // the helper's: where its next look at slabs begins
 };
 
 }  // namespace allod::heap

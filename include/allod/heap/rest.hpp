@@ -99,9 +99,12 @@ bool Heap<Policy>::collect_for(Owners which) noexcept {
 // What was freed twice is left for the owner, who can report it: so is what is announced before.
 template <class Policy>
 bool Heap<Policy>::collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept {
-  for (; *looks > 0; --*looks) {
+  while (*looks > 0) {
     Slab* const slab = domain.inbox.take_last();
     if (slab == nullptr) return true;
+    // The 64 words of a slab of small blocks take as long as five slabs of large ones.
+    const std::uint32_t price = 1 + slab->capacity() / (16 * kWordBits);
+    *looks -= price < *looks ? price : *looks;
     if (slab->owner() != &domain) {
       slab->announce();
       continue;
@@ -125,7 +128,7 @@ void Heap<Policy>::reap_at_rest() noexcept {
   for (ClassIndex c = 0; c < kClasses; ++c) {
     std::uint32_t left = orphan_count_[c].load(std::memory_order_relaxed);
     while (left > 0) {
-      const std::uint32_t most = left < kRestLooks ? left : kRestLooks;
+      const std::uint32_t most = left < kOrphanLooks ? left : kOrphanLooks;
       std::uint32_t looks = most;
       LockGuard guard{registry_lock_};
       reap_orphans_locked(c, &looks, nullptr);
