@@ -15,6 +15,9 @@ using std::align_val_t;
 using std::nothrow_t;
 using namespace allod::operators;
 
+// Beside the heap, which is in memory anyway.
+[[gnu::section(".data")]] constinit std::atomic<std::size_t> allod::operators::slices_at_once{0};
+
 namespace {
 
 template <Origin kOrigin>
@@ -31,11 +34,6 @@ void* new_aligned_or_null(std::size_t size, align_val_t alignment) noexcept {
   void* const block = allod::entry::allocate_aligned<ReturnNull, kOrigin>(size, bytes);
   return block != nullptr ? block : allod::entry::new_or_null(size, bytes);
 }
-
-// Up to where in the page map forms that are made of others look for a block before they ask
-// whether they may: nowhere, until it is known that no form of delete is replaced. Beside the heap,
-// which is in memory anyway.
-[[maybe_unused, gnu::section(".data")]] constinit std::atomic<std::size_t> slices_at_once{0};
 
 template <class First, class... Rest, class... Alignment>
 [[gnu::noinline, gnu::hot]] void release_made_of(void* block, Alignment... alignment) noexcept {

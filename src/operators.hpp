@@ -6,6 +6,7 @@
 // standard). These here are the forms that others are made of.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <new>
 
@@ -51,6 +52,11 @@ struct Form {
     return reinterpret_cast<Function*>(kOperators[kPlace].in_force);
   }
 };
+// Up to where in the page map forms that are made of others look for a block before they ask
+// whether they may: nowhere, until it is known that no form of delete is replaced, nor when the map
+// has become a window.
+extern std::atomic<std::size_t> slices_at_once;
+
 using New = Form<void*(std::size_t), 0>;
 using NewArray = Form<void*(std::size_t), 1>;
 using NewAligned = Form<void*(std::size_t, std::align_val_t), 2>;

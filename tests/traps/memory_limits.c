@@ -213,6 +213,48 @@ static void check_limit_that_comes(int resource) {
 CASE(address_space_limit_that_comes_and_goes) { check_limit_that_comes(RLIMIT_AS); }
 CASE(data_limit_that_comes_and_goes) { check_limit_that_comes(RLIMIT_DATA); }
 
+// As vsftpd does, and a shell that is told `ulimit -v`. What was there before stays as it was.
+CASE(address_space_limited_by_the_program_itself) {
+  struct block_set set;
+  allocate_set(&set, 1);
+  exercise(1, 2000);
+  struct rlimit limit = {512 * MIB, RLIM_INFINITY};
+  CHECK(prlimit(getpid(), RLIMIT_AS, &limit, NULL) == 0, "prlimit");
+  exhaust(320 * MIB, 512 * MIB);
+  verify_set(&set);
+  const pid_t child = fork();
+  CHECK(child >= 0, "fork: %s", strerrorname_np(errno));
+  if (child == 0) {
+    exhaust(256 * MIB, 512 * MIB);
+    free_set(&set);
+    _exit(0);
+  }
+  expect_success(child);
+  limit.rlim_cur = RLIM_INFINITY;
+  CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+  struct link* list = NULL;
+  CHECK(allocate_until_refused(&list, 10 * MIB, (size_t)20 << 30) >= (size_t)20 << 30,
+        "much cannot be had when the limit is gone");
+  free_list(&list);
+  free_set(&set);
+  exercise(2, 2000);
+}
+
+static void* wait_for_all(void* unused) {
+  pthread_barrier_wait(&all_started);
+  return unused;
+}
+
+// Nobody may take the page map from under a thread that looks into it.
+CASE(address_space_limited_while_a_thread_runs) {
+  CHECK(pthread_barrier_init(&all_started, NULL, 2) == 0, "pthread_barrier_init");
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, wait_for_all, NULL) == 0, "pthread_create");
+  check_limit_that_comes(RLIMIT_AS);
+  pthread_barrier_wait(&all_started);
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
 // Children of a process at its limit.
 CASE(fork_at_the_limit) {
   if (!is_second_stage()) {

@@ -156,6 +156,82 @@ TEST_P(PageMapOf, what_is_set_is_found_from_every_byte_and_from_none_besides) {
   }
 }
 
+// A map of everything, and a process that has got a limit.
+class PageMapNarrowed : public PageMapOf {
+ protected:
+  void SetUp() override {
+    PageMapOf::SetUp();
+    ASSERT_TRUE(map.start(system));
+    first = static_cast<Address>(address_of(system.reserve(kBytes, kSliceBytes)));
+    ASSERT_TRUE(map.cover(system, first, kBytes));
+    map.set_tags(first, {64}, space::make_tag(5, 3));
+    map.set_spans(first, {64}, &span);
+    before = system.mapped_bytes();
+  }
+  void expect_what_was_set() {
+    for (Address at = first; at < first + kBytes; at += kSliceBytes / 2) {
+      ASSERT_EQ(map.tag_of(at), space::make_tag(5, 3));
+      ASSERT_EQ(map.span_of(at), &span);
+    }
+  }
+  bool is_whole() {
+    Tag tag;
+    return map.fast_tag_of(first, &tag);
+  }
+
+  static constexpr std::size_t kBytes = 64 * kSliceBytes;
+  Address first = 0;
+  space::Span span;
+  std::size_t before = 0;
+};
+INSTANTIATE_TEST_SUITE_P(pages, PageMapNarrowed, testing::Values(4096, 16384, 65536));
+
+TEST_P(PageMapNarrowed, keeps_what_was_set_and_little_else) {
+  map.narrow(system, std::size_t{200} << 20, first, first + kBytes);
+  EXPECT_FALSE(is_whole());
+  EXPECT_LT(system.mapped_bytes(), std::size_t{64} << 20);
+  expect_what_was_set();
+  for (const Address address : addresses_of_all_kinds()) {
+    if (address - first < kBytes) continue;
+    ASSERT_EQ(map.tag_of(address), space::kForeignTag) << std::hex << address;
+    ASSERT_EQ(map.span_of(address), nullptr) << std::hex << address;
+  }
+}
+
+TEST_P(PageMapNarrowed, covers_what_the_system_hands_out_next) {
+  map.narrow(system, std::size_t{200} << 20, first, first + kBytes);
+  for (int i = 0; i < 64; ++i) {
+    const Address next = address_of(system.reserve(std::size_t{256} << 20, kSliceBytes));
+    ASSERT_TRUE(map.cover(system, next, std::size_t{256} << 20)) << i;
+    map.set_tags(next, {2}, space::make_tag(7, 1));
+    ASSERT_EQ(map.tag_of(next + kSliceBytes), space::make_tag(7, 1));
+  }
+  EXPECT_FALSE(map.cover(system, 0, kSliceBytes));
+  expect_what_was_set();
+}
+
+TEST_P(PageMapNarrowed, stays_whole_where_the_limit_has_room_for_it) {
+  map.narrow(system, 400 * kGiB, first, first + kBytes);
+  EXPECT_TRUE(is_whole());
+  EXPECT_EQ(system.mapped_bytes(), before);
+  expect_what_was_set();
+}
+
+TEST_P(PageMapNarrowed, stays_whole_where_a_window_would_take_too_much) {
+  map.narrow(system, std::size_t{200} << 20, std::size_t{1} << 40, first + kBytes);
+  map.narrow(system, std::size_t{8} << 20, first, first + kBytes);
+  EXPECT_TRUE(is_whole());
+  EXPECT_EQ(system.mapped_bytes(), before);
+}
+
+TEST_P(PageMapNarrowed, becomes_no_smaller_a_second_time) {
+  map.narrow(system, std::size_t{400} << 20, first, first + kBytes);
+  const std::size_t then = system.mapped_bytes();
+  map.narrow(system, std::size_t{200} << 20, first, first + kBytes);
+  EXPECT_EQ(system.mapped_bytes(), then);
+  expect_what_was_set();
+}
+
 TEST(Tags, keep_owner_and_class_apart) {
   for (const std::uint32_t owner : {1U, 2U, 77U, space::kMaxOwner, space::kOrphanOwner}) {
     for (std::uint32_t c = 0; c < space::kHugeClass; ++c) {

@@ -81,6 +81,22 @@ void Heap<Policy>::collect_for_others() noexcept {
   }
 }
 
+template <class Policy>
+void Heap<Policy>::narrow_map() noexcept {
+  const std::size_t limit = space_.platform().address_space_limit();
+  if (kBlockStates || !usable_ || limit == 0) return;
+  // In a child that was made by a bare system call the helper, which is gone, may have this lock.
+  constexpr int kPatience = 4096;
+  for (int i = 0; i < kPatience; ++i) {
+    if (!pause()) {
+      gate_.yield();
+      continue;
+    }
+    space_.narrow_map(limit);
+    return resume();
+  }
+}
+
 // In a pause. False when there is more to do than that may take.
 template <class Policy>
 bool Heap<Policy>::collect_for(Owners which) noexcept {

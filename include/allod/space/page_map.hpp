@@ -89,8 +89,18 @@ class PageMap {
   // them, six million, or a huge one for 512 at once. Thread-safe.
   template <os::Platform P>
   void expect_reads(P& platform) const noexcept {
-    if (slices_ != 0) platform.prefer_huge(spans_, bytes_for(slices_, platform));
+    if (slices_ == 0) return;
+    platform.prefer_huge(spans_, slices_ * sizeof(SpanCell));
+    platform.prefer_huge(tags(), slices_ * sizeof(TagCell));
   }
+
+  // Where the process has got a limit of `limit` bytes of addresses, of which the whole map takes
+  // more than its share: gives up the map of all addresses but those around [lowest, highest),
+  // which hold what it has, and of those that the system hands out next. What it has for elements
+  // in there stays. Not when these are so far apart that it would gain little. While nobody uses
+  // the map.
+  template <os::Platform P>
+  void narrow(P& platform, std::size_t limit, Address lowest, Address highest) noexcept;
 
   // The tag of any address whatsoever. Thread-safe, never faults.
   [[nodiscard]] ALLOD_INLINE Tag tag_of(Address address) const noexcept {
@@ -217,6 +227,40 @@ bool PageMap::reserve(P& platform, Address base, std::size_t slices) noexcept {
   slices_ = slices;
   fast_slices_.store(base == 0 ? slices : 0, std::memory_order_release);
   return true;
+}
+
+// What is given up leaves a hole, in which the system places what is mapped next, so it belongs to
+// the window; that goes on below as far as it costs a part of the limit, which may be lifted
+// again.
+template <os::Platform P>
+void PageMap::narrow(P& platform, std::size_t limit, Address lowest, Address highest) noexcept {
+  const std::size_t whole = bytes_for(slices_, platform);
+  if (fast_slices_.load(std::memory_order_relaxed) == 0 || whole < limit / 8) return;
+  constexpr std::size_t kGiB = std::size_t{1} << 30;
+  const Address map = address_of(spans_);
+  lowest = lowest < map ? lowest : map;
+  highest = highest > map + whole ? highest : map + whole;
+  std::size_t room = limit / 32 / kBytesPerSlice << kSliceShift;
+  room = room < 4 * kGiB ? 4 * kGiB : room;
+  // Elements of both arrays that begin and end with a page.
+  const std::size_t grain = platform.page_size() / sizeof(TagCell);
+  const std::size_t first = align_down((lowest > room ? lowest - room : 0) >> kSliceShift, grain);
+  const std::size_t end = align_up((align_up(highest, kGiB) + kGiB) >> kSliceShift, grain);
+  if (end >= slices_ || (end - first) * kBytesPerSlice > (limit < whole ? limit : whole) / 2)
+    return;
+  const auto give_up = [&](const auto* from, const auto* to) noexcept {
+    const std::size_t bytes = address_of(to) - address_of(from);
+    if (bytes != 0) platform.unmap(reinterpret_cast<void*>(address_of(from)), bytes);
+  };
+  TagCell* const all_tags = tags();
+  give_up(spans_, spans_ + first);
+  give_up(spans_ + end, all_tags + first);
+  give_up(all_tags + end, reinterpret_cast<const TagCell*>(map + whole));
+  fast_slices_.store(0, std::memory_order_relaxed);
+  base_ = first << kSliceShift;
+  slices_ = end - first;
+  spans_ += first;
+  tags_.store(all_tags + first, std::memory_order_relaxed);
 }
 
 template <os::Platform P>

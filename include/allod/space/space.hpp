@@ -246,6 +246,19 @@ class Space {
     return best;
   }
 
+  // See PageMap::narrow. While nobody else uses the space, or what it has handed out.
+  void narrow_map(std::size_t limit) noexcept {
+    LockGuard guard{lock_};
+    Address lowest = ~Address{0};
+    Address highest = 0;
+    for_each_region([&](const Region& region) noexcept {
+      const Address end = region.base + region.size.bytes();
+      lowest = region.base < lowest ? region.base : lowest;
+      highest = end > highest ? end : highest;
+    });
+    map_.narrow(platform_, limit, lowest, highest);
+  }
+
   // Milliseconds until the oldest free span has been free for `delay_ms`; the
   // largest value when nothing is dirty. Thread-safe.
   [[nodiscard]] std::uint32_t next_purge_in(std::uint32_t delay_ms) noexcept {

@@ -177,6 +177,11 @@ class ProcessHeap {
     if (Domain* const own = own_domain()) heap_.collect(*own);
   }
 
+  // The process has a new limit of addresses. No other thread may be running.
+  static void narrow_map() noexcept {
+    if (!is_interrupted()) heap_.narrow_map();
+  }
+
   // Once, early: no more domains than the container of the process has use for.
   static ALLOD_HOT void respect_quota() noexcept {
     const std::uint32_t quota = shared_.respect_quota(heap_);

@@ -1,0 +1,74 @@
+// Calls of the system that libc offers, and for which the page map is in the way: it takes 24 GiB
+// of addresses, of which hardly anything is ever used.
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "operators.hpp"
+#include "surface.hpp"
+
+// glibc's, since 2.32: no thread has ever been made, but for the helper, which it does not know.
+// NOLINTNEXTLINE(readability-identifier-naming, bugprone-reserved-identifier)
+extern "C" [[gnu::weak]] char __libc_single_threaded;
+
+namespace {
+
+[[nodiscard]] int to_errno(long result) noexcept {
+  if (result >= 0) return 0;
+  errno = static_cast<int>(-result);
+  return -1;
+}
+
+// Below the limit that the process may just have got, the whole map would leave it nothing.
+void respect_address_limit() noexcept {
+  if (&__libc_single_threaded == nullptr || __libc_single_threaded == 0) return;
+  allod::Process::narrow_map();
+  allod::operators::slices_at_once.store(0, std::memory_order_relaxed);
+}
+
+[[nodiscard]] int set_limit(pid_t pid, int resource, const rlimit64* limit,
+                            rlimit64* old) noexcept {
+  const long result = allod::raw_syscall(
+      SYS_prlimit64, pid, resource, reinterpret_cast<long>(limit), reinterpret_cast<long>(old));
+  if (result == 0 && resource == RLIMIT_AS && limit != nullptr) respect_address_limit();
+  return to_errno(result);
+}
+
+}  // namespace
+
+// libc's declarations differ in the types of their parameters, but not as the linker sees it.
+#define ALLOD_STANDS_FOR(name) __asm__(name) __attribute__((visibility("default")))
+
+extern "C" {
+int allod_setrlimit(int resource, const rlimit64* limit) noexcept ALLOD_STANDS_FOR("setrlimit");
+int allod_setrlimit64(int resource, const rlimit64* limit) noexcept ALLOD_STANDS_FOR("setrlimit64");
+int allod_prlimit(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept
+    ALLOD_STANDS_FOR("prlimit");
+int allod_prlimit64(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept
+    ALLOD_STANDS_FOR("prlimit64");
+
+int allod_setrlimit(int resource, const rlimit64* limit) noexcept {
+  return set_limit(0, resource, limit, nullptr);
+}
+int allod_setrlimit64(int resource, const rlimit64* limit) noexcept {
+  return set_limit(0, resource, limit, nullptr);
+}
+int allod_prlimit(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept {
+  return set_limit(pid, resource, limit, old);
+}
+int allod_prlimit64(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept {
+  return set_limit(pid, resource, limit, old);
+}
+
+// With MCL_CURRENT the system reads every page that can be read, and the page map has six million
+// that are never used: they would cost the program four seconds.
+[[gnu::visibility("default")]] int mlockall(int flags) noexcept {
+  using allod::Process;
+  if ((flags & MCL_CURRENT) != 0) {
+    Process::ensure_started();
+    auto& space = Process::heap().space();
+    space.map().expect_reads(space.platform());
+  }
+  return to_errno(allod::raw_syscall(SYS_mlockall, flags));
+}
+}
