@@ -438,8 +438,14 @@ void write_before() {
   }
   std::sort(blocks, blocks + kBlocks);
   std::size_t first = 0;
+  // Only within a slab, here a slice: in huge pages the next one may begin at once, without a
+  // guard.
   const auto stride = [&](std::size_t i) {
-    return static_cast<std::size_t>(blocks[i + 1] - blocks[i]);
+    const auto at = [&](std::size_t block) {
+      return reinterpret_cast<std::uintptr_t>(blocks[block]);
+    };
+    constexpr std::size_t kSlice = std::size_t{64} << 10;
+    return at(i) / kSlice == at(i + 1) / kSlice ? at(i + 1) - at(i) : SIZE_MAX;
   };
   for (std::size_t i = 1; i + 1 < kBlocks; ++i) {
     if (stride(i) < stride(first) || (stride(i) == stride(first) && one_in(8))) first = i;
