@@ -20,21 +20,6 @@ static int dontneed_gives_zeros(void) {
   return madvise(memory, kBytes, MADV_DONTNEED) == 0 && *memory == 0;
 }
 
-// The emulator may show its own system's files, which count in pages of another size.
-static int statm_counts_pages(void) {
-  unsigned long size = 0;
-  FILE* file = fopen("/proc/self/statm", "r");
-  if (file == NULL || fscanf(file, "%lu", &size) != 1) return 0;
-  fclose(file);
-  unsigned long larger = 0;
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  map((size_t)kBytes * 1000);
-  file = fopen("/proc/self/statm", "r");
-  if (file == NULL || fscanf(file, "%lu", &larger) != 1) return 0;
-  fclose(file);
-  return (larger - size) * page < (size_t)kBytes * 1500;
-}
-
 static int address_space_is_limited(void) {
   const struct rlimit limit = {256 * kBytes, 256 * kBytes};
   return setrlimit(RLIMIT_AS, &limit) == 0 && map((size_t)1024 * kBytes) == NULL;
@@ -45,7 +30,6 @@ int main(void) {
   printf("memory_tags %d\n", (int)(getauxval(AT_HWCAP2) >> 18 & 1));
   printf("character_sets %d\n", iconv_open("UTF-16LE", "UTF-8") != (iconv_t)-1);
   printf("dontneed_gives_zeros %d\n", dontneed_gives_zeros());
-  printf("statm_counts_pages %d\n", statm_counts_pages());
   printf("address_space_limit %d\n", address_space_is_limited());
   return 0;
 }

@@ -52,21 +52,12 @@ TOO_LONG = {
     "threads_that_end_leave_nothing_stranded",
     "usable_size_is_enough_and_all_writable",
 }
-# They look at the resident size.
-RESIDENT = {
-    "aligned_blocks_are_used_again",
-    "blocks_are_used_again",
-    "failures_leave_nothing_behind",
-    "realloc_to_no_bytes_frees",
-    "trim_gives_memory_back",
-    "trim_gives_memory_of_small_blocks_back",
-}
-# What else cases need of the system. The probe asks for all of it.
+# What cases need of the system. The probe asks for all of it.
 NEEDS = {
     "character_sets": "character_sets",
     "handler_that_frees_memory_lets_new_succeed": "address_space_limit",
     "memory_goes_back_while_idle": "dontneed_gives_zeros",
-} | dict.fromkeys(RESIDENT, "statm_counts_pages")
+}
 Ended = subprocess.CompletedProcess[str]
 
 
@@ -102,11 +93,6 @@ RUNS = [
     *runs(LIBRARY, MIDDLE, "surface", "alignment", "limits"),
     *runs(LIBRARY, SMALL, "arm64", "machine"),
     *runs(LIBRARY, SMALL, "surface", "alignment", "limits"),
-    *(
-        run
-        for run in runs(LIBRARY, SMALL, "surface", "blocks", "operators", "queries")
-        if run.case.name in RESIDENT
-    ),
     *runs(DEBUG_LIBRARY, LARGE, "surface", "queries"),
 ]
 

@@ -126,24 +126,23 @@ size_t interesting_sizes(size_t* sizes, size_t capacity, size_t largest) {
   return count;
 }
 
-static size_t statm_pages(int field) {
-  char text[256];
-  int descriptor = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  CHECK(descriptor >= 0, "cannot read /proc/self/statm");
+// In bytes, which `statm` does not tell: an emulator may show its own system's file, that counts in
+// pages of another size.
+static size_t status_bytes(const char* name) {
+  char text[4096];
+  int descriptor = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  CHECK(descriptor >= 0, "cannot read /proc/self/status");
   ssize_t length = read(descriptor, text, sizeof text - 1);
   close(descriptor);
-  CHECK(length > 0, "/proc/self/statm is empty");
+  CHECK(length > 0, "/proc/self/status is empty");
   text[length] = '\0';
-  char* position = text;
-  unsigned long pages = 0;
-  for (int i = 0; i <= field; ++i) {
-    pages = strtoul(position, &position, 10);
-  }
-  return pages;
+  const char* line = strstr(text, name);
+  CHECK(line != NULL, "/proc/self/status does not tell %s", name);
+  return strtoul(line + strlen(name), NULL, 10) * KIB;
 }
 
-size_t resident_bytes(void) { return statm_pages(1) * (size_t)sysconf(_SC_PAGESIZE); }
-size_t mapped_bytes(void) { return statm_pages(0) * (size_t)sysconf(_SC_PAGESIZE); }
+size_t resident_bytes(void) { return status_bytes("VmRSS:"); }
+size_t mapped_bytes(void) { return status_bytes("VmSize:"); }
 
 void* find_function(const char* name) {
   void* function = dlsym(RTLD_DEFAULT, name);
