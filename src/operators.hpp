@@ -52,11 +52,6 @@ struct Form {
     return reinterpret_cast<Function*>(kOperators[kPlace].in_force);
   }
 };
-// Up to where in the page map forms that are made of others look for a block before they ask
-// whether they may: nowhere, until it is known that no form of delete is replaced, nor when the map
-// has become a window.
-extern std::atomic<std::size_t> slices_at_once;
-
 using New = Form<void*(std::size_t), 0>;
 using NewArray = Form<void*(std::size_t), 1>;
 using NewAligned = Form<void*(std::size_t, std::align_val_t), 2>;
@@ -70,5 +65,10 @@ template <class... Forms>
 [[nodiscard, gnu::always_inline]] inline bool are_replaced() noexcept {
   return (Forms::is_replaced() || ...);
 }
+
+// Up to where in the page map forms that are made of others look for a block before they ask
+// whether they may: nowhere, until it is known that no form of delete is replaced, nor when the map
+// has become a window.
+extern std::atomic<std::size_t> slices_at_once;
 
 }  // namespace allod::operators

@@ -36,29 +36,25 @@ void respect_address_limit() noexcept {
 
 }  // namespace
 
-// libc's declarations differ in the types of their parameters, but not as the linker sees it.
+// libc's declarations differ in the types of their parameters, but not as the linker sees it, for
+// which those with 64 in their names are the same, too.
 #define ALLOD_STANDS_FOR(name) __asm__(name) __attribute__((visibility("default")))
 
 extern "C" {
 int allod_setrlimit(int resource, const rlimit64* limit) noexcept ALLOD_STANDS_FOR("setrlimit");
-int allod_setrlimit64(int resource, const rlimit64* limit) noexcept ALLOD_STANDS_FOR("setrlimit64");
 int allod_prlimit(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept
     ALLOD_STANDS_FOR("prlimit");
-int allod_prlimit64(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept
-    ALLOD_STANDS_FOR("prlimit64");
 
 int allod_setrlimit(int resource, const rlimit64* limit) noexcept {
-  return set_limit(0, resource, limit, nullptr);
-}
-int allod_setrlimit64(int resource, const rlimit64* limit) noexcept {
   return set_limit(0, resource, limit, nullptr);
 }
 int allod_prlimit(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept {
   return set_limit(pid, resource, limit, old);
 }
-int allod_prlimit64(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept {
-  return set_limit(pid, resource, limit, old);
-}
+int allod_setrlimit64(int resource, const rlimit64* limit) noexcept ALLOD_STANDS_FOR("setrlimit64")
+    __attribute__((alias("setrlimit")));
+int allod_prlimit64(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept
+    ALLOD_STANDS_FOR("prlimit64") __attribute__((alias("prlimit")));
 
 // With MCL_CURRENT the system reads every page that can be read, and the page map has six million
 // that are never used: they would cost the program four seconds.

@@ -75,6 +75,16 @@ CASE(memory_goes_back_at_once) {
   }
 }
 
+// What was freed is all there, and goes when it is asked for.
+static void trim_what_stays(size_t before, size_t shape) {
+  const size_t after = resident_bytes();
+  CHECK(after >= before + kMuch - 6 * MIB, "blocks of %zu bytes: only %zu KiB stay",
+        kShapes[shape].size, (after - before) / KIB);
+  CHECK(malloc_trim(0) == 1, "malloc_trim finds nothing");
+  const size_t trimmed = resident_bytes();
+  CHECK(trimmed <= before + 3 * MIB, "blocks of %zu bytes: %zu KiB stay after malloc_trim",
+        kShapes[shape].size, (trimmed - before) / KIB);
+}
 CASE(memory_stays_until_told) {
   settle();
   forbid_threads();
@@ -84,14 +94,8 @@ CASE(memory_stays_until_told) {
     const allod_stats_t held = stats();
     free_touched(many, kShapes[i].count, kShapes[i].size);
     use_the_heap();
-    const size_t after = resident_bytes();
-    CHECK(after >= before + kMuch - 6 * MIB, "blocks of %zu bytes: only %zu KiB stay",
-          kShapes[i].size, (after - before) / KIB);
     CHECK(stats().purges == held.purges, "memory was given back");
-    CHECK(malloc_trim(0) == 1, "malloc_trim finds nothing");
-    const size_t trimmed = resident_bytes();
-    CHECK(trimmed <= before + 3 * MIB, "blocks of %zu bytes: %zu KiB stay after malloc_trim",
-          kShapes[i].size, (trimmed - before) / KIB);
+    trim_what_stays(before, i);
     CHECK(stats().purges > held.purges, "giving back is not counted");
   }
 }
@@ -138,7 +142,7 @@ static void* make(void* argument) {
   }
   return NULL;
 }
-// Calls `check(before)` with what was resident before, for each shape and both ways.
+// Calls `check` with what was resident before, for each shape and both ways.
 static void free_what_others_make(void (*check)(size_t before, size_t shape)) {
   for (size_t i = 0; i < 2 * kShapeCount; ++i) {
     Maker maker = {.shape = i / 2, .sleeps = i % 2 == 0};
@@ -161,15 +165,6 @@ static void free_what_others_make(void (*check)(size_t before, size_t shape)) {
 static void wait_until_back(size_t before, size_t shape) {
   (void)shape;
   wait_until_resident(before + 6 * MIB);
-}
-static void trim_what_stays(size_t before, size_t shape) {
-  const size_t after = resident_bytes();
-  CHECK(after >= before + kMuch - 6 * MIB, "blocks of %zu bytes: only %zu KiB stay",
-        kShapes[shape].size, (after - before) / KIB);
-  CHECK(malloc_trim(0) == 1, "malloc_trim finds nothing");
-  const size_t trimmed = resident_bytes();
-  CHECK(trimmed <= before + 3 * MIB, "blocks of %zu bytes: %zu KiB stay after malloc_trim",
-        kShapes[shape].size, (trimmed - before) / KIB);
 }
 CASE(memory_that_others_free_goes_back_while_idle) {
   settle();

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "cases.h"
@@ -237,6 +239,21 @@ CASE(address_space_limited_by_the_program_itself) {
         "much cannot be had when the limit is gone");
   free_list(&list);
   free_set(&set);
+  exercise(2, 2000);
+}
+
+// vsftpd makes its children so. libc does not know, nor do handlers of fork.
+CASE(address_space_limited_in_a_bare_child_by_the_program_itself) {
+  exercise(1, 2000);
+  const pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  CHECK(child >= 0, "clone: %s", strerrorname_np(errno));
+  if (child == 0) {
+    const struct rlimit limit = {512 * MIB, 512 * MIB};
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+    exhaust(320 * MIB, 512 * MIB);
+    _exit(0);
+  }
+  expect_success(child);
   exercise(2, 2000);
 }
 

@@ -615,6 +615,7 @@ class Heap {
 
   // rest.hpp
   [[nodiscard]] ALLOD_HOT bool pause() noexcept;
+  [[nodiscard]] bool pause_within(int tries) noexcept;
   ALLOD_HOT void resume() noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_resting() noexcept;
   enum class Owners : std::uint8_t { resting, all };

@@ -1,8 +1,9 @@
-// Pages inside of slabs on which no block is in use, and which stay so: they go back to the
-// system as well. The bits tell which they are, and nobody has to be asked.
+// What is done while everybody is kept out of slow paths for a moment, as for a fork; fast paths go
+// on. Only owners change their slabs, and only in slow paths: in such a pause somebody else can.
 //
-// Only owners change their slabs, and only in slow paths. As for a fork, the helper keeps
-// everybody out of these for a moment; fast paths go on. It waits for nobody who is in one.
+// Pages inside of slabs on which no block is in use, and which stay so, go back to the system. The
+// bits tell which they are, and nobody has to be asked. What was freed for owners that sleep comes
+// home. The page map becomes a window. The helper waits for nobody who is in a slow path.
 #pragma once
 
 #include "allod/heap/heap.hpp"
@@ -27,6 +28,16 @@ bool Heap<Policy>::pause() noexcept {
     cpu_relax();
   }
   resume();
+  return false;
+}
+
+// The same for who would rather wait a little, and has no slow path of its own.
+template <class Policy>
+bool Heap<Policy>::pause_within(int tries) noexcept {
+  for (; tries > 0; --tries) {
+    if (pause()) return true;
+    gate_.yield();
+  }
   return false;
 }
 
@@ -68,16 +79,10 @@ bool Heap<Policy>::collect_resting() noexcept {
 
 template <class Policy>
 void Heap<Policy>::collect_for_others() noexcept {
-  constexpr int kPatience = 64;
-  for (int i = 0; i < kPatience;) {
-    if (!pause()) {
-      gate_.yield();
-      ++i;
-      continue;
-    }
-    const bool is_done = collect_for(Owners::all);
+  constexpr int kTries = 64;
+  for (bool is_done = false; !is_done && pause_within(kTries);) {
+    is_done = collect_for(Owners::all);
     resume();
-    if (is_done) return;
   }
 }
 
@@ -85,16 +90,12 @@ template <class Policy>
 void Heap<Policy>::narrow_map() noexcept {
   const std::size_t limit = space_.platform().address_space_limit();
   if (kBlockStates || !usable_ || limit == 0) return;
-  // In a child that was made by a bare system call the helper, which is gone, may have this lock.
-  constexpr int kPatience = 4096;
-  for (int i = 0; i < kPatience; ++i) {
-    if (!pause()) {
-      gate_.yield();
-      continue;
-    }
-    space_.narrow_map(limit);
-    return resume();
-  }
+  // In a child that was made by a bare system call, a helper that is gone may hold this up for
+  // ever.
+  constexpr int kTries = 4096;
+  if (!pause_within(kTries)) return;
+  space_.narrow_map(limit);
+  resume();
 }
 
 // In a pause. False when there is more to do than that may take.
