@@ -23,11 +23,10 @@ heap::HeapOptions LibraryPolicy::options() noexcept {
   return heap_options();
 }
 
-namespace {
-
-// Before the constructors of the program and of most libraries. The heap itself
-// does not wait for it: it starts with the first allocation.
-[[gnu::constructor(101)]] void start_process() noexcept {
+void start_process() noexcept {
+  static constinit std::atomic<bool> was_called{false};
+  if (was_called.exchange(true, std::memory_order_relaxed)) return;
+  os::LinuxGuest::note_owner();
   Process::start();
   // Now, as these are files, which the program may forbid itself later.
   Process::respect_quota();
@@ -45,6 +44,11 @@ namespace {
   show_help_if_asked();
   if (verbosity() > 0) announce_start();
 }
+
+namespace {
+
+// Before the constructors of the program.
+[[gnu::constructor(101)]] void start_with_constructors() noexcept { start_process(); }
 
 // Says so where a report was asked for.
 void end_without_reports() noexcept {

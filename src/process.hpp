@@ -121,6 +121,10 @@ using Policy = ReleasePolicy;
 
 using Process = thread::ProcessHeap<Policy>;
 
+// What the process needs besides the heap, which does not wait for it but starts with the first
+// allocation. May allocate, and takes locks of libc. Once: later calls do nothing.
+void start_process() noexcept;
+
 }  // namespace allod
 
 extern template class allod::heap::Heap<allod::Policy>;

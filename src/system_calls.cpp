@@ -19,9 +19,11 @@ namespace {
   return -1;
 }
 
-// Below the limit that the process may just have got, the whole map would leave it nothing.
+// Below the limit that the process may just have got, the whole map would leave it nothing. A guest
+// of another process has the limit alone.
 void respect_address_limit() noexcept {
   if (&__libc_single_threaded == nullptr || __libc_single_threaded == 0) return;
+  if (allod::os::LinuxGuest::is_here()) return;
   allod::Process::narrow_map();
   allod::operators::slices_at_once.store(0, std::memory_order_relaxed);
 }

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "numbers.h"
 
@@ -173,6 +175,25 @@ CASE(memory_that_others_free_goes_back_while_idle) {
 CASE(memory_that_others_free_stays_until_told) {
   settle();
   free_what_others_make(trim_what_stays);
+}
+
+// The child runs in the memory of its parent, but its threads end with it. What POSIX forbids, and
+// works elsewhere.
+CASE(memory_goes_back_after_a_child_of_vfork_has_freed_much) {
+  settle();
+  const size_t before = resident_bytes();
+  // NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.vfork)
+  const pid_t child = vfork();
+  CHECK(child >= 0, "vfork");
+  if (child == 0) {
+    allocate_touched(many, kShapes[0].count, kShapes[0].size);
+    free_touched(many, kShapes[0].count, kShapes[0].size);
+    _exit(0);
+  }
+  CHECK(waitpid(child, NULL, 0) == child, "waitpid");
+  allocate_touched(many, kShapes[0].count, kShapes[0].size);
+  free_touched(many, kShapes[0].count, kShapes[0].size);
+  wait_until_resident(before + 6 * MIB);
 }
 
 // Half of the blocks are freed and allocated again, so that slow paths are taken and no span comes

@@ -86,6 +86,11 @@ EFFECTS = [
         },
     ),
     Effect(
+        "memory_goes_back_after_a_child_of_vfork_has_freed_much",
+        {},
+        {"ALLOD_PURGE_THREAD": "0", "TEST_PATIENCE_MS": "300"},
+    ),
+    Effect(
         "memory_that_others_free_goes_back_while_idle",
         {},
         {"ALLOD_PURGE_THREAD": "0", "TEST_PATIENCE_MS": "300"},

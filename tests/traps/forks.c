@@ -373,16 +373,69 @@ CASE(handlers_that_allocate) {
   fork_with_handlers();
 }
 
+// Handlers that wait for threads that allocate: for one that has a lock meanwhile, and for the end
+// of another, which had memory of its own.
+static struct {
+  pthread_mutex_t lock;
+  pthread_t holder;
+  pthread_t ending;
+  atomic_bool stop;
+} waited_for = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void* allocate_with_lock(void* unused) {
+  while (!atomic_load(&waited_for.stop)) {
+    CHECK(pthread_mutex_lock(&waited_for.lock) == 0, "pthread_mutex_lock");
+    exercise(1, 300);
+    CHECK(pthread_mutex_unlock(&waited_for.lock) == 0, "pthread_mutex_unlock");
+    CHECK(usleep(100) == 0, "usleep");
+  }
+  return unused;
+}
+static void* allocate_once(void* unused) {
+  exercise(2, 300);
+  return unused;
+}
+static void start_ending_thread(void) {
+  CHECK(pthread_create(&waited_for.ending, NULL, allocate_once, NULL) == 0, "pthread_create");
+}
+static void waiting_prepare_handler(void) {
+  CHECK(pthread_mutex_lock(&waited_for.lock) == 0, "pthread_mutex_lock");
+  CHECK(pthread_join(waited_for.ending, NULL) == 0, "pthread_join");
+}
+static void waiting_handler(void) {
+  CHECK(pthread_mutex_unlock(&waited_for.lock) == 0, "pthread_mutex_unlock");
+}
+
 static void register_early(int count, char** arguments, char** environment) {
   (void)environment;
-  if (count > 1 && strcmp(arguments[1], "handlers_from_before_constructors_that_allocate") == 0) {
+  const char* name = count > 1 ? arguments[1] : "";
+  if (strcmp(name, "handlers_from_before_constructors_that_allocate") == 0) {
     CHECK(pthread_atfork(prepare_handler, parent_handler, child_handler) == 0, "pthread_atfork");
+  }
+  if (strcmp(name, "handlers_from_before_constructors_that_wait") == 0) {
+    CHECK(pthread_atfork(waiting_prepare_handler, waiting_handler, waiting_handler) == 0,
+          "pthread_atfork");
   }
 }
 __attribute__((section(".preinit_array"),
                used)) static void (*const registrar)(int, char**, char**) = register_early;
 
 CASE(handlers_from_before_constructors_that_allocate) { fork_with_handlers(); }
+
+CASE(handlers_from_before_constructors_that_wait) {
+  CHECK(pthread_create(&waited_for.holder, NULL, allocate_with_lock, NULL) == 0, "pthread_create");
+  for (int round = 0; round < 100; ++round) {
+    start_ending_thread();
+    pid_t child = checked_fork();
+    if (child == 0) {
+      exercise(4, 100);
+      _exit(0);
+    }
+    expect_success(child);
+  }
+  atomic_store(&waited_for.stop, true);
+  CHECK(pthread_join(waited_for.holder, NULL) == 0, "pthread_join");
+}
 
 // A fork that fails takes back in the parent what prepare did.
 CASE(fork_that_fails) {

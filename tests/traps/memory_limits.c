@@ -257,6 +257,24 @@ CASE(address_space_limited_in_a_bare_child_by_the_program_itself) {
   exercise(2, 2000);
 }
 
+// The parent, whose memory it is, has no limit.
+CASE(address_space_limited_in_a_child_of_vfork_by_the_program_itself) {
+  exercise(1, 2000);
+  // NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.vfork)
+  const pid_t child = vfork();
+  CHECK(child >= 0, "vfork: %s", strerrorname_np(errno));
+  if (child == 0) {
+    const struct rlimit limit = {32 * MIB, 32 * MIB};
+    _exit(setrlimit(RLIMIT_AS, &limit) == 0 ? 0 : 1);
+  }
+  expect_success(child);
+  struct link* list = NULL;
+  CHECK(allocate_until_refused(&list, (size_t)1 << 30, (size_t)40 << 30) >= (size_t)40 << 30,
+        "the parent cannot have much");
+  free_list(&list);
+  exercise(2, 2000);
+}
+
 static void* wait_for_all(void* unused) {
   pthread_barrier_wait(&all_started);
   return unused;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -76,6 +77,19 @@ def test_trap_with_history(
 def test_limit(case: Case, liballod: Path, programs: Path, tmp_path: Path) -> None:
     """The case holds on the release library."""
     run_case(programs / case.program, case.name, liballod, tmp_path)
+
+
+def test_limit_without_random_addresses(
+    liballod: Path, programs: Path, tmp_path: Path
+) -> None:
+    """As under a debugger: mappings end where addresses do."""
+    case = "address_space_limited_by_the_program_itself"
+    fixed = ["setarch", "--addr-no-randomize"]
+    if subprocess.run([*fixed, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("the system does not place a process at fixed addresses")
+    command = [*fixed, programs / "memory_limits", case]
+    result = run_program(command, environment(liballod), tmp_path)
+    assert result.returncode == 0, describe(result)
 
 
 @pytest.mark.parametrize("case", DLOPENED_CASES, ids=str)

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "allod/os/linux_control_groups.hpp"
+#include "allod/os/linux_guest.hpp"
 #include "allod/os/linux_helper.hpp"
 #include "allod/os/linux_rights.hpp"
 #include "allod/os/platform.hpp"
@@ -185,9 +186,13 @@ class Linux {
   }
   using Restartable = os::Restartable;
   using Purger = LinuxHelper<struct Purging>;
-  void after_fork_in_child() noexcept { Purger::reset_after_fork(); }
+  void after_fork_in_child() noexcept {
+    LinuxGuest::note_owner();
+    Purger::reset_after_fork();
+  }
+  // Not for a guest, with whom the helper would end, wherever it is.
   [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
-    return Purger::start(function, argument);
+    return !LinuxGuest::is_here() && Purger::start(function, argument);
   }
   // As os::Following says.
   static void begin_helper() noexcept { rights_.start(); }

@@ -245,9 +245,9 @@ void PageMap::narrow(P& platform, std::size_t limit, Address lowest, Address hig
   // Elements of both arrays that begin and end with a page.
   const std::size_t grain = platform.page_size() / sizeof(TagCell);
   const std::size_t first = align_down((lowest > room ? lowest - room : 0) >> kSliceShift, grain);
-  const std::size_t end = align_up((align_up(highest, kGiB) + kGiB) >> kSliceShift, grain);
-  if (end >= slices_ || (end - first) * kBytesPerSlice > (limit < whole ? limit : whole) / 2)
-    return;
+  std::size_t end = align_up((align_up(highest, kGiB) + kGiB) >> kSliceShift, grain);
+  if (end > slices_) end = slices_;  // as without random addresses
+  if ((end - first) * kBytesPerSlice > (limit < whole ? limit : whole) / 2) return;
   const auto give_up = [&](const auto* from, const auto* to) noexcept {
     const std::size_t bytes = address_of(to) - address_of(from);
     if (bytes != 0) platform.unmap(reinterpret_cast<void*>(address_of(from)), bytes);
