@@ -61,10 +61,9 @@ class Canary {
 
  private:
   [[nodiscard]] ALLOD_INLINE std::uint64_t word_of(Address block) const noexcept {
-    const std::uint64_t product = (block ^ key_) * factor_;
     // No byte of it is zero: that is what programs write one too far.
     constexpr std::uint64_t kOnes = 0x0101010101010101;
-    return (product ^ product >> 32) | kOnes;
+    return random::folded_product(block ^ key_, factor_) | kOnes;
   }
   [[nodiscard]] static ALLOD_INLINE std::uint64_t turned(std::uint64_t word, Address at) noexcept {
     const unsigned bits = 8 * (at & 7);

@@ -18,9 +18,11 @@ namespace allod {
 // processor reads ahead of it.
 ALLOD_HOT void HardenedPolicy::shuffle(void** blocks, std::uint32_t count) noexcept {
   if (!hardened::active().has(Mitigation::shuffle)) return;
-  constexpr std::uint32_t kGroup = 16;
   for (; count > kGroup; blocks += kGroup, count -= kGroup) random::shuffle(blocks, kGroup);
   random::shuffle(blocks, count);
+}
+ALLOD_HOT std::uint32_t HardenedPolicy::choose(std::uint32_t count) noexcept {
+  return hardened::active().has(Mitigation::shuffle) ? random::own.below(count) : 0;
 }
 
 namespace hardened {
@@ -134,7 +136,7 @@ template <class Take>
       if (__builtin_expect(sealed != nullptr, 1)) return sealed;
       continue;  // with another one
     }
-    if (size > kMaxBlock || !make_room()) return nullptr;
+    if (size > kMaxBlock || !make_room(size)) return nullptr;
   }
 }
 

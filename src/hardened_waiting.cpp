@@ -16,6 +16,8 @@ constinit pthread_key_t key = 0;
 constinit bool has_key = false;
 // Of threads that have ended as far as we know: what they free goes to the heap at once.
 constinit Quarantine gone{true};
+// Of threads that have ended, with what waits in them: for those that come.
+constinit std::atomic<Quarantine*> left_behind[8];
 
 // Of one that is erased as a whole.
 [[nodiscard]] ALLOD_INLINE bool is_whole_zero(Address from, std::size_t bytes) noexcept {
@@ -77,21 +79,57 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
   Process::note_burst();
 }
 
+// Null when there is none.
+[[nodiscard]] Quarantine* take_left_behind() noexcept {
+  for (std::atomic<Quarantine*>& place : left_behind) {
+    if (place.load(std::memory_order_relaxed) == nullptr) continue;
+    Quarantine* const found = place.exchange(nullptr, std::memory_order_acquire);
+    if (found != nullptr) return found;
+  }
+  return nullptr;
+}
+// False when there is no place for it, or when it holds much: nobody may come for it.
+[[nodiscard]] bool leave_behind(Quarantine& quarantine) noexcept {
+  bool is_small = !quarantine.is_at_work();
+  quarantine.for_each([&](void* word) noexcept {
+    is_small = find_waiting(Ticket{word}.address()).bytes < kDiscarded && is_small;
+  });
+  if (!is_small) return false;
+  for (std::atomic<Quarantine*>& place : left_behind) {
+    Quarantine* none = nullptr;
+    if (place.compare_exchange_strong(none, &quarantine, std::memory_order_release,
+                                      std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
+}
+void end_quarantine(Quarantine& quarantine) noexcept {
+  quarantine.clear(random::own, leave);
+  Process::heap().space().metadata().free(&quarantine, sizeof quarantine);
+}
+
 [[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
-  void* const memory = Process::heap().space().allocate_metadata(sizeof(Quarantine));
-  if (memory == nullptr) return &gone;
-  own_quarantine = new (memory) Quarantine;
+  Quarantine* quarantine = take_left_behind();
+  if (quarantine == nullptr) {
+    void* const memory = Process::heap().space().allocate_metadata(sizeof(Quarantine));
+    if (memory == nullptr) return &gone;
+    quarantine = new (memory) Quarantine;
+  }
+  own_quarantine = quarantine;
   // May allocate.
   if (has_key) pthread_setspecific(key, own_quarantine);
   return own_quarantine;
 }
 
-// When a thread ends.
+// When a thread ends; and again, by an odd address, when destructors of the program have run, which
+// may free blocks, too.
 ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
+  const Address at = address_of(quarantine);
+  if (at % 2 == 0 && pthread_setspecific(key, reinterpret_cast<void*>(at + 1)) == 0) return;
   own_quarantine = &gone;
-  auto* const own = static_cast<Quarantine*>(quarantine);
-  own->clear(random::own, leave);
-  Process::heap().space().metadata().free(own, sizeof *own);
+  auto* const own = reinterpret_cast<Quarantine*>(align_down(at, 2));
+  if (on<Mitigation::sweep>() || !leave_behind(*own)) end_quarantine(*own);
 }
 ALLOD_HOT void look_at_waiting(void* word) noexcept {
   const Block block = find(Ticket{word}.address());
@@ -106,9 +144,21 @@ bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
   return quarantine->take(ticket.word(), weight, random::own, leave);
 }
 
-bool make_room() noexcept {
+bool make_room(std::size_t bytes) noexcept {
+  // What an attacker asks for is not to end the time of what waits where that would not help.
+  constexpr std::size_t kShare = 8;
   Quarantine* const quarantine = own_quarantine;
-  if (quarantine != nullptr && quarantine->clear(random::own, leave)) return true;
+  if (quarantine != nullptr) {
+    std::size_t waiting = 0;
+    quarantine->for_each(
+        [&](void* word) noexcept { waiting += find(Ticket{word}.address()).bytes; });
+    if (bytes / kShare <= waiting && quarantine->clear(random::own, leave)) return true;
+  }
+  bool had_any = false;
+  if (bytes < kDiscarded) {
+    for (; Quarantine* const left = take_left_behind(); had_any = true) end_quarantine(*left);
+  }
+  if (had_any) return true;
   return on<Mitigation::sweep>() && !Process::is_interrupted() && sweep::make_room(&let_go);
 }
 
@@ -118,9 +168,9 @@ void watch_threads() noexcept {
 }
 
 void check_at_exit() noexcept {
-  Quarantine* const quarantine = own_quarantine;
-  if (quarantine == nullptr || !on<Mitigation::written>() || !on<Mitigation::zero>()) return;
-  quarantine->for_each(&look_at_waiting);
+  if (!on<Mitigation::written>() || !on<Mitigation::zero>()) return;
+  if (own_quarantine != nullptr) own_quarantine->for_each(&look_at_waiting);
+  while (Quarantine* const quarantine = take_left_behind()) quarantine->for_each(&look_at_waiting);
 }
 
 }  // namespace allod::hardened

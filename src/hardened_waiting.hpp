@@ -49,11 +49,12 @@ template <class Any>
   return wait_in_quarantine(ticket_for(block), weight_of(block, left));
 }
 
-// Of what waits to be used again: what the thread has in quarantine, and then what a sweep finds
-// nothing to point to. False when there was nothing.
-[[nodiscard, gnu::cold, gnu::noinline]] bool make_room() noexcept;
+// For a block that the system has refused, of what waits to be used again: what the thread has in
+// quarantine if that is a part of it, then what ended threads have left, and then what a sweep
+// finds nothing to point to. False when there was nothing.
+[[nodiscard, gnu::cold, gnu::noinline]] bool make_room(std::size_t bytes) noexcept;
 
-// From here on, the quarantine of a thread ends with it.
+// From here on, the quarantine of a thread is left to another one when it ends.
 void watch_threads() noexcept;
 
 }  // namespace allod::hardened

@@ -108,7 +108,9 @@ struct HardenedPolicy : LibraryPolicy {
   // What is compiled in. Options choose among these.
   static constexpr Mitigations kMitigations = Mitigations::named(ALLOD_MITIGATIONS);
   ALLOD_HOT static heap::HeapOptions options() noexcept;
+  static constexpr std::uint32_t kGroup = 16;
   static void shuffle(void** blocks, std::uint32_t count) noexcept;
+  [[nodiscard]] static std::uint32_t choose(std::uint32_t count) noexcept;
 };
 
 #ifdef ALLOD_VARIANT_DEBUG

@@ -905,6 +905,69 @@ def test_measures_by_name(
     assert outcome.status == (-signal.SIGABRT if is_found else 0), outcome.description
 
 
+@pytest.mark.parametrize("zeroed", [0, 1])
+@pytest.mark.parametrize("size", [100, 2000, 16_000, 100_000])
+def test_blocks_do_not_come_in_order(
+    size: int, zeroed: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Of any size of which several are in a slab, from calloc as from malloc."""
+
+    def ascending(measures: str) -> int:
+        outcome = run(
+            programs / "reuse",
+            "blocks_one_after_the_other",
+            liballod_hardened,
+            tmp_path,
+            {"SIZE": size, "ZEROED": zeroed},
+            {"HARDENED": measures},
+        )
+        assert outcome.survived, outcome.description
+        return outcome.scene.facts["ascending"]
+
+    # The positions of slabs are random as well.
+    assert ascending("-shuffle,-positions,-addresses") >= 11
+    assert ascending("all") < 11
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "reuse_after_requests_that_fail",
+        "reuse_by_the_thread_that_comes_next",
+        "reuse_in_the_destructor_of_a_thread",
+    ],
+)
+@pytest.mark.parametrize("size", [100, 2000])
+def test_a_freed_block_waits(
+    case: str, size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """Whatever fails, and whoever comes and goes, as long as few others are freed."""
+
+    def is_reused(measures: str) -> int:
+        given = {"SIZE": size}
+        options = {"HARDENED": measures}
+        program = programs / "reuse"
+        outcome = run(program, case, liballod_hardened, tmp_path, given, options)
+        assert outcome.survived, outcome.description
+        return outcome.scene.facts["reused"]
+
+    assert is_reused("-quarantine") == 1
+    assert is_reused("all") == 0
+
+
+def test_write_after_free_is_seen_when_the_thread_ends(
+    programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """What is left to another thread is looked at before."""
+    case = "write_after_free_by_a_thread_that_ends"
+    program = programs / "reuse"
+    outcome = run(program, case, liballod_hardened, tmp_path, {"SIZE": 100}, ALL)
+    assert outcome.status == -signal.SIGABRT, outcome.description
+    address = outcome.scene.facts["block"] + 1
+    headline = outcome.scene.headline("write after free to", address)
+    assert outcome.errors.startswith(headline), outcome.description
+
+
 @pytest.mark.parametrize("offset", [0, 7])
 @pytest.mark.parametrize(
     ("alignment", "size", "measures"),

@@ -87,7 +87,7 @@ def test_limit_without_random_addresses(
     fixed = ["setarch", "--addr-no-randomize"]
     if subprocess.run([*fixed, "true"], check=False, capture_output=True).returncode:
         pytest.skip("the system does not place a process at fixed addresses")
-    command = [*fixed, programs / "memory_limits", case]
+    command: list[str | Path] = [*fixed, programs / "memory_limits", case]
     result = run_program(command, environment(liballod), tmp_path)
     assert result.returncode == 0, describe(result)
 

@@ -218,6 +218,34 @@ TEST(SlabOfFewBlocks, knows_which_blocks_nobody_has_had_yet) {
   }
 }
 
+TEST(SlabOfFewBlocks, gives_any_free_block) {
+  LooseSlab slab{Sizes::of(8192), nullptr};
+  const std::uint32_t last = slab->capacity() - 1;
+  bool virgin = false;
+  EXPECT_EQ(slab->take_one_behind(last, &virgin), slab->block_at(last));
+  EXPECT_TRUE(virgin);
+  EXPECT_EQ(slab->take_one_behind(1, &virgin), slab->block_at(1));
+  EXPECT_EQ(slab->take_one_behind(1, &virgin), slab->block_at(2));
+  EXPECT_EQ(slab->take_one_behind(0, &virgin), slab->block_at(0));
+  EXPECT_EQ(slab->free_count(), last - 3);
+  EXPECT_TRUE(slab->give_one(slab->block_at(2)));
+  EXPECT_EQ(slab->take_one_behind(0, &virgin), slab->block_at(2));
+  EXPECT_FALSE(virgin);
+}
+
+TEST(SlabOfManyBlocks, gives_any_free_block) {
+  LooseSlab slab{Sizes::of(64), nullptr};
+  ASSERT_GT(slab->capacity(), 2 * kWordBits + 2);
+  bool virgin = true;
+  EXPECT_EQ(slab->take_one_behind(2 * kWordBits + 1, &virgin), slab->block_at(2 * kWordBits + 1));
+  EXPECT_FALSE(virgin);
+  std::vector<void*> out(kWordBits + 1);
+  slab->take(kWordBits + 1, out.data());
+  EXPECT_EQ(slab->take_one_behind(kWordBits - 1, &virgin), slab->block_at(2 * kWordBits));
+  EXPECT_EQ(slab->take_one_behind(kWordBits - 1, &virgin), slab->block_at(2 * kWordBits + 2));
+  EXPECT_EQ(slab->free_count(), slab->capacity() - kWordBits - 4);
+}
+
 TEST(SlabOfManyBlocks, never_vouches_for_a_block) {
   LooseSlab slab{Sizes::of(16), nullptr};
   bool virgin = true;

@@ -19,6 +19,14 @@ namespace allod::random {
   return x ^ x >> 31;
 }
 
+// Both halves of the product, one upon the other, after Wang Yi's wyhash. Unlike what the lower half
+// alone tells, one factor does not follow from some results and the other factors bit by bit.
+[[nodiscard]] constexpr ALLOD_INLINE std::uint64_t folded_product(std::uint64_t a,
+                                                                  std::uint64_t b) noexcept {
+  const auto product = static_cast<unsigned __int128>(a) * b;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+}
+
 // From the system. Where it has none yet, in early boot, from what it gave the process at start.
 [[nodiscard]] ALLOD_HOT inline std::uint64_t secret() noexcept {
   std::uint64_t word = 0;

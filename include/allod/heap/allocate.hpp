@@ -57,6 +57,30 @@ void* Heap<Policy>::make_huge(space::Span* span, space::Tag tag) noexcept {
 
 // Fills the magazine with the free blocks of one slab, lowest address on top.
 template <class Policy>
+ALLOD_INLINE void* Heap<Policy>::take_one(Slab& slab, bool* virgin) noexcept {
+  if constexpr (kShuffles) {
+    const std::uint32_t free = slab.free_count();
+    const std::uint32_t choice = free < Policy::kGroup ? free : Policy::kGroup;
+    return slab.take_one_behind(Policy::choose(choice), virgin);
+  }
+  return slab.take_one(virgin);
+}
+// The first to be handed out comes last. Few at a time would be in order although each few of them
+// are not.
+template <class Policy>
+ALLOD_INLINE void Heap<Policy>::take_some(Slab& slab, void** out, std::uint32_t count) noexcept {
+  if constexpr (kShuffles) {
+    if (count < Policy::kGroup) {
+      bool virgin;
+      for (void** to = out + count; to != out;) *--to = take_one(slab, &virgin);
+      return;
+    }
+  }
+  slab.take(count, out);
+  if constexpr (kShuffles) Policy::shuffle(out, count);
+}
+
+template <class Policy>
 ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* zero) noexcept {
   if (__builtin_expect(!usable_, 0)) return nullptr;
   SlowPath slow{domain, gate_};
@@ -82,7 +106,7 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
   void* block;
   if (magazine.capacity() <= 1 || (zero != nullptr && slab->capacity() <= kWordBits)) {
     bool virgin;
-    block = slab->take_one(&virgin);
+    block = take_one(*slab, &virgin);
     if (zero != nullptr) *zero = slab->zero && virgin;
   } else {
     // Half of what it may hold then, so that a flush does not follow at once.
@@ -90,8 +114,7 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
     const std::uint32_t room = magazine.capacity() < usual ? magazine.capacity() : usual;
     const std::uint32_t wanted = (room + 1) / 2;
     const std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
-    slab->take(count, magazine.bottom);
-    if constexpr (kShuffles) Policy::shuffle(magazine.bottom, count);
+    take_some(*slab, magazine.bottom, count);
     magazine.top = magazine.bottom + count;
     block = magazine.pop();
   }

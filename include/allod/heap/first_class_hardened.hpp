@@ -50,7 +50,8 @@ ALLOD_NOINLINE void* Heap<Policy>::take_hardened(HeapDomain& heap, HeapRequest& 
     Slab* slab = at_hand(heap, c);
     if (slab == nullptr) slab = look_for_slab(heap, c, request);
     block = slab == nullptr ? nullptr : take_at_random(heap, *slab, size);
-    request.zero = block != nullptr;
+    // Larger ones have given their pages back, but nobody has looked whether they are still zero.
+    request.zero = block != nullptr && slab->block_bytes() < kDiscarded;
   }
   request.size = size;
   request.found = !heap.hardening->findings.empty();

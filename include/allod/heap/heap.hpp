@@ -66,8 +66,9 @@ class Heap {
   using Sizes = typename Policy::Sizes;
   using Reporter = typename Policy::Reporter;
   static constexpr CheckLevel kChecks = Policy::kChecks;
-  // Policy may ask for a state of each block, see slab/block_state.hpp, and may bring
-  // shuffle(blocks, count), which changes the order in which blocks are handed out.
+  // Policy may ask for a state of each block, see slab/block_state.hpp, and may change the order in
+  // which blocks are handed out: by shuffle(blocks, count), and where fewer than kGroup are taken
+  // at a time by choose(count), the number of one of so many that are free.
   static constexpr bool kBlockStates = requires { requires Policy::kBlockStates; };
   static constexpr bool kShuffles =
       requires(void** blocks, std::uint32_t count) { Policy::shuffle(blocks, count); };
@@ -348,6 +349,8 @@ class Heap {
 
   // allocate.hpp
   [[nodiscard]] ALLOD_HOT void* refill(Domain& domain, ClassIndex c, bool* zero) noexcept;
+  [[nodiscard]] static void* take_one(Slab& slab, bool* virgin) noexcept;
+  static void take_some(Slab& slab, void** out, std::uint32_t count) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,

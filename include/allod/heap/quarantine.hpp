@@ -57,6 +57,7 @@ class Quarantine {
     for_each([&](const void* waiting) noexcept { found |= waiting == block; });
     return found;
   }
+  [[nodiscard]] bool is_at_work() const noexcept { return busy_; }
   template <class Visit>
   void for_each(Visit&& visit) noexcept {
     if (busy_) return;

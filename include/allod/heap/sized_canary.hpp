@@ -49,8 +49,7 @@ class SizedCanary {
     return gap < kMostFilled ? gap : kMostFilled;
   }
   [[nodiscard]] std::uint64_t mixed(Address block, std::size_t gap) const noexcept {
-    const std::uint64_t product = ((block ^ key_) + gap) * factor_;
-    return product ^ product >> 29;
+    return random::folded_product((block ^ key_) + gap, factor_);
   }
   // What comes first in memory is not zero, which is what programs write one too far.
   [[nodiscard]] std::uint64_t word_of(Address block, std::size_t gap) const noexcept {

@@ -128,7 +128,25 @@ class Slab : public space::Span {
     if (known) touched_ |= bit(lowest);
     return block_at(word * kWordBits + lowest);
   }
-  // The same for a slab of more than kWordBits blocks, of which that is not known.
+  // The same for the block that has `before` free ones at lower addresses; there must be more.
+  [[nodiscard]] void* take_one_behind(std::uint32_t before, bool* virgin) noexcept {
+    std::uint32_t word = first_word_;
+    while (free_bits()[word] == 0) ++word;
+    first_word_ = word;
+    Word bits = free_bits()[word];
+    for (std::uint32_t here; before >= (here = count_bits(bits)); bits = free_bits()[++word]) {
+      before -= here;
+    }
+    for (; before != 0; --before) bits &= bits - 1;
+    const unsigned chosen = lowest_bit(bits);
+    free_bits()[word] &= ~bit(chosen);
+    --free_count_;
+    const bool known = capacity_ <= kWordBits;
+    *virgin = known && (touched_ & bit(chosen)) == 0;
+    if (known) touched_ |= bit(chosen);
+    return block_at(word * kWordBits + chosen);
+  }
+  // As take_one(), for a slab of more than kWordBits blocks, of which that is not known.
   [[nodiscard]] ALLOD_INLINE void* take_one_of_many() noexcept {
     std::uint32_t word = first_word_;
     Word bits = free_bits()[word];

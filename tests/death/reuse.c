@@ -1,0 +1,109 @@
+// In which order blocks are handed out, and when one that was freed is handed out again.
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "functions.h"
+
+enum { kBlocks = 12, kFewerThanWait = 50 };
+
+static size_t size(void) { return parameter("TEST_SIZE"); }
+
+CASE(blocks_one_after_the_other) {
+  const bool zeroed = parameter("TEST_ZEROED") != 0;
+  uintptr_t before = 0;
+  uintptr_t ascending = 0;
+  for (int i = 0; i < kBlocks; ++i) {
+    const uintptr_t block = (uintptr_t)hidden(zeroed ? calloc(1, size()) : malloc(size()));
+    ascending += block > before;
+    before = block;
+  }
+  tell("ascending", ascending);
+  survive();
+}
+
+static void* freed;
+// One of those that keep their slab from going away.
+static void free_one(void) {
+  for (int i = 0; i < kFewerThanWait; ++i) {
+    allocating_function(size());
+  }
+  freed = hidden(malloc(size()));
+  freeing_function(freed);
+}
+static uintptr_t is_handed_out(void) {
+  uintptr_t found = 0;
+  for (int i = 0; i < kFewerThanWait; ++i) {
+    found |= hidden(malloc(size())) == freed;
+  }
+  return found;
+}
+static void* free_one_in_thread(void* unused) {
+  free_one();
+  return unused;
+}
+static void* look_in_thread(void* found) {
+  *(uintptr_t*)found = is_handed_out();
+  return NULL;
+}
+
+CASE(reuse_after_requests_that_fail) {
+  free_one();
+  CHECK(hidden(malloc((size_t)1 << 46)) == NULL && errno == ENOMEM, "malloc has memory");
+  CHECK(hidden(calloc(1, (size_t)1 << 46)) == NULL && errno == ENOMEM, "calloc has memory");
+  tell("reused", is_handed_out());
+  survive();
+}
+
+// On one processor, whose cache both threads have.
+CASE(reuse_by_the_thread_that_comes_next) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  CHECK(sched_setaffinity(0, sizeof one, &one) == 0, "sched_setaffinity");
+  uintptr_t found = 0;
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, free_one_in_thread, NULL) == 0, "pthread_create");
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+  CHECK(pthread_create(&thread, NULL, look_in_thread, &found) == 0, "pthread_create");
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+  tell("reused", found);
+  survive();
+}
+
+static uintptr_t found_at_end;
+static void free_and_look(void* unused) {
+  (void)unused;
+  free_one();
+  found_at_end = is_handed_out();
+}
+static void* end_with_destructor(void* key) {
+  free_one();
+  CHECK(pthread_setspecific(*(pthread_key_t*)key, key) == 0, "pthread_setspecific");
+  return NULL;
+}
+
+// The key was made after those of the library.
+CASE(reuse_in_the_destructor_of_a_thread) {
+  pthread_key_t key;
+  CHECK(pthread_key_create(&key, free_and_look) == 0, "pthread_key_create");
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, end_with_destructor, &key) == 0, "pthread_create");
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+  tell("reused", found_at_end);
+  survive();
+}
+
+static void write_after_free(void* unused) {
+  (void)unused;
+  unsigned char* block = tell_block(hidden(malloc(size())));
+  freeing_function(block);
+  ((volatile unsigned char*)hidden(block))[1] = 1;
+}
+
+// What waits when its thread ends.
+CASE(write_after_free_by_a_thread_that_ends) {
+  on_another_thread(write_after_free, NULL);
+  survive();
+}
