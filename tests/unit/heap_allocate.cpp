@@ -1,6 +1,8 @@
 // Layer 5: what malloc and its kin get from a heap.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "heap_world.hpp"
 
 namespace allod::test {
@@ -52,10 +54,20 @@ TEST_F(HeapAllocation, asks_for_huge_pages_where_a_class_has_full_slabs) {
   const auto is_huge = [&](const void* block) { return system.is_huge_at(address_of(block)); };
   Domain& domain = attach();
   static_cast<void>(allocate(domain, heap.options().huge_pages_from));
-  int huge = 0;
-  for (int i = 0; i < 100; ++i) huge += is_huge(allocate(domain, 64 * kKiB)) ? 1 : 0;
-  EXPECT_GT(huge, 60);
-  EXPECT_LT(huge, 100);
+  const auto count_huge = [&](std::size_t size, std::size_t touched) {
+    int huge = 0;
+    for (int i = 0; i < 100; ++i) {
+      void* const block = allocate(domain, size);
+      std::memset(block, 1, touched);
+      huge += is_huge(block) ? 1 : 0;
+    }
+    return huge;
+  };
+  const int of_touched = count_huge(64 * kKiB, 64 * kKiB);
+  EXPECT_GT(of_touched, 60);
+  EXPECT_LT(of_touched, 100);
+  // Half of each is not enough: huge pages would take twice the memory.
+  EXPECT_EQ(count_huge(32 * kKiB, 16 * kKiB), 0);
   // Of each other class one slab, perhaps to stay nearly empty.
   for (std::size_t size = 8; size < 16 * kKiB; size *= 2) {
     EXPECT_FALSE(is_huge(allocate(domain, size))) << size;

@@ -144,12 +144,31 @@ Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
   return slab;
 }
 
+// Will the program touch nearly all of a fresh slab? Those that the class has are full, so that
+// this one will be when they are many. Blocks above a page may all be touched in part only, of
+// which a huge page would be in memory as a whole: what the newest slab has there tells, or that it
+// was expected to be touched.
+template <class Policy>
+space::Filling Heap<Policy>::filling_for(const Bin& bin, ClassIndex c) noexcept {
+  using space::Filling;
+  constexpr std::uint32_t kMany = 2;
+  if (bin.slab_count < kMany) return Filling::sparse;
+  const space::Span* const newest = bin.full.first();
+  if (Sizes::size_of(c) <= kTouchedBlock || newest == nullptr) return Filling::dense;
+  if (newest->region->filling == Filling::dense || newest->region->source != nullptr) {
+    return Filling::dense;
+  }
+  if (!space_.is_large_enough_for_huge_pages()) return Filling::sparse;
+  const std::size_t bytes = newest->size.bytes();
+  void* const memory = reinterpret_cast<void*>(newest->base);
+  const bool is_touched = space_.platform().present_bytes(memory, bytes) > bytes / 2;
+  return is_touched ? Filling::dense : Filling::sparse;
+}
+
 template <class Policy>
 Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::uint32_t id,
                                space::PageSource* source, bool is_hardened) noexcept {
-  // The slabs that the class has are full. When they are many, so will be this one.
-  constexpr std::uint32_t kMany = 2;
-  const auto filling = bin.slab_count >= kMany ? space::Filling::dense : space::Filling::sparse;
+  const space::Filling filling = filling_for(bin, c);
   const std::size_t guard = space_.guard_bytes(filling, source, is_hardened);
   const sizes::SlabShape& whole = Sizes::shape_of(c);
   const sizes::SlabShape shape = guard != 0 ? slab::with_guard(whole, guard) : whole;
@@ -162,10 +181,9 @@ Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::
     const std::size_t blocks = std::size_t{shape.capacity} * shape.block_bytes;
     space_.guard(*span, align_up(span->base + blocks, guard));
   }
-  // Blocks up to a page touch every page; and where many slabs have become full, this one will.
+  // Where many slabs have become full, this one will.
   constexpr std::uint32_t kManyFull = 8;
-  constexpr std::size_t kLargest = 4096;
-  populate(*span, bin.slab_count >= kManyFull && shape.block_bytes <= kLargest);
+  populate(*span, bin.slab_count >= kManyFull && shape.block_bytes <= kTouchedBlock);
   slab->start(shape, c, owner);
   if constexpr (kBlockStates) slab::BlockStates::start(*slab, whole);
   set_slab_tags(*slab, space::make_tag(id, c));

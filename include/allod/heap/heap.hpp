@@ -56,6 +56,9 @@ struct HeapOptions {
   Caches caches = Caches::mixed;
 };
 
+// Blocks up to this size touch every page of a slab that is full.
+inline constexpr std::size_t kTouchedBlock = 4096;
+
 // Policy names the parts: Platform, Sizes, Reporter, and the level of checks.
 // One object, constant-initialised; all functions but start() are thread-safe as
 // long as each thread passes its own domain.
@@ -353,6 +356,7 @@ class Heap {
   static void take_some(Slab& slab, void** out, std::uint32_t count) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
+  [[nodiscard]] ALLOD_HOT space::Filling filling_for(const Bin& bin, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
                                            std::uint32_t id, space::PageSource* source = nullptr,
                                            bool is_hardened = false) noexcept;
