@@ -242,9 +242,11 @@ ALLOD_INLINE void check_neighbour(const Any& block) noexcept {
   examine_neighbour(before);
 }
 
-// What the caller of a free function says of the block. False when that was reported.
+// What the caller of a free function says of the block. False when that was reported. Without the
+// measure there is nothing to be said.
 [[nodiscard]] ALLOD_INLINE bool is_as_claimed(const Block& block, BlockState state,
                                               std::size_t claimed_bytes, Origin claimed) noexcept {
+  if (!on<Mitigation::origin>()) return true;
   if (claimed_bytes != heap::kUnknownBytes) {
     const bool exact = state.slack() < block.cell.most_slack();
     const std::size_t requested = block.requested(state);
@@ -305,7 +307,7 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
                                        Origin claimed) noexcept {
   const Origin origin = empty_blocks.origin_of(address);
   if (origin == Origin::any) return report_stray(address);
-  if (claimed_bytes != heap::kUnknownBytes && claimed_bytes != 0) {
+  if (on<Mitigation::origin>() && claimed_bytes != heap::kUnknownBytes && claimed_bytes != 0) {
     return report_wrong_size(misuse_of_empty(MisuseKind::size_mismatch, address, origin),
                              claimed_bytes);
   }

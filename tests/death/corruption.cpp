@@ -374,7 +374,7 @@ std::size_t wrong_size_for(std::size_t size) {
   }
 }
 void free_with_wrong_size(const Live& entry) {
-  if (only_heaps || !entry.is_watched()) return;
+  if (only_heaps || !has_origin || !entry.is_watched()) return;
   const std::size_t claimed = wrong_size_for(entry.size);
   const std::align_val_t alignment{entry.alignment};
   const bool is_aligned = entry.alignment != 1;

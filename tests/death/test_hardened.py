@@ -905,6 +905,36 @@ def test_measures_by_name(
     assert outcome.status == (-signal.SIGABRT if is_found else 0), outcome.description
 
 
+@pytest.mark.parametrize(
+    ("measures", "size", "is_found"),
+    [
+        ("all", 30, True),
+        ("-origin", 30, False),
+        ("none", 30, False),
+        ("-origin", 0, False),
+    ],
+)
+def test_sizes_of_deletes_belong_to_origin(
+    measures: str,
+    size: int,
+    is_found: bool,
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    """A program that names wrong ones can have all other measures."""
+    outcome = run(
+        programs / "deletes",
+        "sized_delete_with_the_wrong_size",
+        liballod_hardened,
+        tmp_path,
+        {"SIZE": size, "CLAIMED": 16},
+        {"HARDENED": measures},
+    )
+    assert outcome.survived != is_found, outcome.description
+    assert ("free with the wrong size of" in outcome.errors) == is_found
+
+
 @pytest.mark.parametrize("zeroed", [0, 1])
 @pytest.mark.parametrize("size", [100, 2000, 16_000, 100_000])
 def test_blocks_do_not_come_in_order(

@@ -19,8 +19,8 @@ namespace allod::random {
   return x ^ x >> 31;
 }
 
-// Both halves of the product, one upon the other, after Wang Yi's wyhash. Unlike what the lower half
-// alone tells, one factor does not follow from some results and the other factors bit by bit.
+// Both halves of the product, one upon the other, after Wang Yi's wyhash. Unlike what the lower
+// half alone tells, one factor does not follow from some results and the other factors bit by bit.
 [[nodiscard]] constexpr ALLOD_INLINE std::uint64_t folded_product(std::uint64_t a,
                                                                   std::uint64_t b) noexcept {
   const auto product = static_cast<unsigned __int128>(a) * b;
