@@ -64,8 +64,14 @@ function(allod_add_static target output object_file)
     list(APPEND objects $<TARGET_OBJECTS:${library}>)
   endforeach()
   set(object ${PROJECT_BINARY_DIR}/${object_file})
+  # lld, which CMake prefers for clang where it is installed, leaves groups as they are.
+  set(linker ${CMAKE_LINKER})
+  if(linker MATCHES "lld")
+    find_program(ALLOD_GNU_LINKER NAMES ld.bfd ld REQUIRED)
+    set(linker ${ALLOD_GNU_LINKER})
+  endif()
   add_custom_command(OUTPUT ${object}
-    COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${object} ${objects}
+    COMMAND ${linker} -r --force-group-allocation -o ${object} ${objects}
     COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${object}
     DEPENDS ${objects}
     COMMENT "Linking relocatable object ${object_file}"
