@@ -616,7 +616,8 @@ def test_common_programs_need_two_windows_of_code(
     size_kib, resident_kib = map(int, code.groups())
     # The code ends with `_fini`, in what is left of a window: every program needs that at its end.
     # One more is allowed for what a busy machine makes happen.
-    assert resident_kib <= 3 * 64 + size_kib % 64
+    # The last one holds what runs at the end, and is as large as what is left for it.
+    assert resident_kib <= 3 * 64 + (size_kib % 64 or 64)
 
 
 def test_a_library_that_touches_memory_is_seen(tmp_path: Path) -> None:

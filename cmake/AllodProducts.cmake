@@ -126,6 +126,11 @@ function(allod_add_products)
   add_library(allod::prefixed ALIAS allod_prefixed_shared)
   add_library(allod::prefixed_static ALIAS allod_prefixed_static)
 
+  # For their handlers of fork to be the first ones: src/at_fork.cpp.
+  foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared)
+    target_link_options(${target} PRIVATE LINKER:-z,initfirst)
+  endforeach()
+
   # A program may name nothing of Allod and still want its malloc: the reference keeps the library
   # on the list of needed ones where the linker drops those that look unused.
   target_link_options(allod_shared INTERFACE LINKER:--undefined=malloc)

@@ -80,7 +80,7 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
 }
 
 // Null when there is none.
-[[nodiscard]] Quarantine* take_left_behind() noexcept {
+[[nodiscard]] ALLOD_HOT Quarantine* take_left_behind() noexcept {
   for (std::atomic<Quarantine*>& place : left_behind) {
     if (place.load(std::memory_order_relaxed) == nullptr) continue;
     Quarantine* const found = place.exchange(nullptr, std::memory_order_acquire);

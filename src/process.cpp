@@ -47,8 +47,16 @@ void start_process() noexcept {
 
 namespace {
 
-// Before the constructors of the program.
-[[gnu::constructor(101)]] void start_with_constructors() noexcept { start_process(); }
+// Before the constructors of the program, and mostly before those of libraries; see at_fork.cpp.
+[[gnu::constructor(101)]] void start_with_constructors([[maybe_unused]] int count,
+                                                       [[maybe_unused]] char** arguments,
+                                                       [[maybe_unused]] char** variables) noexcept {
+#ifdef __GLIBC__
+  // As libc is about to do.
+  if (environ == nullptr) environ = variables;
+#endif
+  start_process();
+}
 
 // Says so where a report was asked for.
 void end_without_reports() noexcept {

@@ -108,9 +108,9 @@ struct HardenedPolicy : LibraryPolicy {
   // What is compiled in. Options choose among these.
   static constexpr Mitigations kMitigations = Mitigations::named(ALLOD_MITIGATIONS);
   ALLOD_HOT static heap::HeapOptions options() noexcept;
-  static constexpr std::uint32_t kGroup = 16;
+  static constexpr unsigned kGroup = 16;
   static void shuffle(void** blocks, std::uint32_t count) noexcept;
-  [[nodiscard]] static std::uint32_t choose(std::uint32_t count) noexcept;
+  [[nodiscard]] static unsigned choice() noexcept;
 };
 
 #ifdef ALLOD_VARIANT_DEBUG
@@ -125,7 +125,7 @@ using Process = thread::ProcessHeap<Policy>;
 
 // What the process needs besides the heap, which does not wait for it but starts with the first
 // allocation. May allocate, and takes locks of libc. Once: later calls do nothing.
-void start_process() noexcept;
+ALLOD_HOT void start_process() noexcept;
 
 }  // namespace allod
 

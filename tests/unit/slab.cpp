@@ -218,32 +218,32 @@ TEST(SlabOfFewBlocks, knows_which_blocks_nobody_has_had_yet) {
   }
 }
 
-TEST(SlabOfFewBlocks, gives_any_free_block) {
-  LooseSlab slab{Sizes::of(8192), nullptr};
-  const std::uint32_t last = slab->capacity() - 1;
+TEST(SlabOfFewBlocks, gives_one_of_neighbours) {
+  LooseSlab slab{Sizes::of(2048), nullptr};
+  ASSERT_EQ(slab->capacity(), 32U);
   bool virgin = false;
-  EXPECT_EQ(slab->take_one_behind(last, &virgin), slab->block_at(last));
+  EXPECT_EQ(slab->take_one_of(16, 15, &virgin), slab->block_at(15));
   EXPECT_TRUE(virgin);
-  EXPECT_EQ(slab->take_one_behind(1, &virgin), slab->block_at(1));
-  EXPECT_EQ(slab->take_one_behind(1, &virgin), slab->block_at(2));
-  EXPECT_EQ(slab->take_one_behind(0, &virgin), slab->block_at(0));
-  EXPECT_EQ(slab->free_count(), last - 3);
-  EXPECT_TRUE(slab->give_one(slab->block_at(2)));
-  EXPECT_EQ(slab->take_one_behind(0, &virgin), slab->block_at(2));
+  EXPECT_EQ(slab->take_one_of(16, 7, &virgin), slab->block_at(7));
+  EXPECT_EQ(slab->take_one_of(16, 7, &virgin), slab->block_at(8));
+  EXPECT_EQ(slab->take_one_of(16, 15, &virgin), slab->block_at(0)) << "that is taken";
+  EXPECT_EQ(slab->free_count(), 28U);
+  EXPECT_TRUE(slab->give_one(slab->block_at(7)));
+  EXPECT_EQ(slab->take_one_of(16, 7, &virgin), slab->block_at(7));
   EXPECT_FALSE(virgin);
+  for (int i = 0; i < 12; ++i) static_cast<void>(slab->take_one_of(16, 3, &virgin));
+  EXPECT_EQ(slab->take_one_of(16, 3, &virgin), slab->block_at(19)) << "of the next ones";
 }
 
-TEST(SlabOfManyBlocks, gives_any_free_block) {
+TEST(SlabOfManyBlocks, gives_one_of_neighbours) {
   LooseSlab slab{Sizes::of(64), nullptr};
-  ASSERT_GT(slab->capacity(), 2 * kWordBits + 2);
   bool virgin = true;
-  EXPECT_EQ(slab->take_one_behind(2 * kWordBits + 1, &virgin), slab->block_at(2 * kWordBits + 1));
+  EXPECT_EQ(slab->take_one_of(16, 9, &virgin), slab->block_at(9));
   EXPECT_FALSE(virgin);
-  std::vector<void*> out(kWordBits + 1);
-  slab->take(kWordBits + 1, out.data());
-  EXPECT_EQ(slab->take_one_behind(kWordBits - 1, &virgin), slab->block_at(2 * kWordBits));
-  EXPECT_EQ(slab->take_one_behind(kWordBits - 1, &virgin), slab->block_at(2 * kWordBits + 2));
-  EXPECT_EQ(slab->free_count(), slab->capacity() - kWordBits - 4);
+  std::vector<void*> out(kWordBits);
+  slab->take(kWordBits, out.data());
+  EXPECT_EQ(slab->take_one_of(16, 2, &virgin), slab->block_at(kWordBits + 2));
+  EXPECT_EQ(slab->free_count(), slab->capacity() - kWordBits - 2);
 }
 
 TEST(SlabOfManyBlocks, never_vouches_for_a_block) {

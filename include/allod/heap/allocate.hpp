@@ -55,14 +55,9 @@ void* Heap<Policy>::make_huge(space::Span* span, space::Tag tag) noexcept {
   return reinterpret_cast<void*>(span->base);
 }
 
-// Fills the magazine with the free blocks of one slab, lowest address on top.
 template <class Policy>
 ALLOD_INLINE void* Heap<Policy>::take_one(Slab& slab, bool* virgin) noexcept {
-  if constexpr (kShuffles) {
-    const std::uint32_t free = slab.free_count();
-    const std::uint32_t choice = free < Policy::kGroup ? free : Policy::kGroup;
-    return slab.take_one_behind(Policy::choose(choice), virgin);
-  }
+  if constexpr (kShuffles) return slab.take_one_of(Policy::kGroup, Policy::choice(), virgin);
   return slab.take_one(virgin);
 }
 // The first to be handed out comes last. Few at a time would be in order although each few of them
@@ -80,6 +75,7 @@ ALLOD_INLINE void Heap<Policy>::take_some(Slab& slab, void** out, std::uint32_t 
   if constexpr (kShuffles) Policy::shuffle(out, count);
 }
 
+// Fills the magazine with the free blocks of one slab, lowest address on top.
 template <class Policy>
 ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* zero) noexcept {
   if (__builtin_expect(!usable_, 0)) return nullptr;

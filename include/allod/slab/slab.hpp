@@ -128,18 +128,19 @@ class Slab : public space::Span {
     if (known) touched_ |= bit(lowest);
     return block_at(word * kWordBits + lowest);
   }
-  // The same for the block that has `before` free ones at lower addresses; there must be more.
-  [[nodiscard]] void* take_one_behind(std::uint32_t before, bool* virgin) noexcept {
+  // The same for one of `group` neighbours, of which the first free block is one: from the
+  // `choice`th on the first that is free, or else the first. `group` is a part of kWordBits.
+  [[nodiscard]] ALLOD_INLINE void* take_one_of(unsigned group, unsigned choice,
+                                               bool* virgin) noexcept {
     std::uint32_t word = first_word_;
     while (free_bits()[word] == 0) ++word;
     first_word_ = word;
-    Word bits = free_bits()[word];
-    for (std::uint32_t here; before >= (here = count_bits(bits)); bits = free_bits()[++word]) {
-      before -= here;
-    }
-    for (; before != 0; --before) bits &= bits - 1;
-    const unsigned chosen = lowest_bit(bits);
-    free_bits()[word] &= ~bit(chosen);
+    const Word bits = free_bits()[word];
+    const unsigned start = lowest_bit(bits) / group * group;
+    const Word in_group = bits >> start & (bit(group) - 1);
+    const Word behind = in_group >> choice << choice;
+    const unsigned chosen = start + lowest_bit(behind != 0 ? behind : in_group);
+    free_bits()[word] = bits & ~bit(chosen);
     --free_count_;
     const bool known = capacity_ <= kWordBits;
     *virgin = known && (touched_ & bit(chosen)) == 0;

@@ -284,12 +284,12 @@ class Space {
   [[nodiscard]] bool refuses_purge() const noexcept {
     return refuses_purge_.load(std::memory_order_relaxed);
   }
-  // Bytes in free spans whose memory is present. Thread-safe, approximate.
-  // Is so much in use that dense spans get huge pages?
+  // Is so much in use that dense spans get huge pages? Thread-safe.
   [[nodiscard]] bool is_large_enough_for_huge_pages() noexcept {
     LockGuard guard{lock_};
     return counters_.used >= huge_from_;
   }
+  // Bytes in free spans whose memory is present. Thread-safe, approximate.
   [[nodiscard]] std::size_t dirty_bytes() const noexcept {
     return dirty_bytes_.load(std::memory_order_relaxed);
   }
