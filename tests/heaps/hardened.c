@@ -89,6 +89,24 @@ CASE(blocks_are_zero_whatever_was_there_before) {
   allod_heap_destroy(heap);
 }
 
+// Blocks from 128 KiB on are not looked at when they come back.
+CASE(zeros_where_a_stale_pointer_has_written) {
+  if (is_all_hardened()) skip_case("the heap is as hardened as all blocks are");
+  allod_heap_t* heap = new_heap();
+  unsigned char* block = allod_heap_malloc(heap, 200000);
+  memset(block, 1, 200000);
+  allod_heap_free(heap, block);
+  ((volatile unsigned char*)hidden(block))[100000] = 1;
+  const unsigned char* zero = NULL;
+  for (int i = 0; i < 2000 && zero != block; ++i) {
+    zero = allod_heap_calloc(heap, 1, 200000);
+    CHECK(zero != NULL && is_zero(zero, 200000), "block %d", i);
+    if (i % 2 != 0) allod_free((void*)zero);
+  }
+  CHECK(zero == block, "the block is not used again");
+  allod_heap_destroy(heap);
+}
+
 CASE(blocks_are_resized_and_aligned) {
   allod_heap_t* heap = new_heap();
   unsigned char* block = NULL;
