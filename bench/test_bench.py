@@ -614,8 +614,8 @@ def test_common_programs_need_two_windows_of_code(
     )
     assert code is not None
     size_kib, resident_kib = map(int, code.groups())
-    # The code ends with `_fini`, in what is left of a window, or in a whole one: every program needs
-    # that at its end. One more is allowed for what a busy machine makes happen.
+    # The code ends with `_fini`, in what is left of a window, or in a whole one: every program
+    # needs that at its end. One more is allowed for what a busy machine makes happen.
     assert resident_kib <= 3 * 64 + (size_kib % 64 or 64)
 
 
