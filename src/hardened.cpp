@@ -21,8 +21,8 @@ ALLOD_HOT void HardenedPolicy::shuffle(void** blocks, std::uint32_t count) noexc
   for (; count > kGroup; blocks += kGroup, count -= kGroup) random::shuffle(blocks, kGroup);
   random::shuffle(blocks, count);
 }
-ALLOD_HOT unsigned HardenedPolicy::choice() noexcept {
-  return hardened::active().has(Mitigation::shuffle) ? random::own.below(kGroup) : 0;
+ALLOD_HOT unsigned HardenedPolicy::choice(unsigned count) noexcept {
+  return hardened::active().has(Mitigation::shuffle) ? random::own.below(count) : 0;
 }
 
 namespace hardened {

@@ -110,7 +110,7 @@ struct HardenedPolicy : LibraryPolicy {
   ALLOD_HOT static heap::HeapOptions options() noexcept;
   static constexpr unsigned kGroup = 16;
   static void shuffle(void** blocks, std::uint32_t count) noexcept;
-  [[nodiscard]] static unsigned choice() noexcept;
+  [[nodiscard]] static unsigned choice(unsigned count) noexcept;
 };
 
 #ifdef ALLOD_VARIANT_DEBUG

@@ -57,7 +57,11 @@ void* Heap<Policy>::make_huge(space::Span* span, space::Tag tag) noexcept {
 
 template <class Policy>
 ALLOD_INLINE void* Heap<Policy>::take_one(Slab& slab, bool* virgin) noexcept {
-  if constexpr (kShuffles) return slab.take_one_of(Policy::kGroup, Policy::choice(), virgin);
+  if constexpr (kShuffles) {
+    const std::uint32_t all = slab.capacity();
+    const unsigned choice = Policy::choice(all < Policy::kGroup ? all : Policy::kGroup);
+    return slab.take_one_of(Policy::kGroup, choice, virgin);
+  }
   return slab.take_one(virgin);
 }
 // The first to be handed out comes last. Few at a time would be in order although each few of them

@@ -71,7 +71,7 @@ class Heap {
   static constexpr CheckLevel kChecks = Policy::kChecks;
   // Policy may ask for a state of each block, see slab/block_state.hpp, and may change the order in
   // which blocks are handed out: by shuffle(blocks, count), and where fewer than kGroup are taken
-  // at a time by choice(), the number of one of so many neighbours.
+  // at a time by choice(count), the number of one of so many neighbours.
   static constexpr bool kBlockStates = requires { requires Policy::kBlockStates; };
   static constexpr bool kShuffles =
       requires(void** blocks, std::uint32_t count) { Policy::shuffle(blocks, count); };
