@@ -95,15 +95,24 @@ CASE(reuse_in_the_destructor_of_a_thread) {
   survive();
 }
 
-static void write_after_free(void* unused) {
+static void free_told_block(void* unused) {
   (void)unused;
-  unsigned char* block = tell_block(hidden(malloc(size())));
-  freeing_function(block);
-  ((volatile unsigned char*)hidden(block))[1] = 1;
+  freed = tell_block(hidden(malloc(size())));
+  freeing_function(freed);
+}
+static void write_to_freed(void) { ((volatile unsigned char*)hidden(freed))[1] = 1; }
+static void write_after_free(void* unused) {
+  free_told_block(unused);
+  write_to_freed();
 }
 
 // What waits when its thread ends.
 CASE(write_after_free_by_a_thread_that_ends) {
   on_another_thread(write_after_free, NULL);
   survive();
+}
+// What waits when its thread has ended, and the process ends.
+CASE(write_to_what_an_ended_thread_has_freed) {
+  on_another_thread(free_told_block, NULL);
+  write_to_freed();
 }

@@ -871,68 +871,60 @@ def test_leaks_are_looked_for_beside_guards(
     assert outcome.scene.facts["leaks"] == 0
 
 
+# What is reported, by which program.
+OVERRUN = ("write past the end of", "overruns")
+WRITTEN = ("write after free to", "overruns")
+FAMILY = ("free with the wrong function of", "overruns")
+CLAIM = ("free with the wrong size of", "deletes")
+
+
 @pytest.mark.parametrize(
-    ("measures", "case", "is_found"),
+    ("measures", "case", "finding", "size", "is_found"),
     [
-        ("none", "write_behind_a_block", False),
-        ("canary", "write_behind_a_block", True),
-        ("-canary", "write_behind_a_block", False),
-        ("none", "write_after_free", False),
-        ("zero,written,quarantine", "write_after_free", True),
-        ("all,-written", "write_after_free", False),
-        ("none", "new_and_free", False),
-        ("origin", "new_and_free", True),
-        ("none", "double_free_after_the_quarantine", True),
+        ("none", "write_behind_a_block", OVERRUN, 30, False),
+        ("canary", "write_behind_a_block", OVERRUN, 30, True),
+        ("-canary", "write_behind_a_block", OVERRUN, 30, False),
+        ("none", "write_after_free", WRITTEN, 30, False),
+        ("zero,written,quarantine", "write_after_free", WRITTEN, 30, True),
+        ("all,-written", "write_after_free", WRITTEN, 30, False),
+        ("none", "new_and_free", FAMILY, 30, False),
+        ("origin", "new_and_free", FAMILY, 30, True),
+        ("all", "sized_delete_with_the_wrong_size", CLAIM, 30, True),
+        ("-origin", "sized_delete_with_the_wrong_size", CLAIM, 30, False),
+        ("none", "sized_delete_with_the_wrong_size", CLAIM, 30, False),
+        ("-origin", "sized_delete_with_the_wrong_size", CLAIM, 0, False),
+        (
+            "none",
+            "double_free_after_the_quarantine",
+            ("double free of", "overruns"),
+            30,
+            True,
+        ),
     ],
 )
 def test_measures_by_name(
     measures: str,
     case: str,
-    is_found: bool,
-    programs: Path,
-    liballod_hardened: Path,
-    tmp_path: Path,
-) -> None:
-    """ALLOD_HARDENED chooses the measures; states are always kept."""
-    outcome = run(
-        programs / "overruns",
-        case,
-        liballod_hardened,
-        tmp_path,
-        {"SIZE": 30, "OFFSET": 0},
-        {"HARDENED": measures},
-    )
-    assert outcome.status == (-signal.SIGABRT if is_found else 0), outcome.description
-
-
-@pytest.mark.parametrize(
-    ("measures", "size", "is_found"),
-    [
-        ("all", 30, True),
-        ("-origin", 30, False),
-        ("none", 30, False),
-        ("-origin", 0, False),
-    ],
-)
-def test_sizes_of_deletes_belong_to_origin(
-    measures: str,
+    finding: tuple[str, str],
     size: int,
     is_found: bool,
     programs: Path,
     liballod_hardened: Path,
     tmp_path: Path,
 ) -> None:
-    """A program that names wrong ones can have all other measures."""
+    """ALLOD_HARDENED chooses the measures; states are always kept."""
+    text, program = finding
     outcome = run(
-        programs / "deletes",
-        "sized_delete_with_the_wrong_size",
+        programs / program,
+        case,
         liballod_hardened,
         tmp_path,
-        {"SIZE": size, "CLAIMED": 16},
+        {"SIZE": size, "OFFSET": 0, "CLAIMED": 16},
         {"HARDENED": measures},
     )
+    assert outcome.status == (-signal.SIGABRT if is_found else 0), outcome.description
     assert outcome.survived != is_found, outcome.description
-    assert ("free with the wrong size of" in outcome.errors) == is_found
+    assert (text in outcome.errors) == is_found, outcome.description
 
 
 @pytest.mark.parametrize("zeroed", [0, 1])
@@ -985,17 +977,25 @@ def test_a_freed_block_waits(
     assert is_reused("all") == 0
 
 
-def test_write_after_free_is_seen_when_the_thread_ends(
-    programs: Path, liballod_hardened: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("case", "finder"),
+    [
+        ("write_after_free_by_a_thread_that_ends", "thread"),
+        ("write_to_what_an_ended_thread_has_freed", "main_thread"),
+    ],
+)
+def test_what_ended_threads_leave_is_looked_at(
+    case: str, finder: str, programs: Path, liballod_hardened: Path, tmp_path: Path
 ) -> None:
-    """What is left to another thread is looked at before."""
-    case = "write_after_free_by_a_thread_that_ends"
+    """Before it is left to another thread, and when the process ends."""
     program = programs / "reuse"
     outcome = run(program, case, liballod_hardened, tmp_path, {"SIZE": 100}, ALL)
     assert outcome.status == -signal.SIGABRT, outcome.description
     address = outcome.scene.facts["block"] + 1
     headline = outcome.scene.headline("write after free to", address)
     assert outcome.errors.startswith(headline), outcome.description
+    call = f"this call by thread {outcome.scene.facts[finder]}:"
+    assert call in outcome.errors, outcome.description
 
 
 @pytest.mark.parametrize("offset", [0, 7])

@@ -116,36 +116,19 @@ class Slab : public space::Span {
   // Takes one block; free_count() must not be 0. `*virgin` is set when it has
   // certainly not been handed out before.
   [[nodiscard]] ALLOD_INLINE void* take_one(bool* virgin) noexcept {
-    std::uint32_t word = first_word_;
-    while (free_bits()[word] == 0) ++word;
-    first_word_ = word;
-    const Word bits = free_bits()[word];
-    free_bits()[word] = bits & (bits - 1);
-    --free_count_;
-    const unsigned lowest = lowest_bit(bits);
-    const bool known = capacity_ <= kWordBits;
-    *virgin = known && (touched_ & bit(lowest)) == 0;
-    if (known) touched_ |= bit(lowest);
-    return block_at(word * kWordBits + lowest);
+    const Word bits = free_bits()[find_free_word()];
+    return take_from_first_word(bits & (bits - 1), lowest_bit(bits), virgin);
   }
   // The same for one of `group` neighbours, of which the first free block is one: from the
   // `choice`th on the first that is free, or else the first. `group` is a part of kWordBits.
   [[nodiscard]] ALLOD_INLINE void* take_one_of(unsigned group, unsigned choice,
                                                bool* virgin) noexcept {
-    std::uint32_t word = first_word_;
-    while (free_bits()[word] == 0) ++word;
-    first_word_ = word;
-    const Word bits = free_bits()[word];
+    const Word bits = free_bits()[find_free_word()];
     const unsigned start = lowest_bit(bits) / group * group;
     const Word in_group = bits >> start & (bit(group) - 1);
     const Word behind = in_group >> choice << choice;
     const unsigned chosen = start + lowest_bit(behind != 0 ? behind : in_group);
-    free_bits()[word] = bits & ~bit(chosen);
-    --free_count_;
-    const bool known = capacity_ <= kWordBits;
-    *virgin = known && (touched_ & bit(chosen)) == 0;
-    if (known) touched_ |= bit(chosen);
-    return block_at(word * kWordBits + chosen);
+    return take_from_first_word(bits & ~bit(chosen), chosen, virgin);
   }
   // As take_one(), for a slab of more than kWordBits blocks, of which that is not known.
   [[nodiscard]] ALLOD_INLINE void* take_one_of_many() noexcept {
@@ -387,6 +370,25 @@ class Slab : public space::Span {
 
  private:
   friend class Inbox;
+
+  // The first word of the bits in which a block is free. There must be one.
+  [[nodiscard]] ALLOD_INLINE std::uint32_t find_free_word() noexcept {
+    std::uint32_t word = first_word_;
+    while (free_bits()[word] == 0) ++word;
+    first_word_ = word;
+    return word;
+  }
+  // Takes a block whose bit is in that word, of which `rest` is left.
+  [[nodiscard]] ALLOD_INLINE void* take_from_first_word(Word rest, unsigned index,
+                                                        bool* virgin) noexcept {
+    const std::uint32_t word = first_word_;
+    free_bits()[word] = rest;
+    --free_count_;
+    const bool known = capacity_ <= kWordBits;
+    *virgin = known && (touched_ & bit(index)) == 0;
+    if (known) touched_ |= bit(index);
+    return block_at(word * kWordBits + index);
+  }
 
   template <class Visit>
   static void for_each_part(std::uint32_t first, std::uint32_t end, Visit&& visit) noexcept {
