@@ -6,7 +6,7 @@
 
 #include "functions.h"
 
-enum { kBlocks = 12, kFewerThanWait = 50 };
+enum { kBlocks = 64, kFewerThanWait = 50 };
 
 static size_t size(void) { return parameter("TEST_SIZE"); }
 
