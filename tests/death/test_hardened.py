@@ -946,10 +946,10 @@ def test_blocks_do_not_come_in_order(
         assert outcome.survived, outcome.description
         return outcome.scene.facts["ascending"]
 
-    # Of 64. The positions of slabs are random as well. Some hold two blocks only: half of the steps
-    # between those go down, and all others up.
+    # Of 64. The positions of slabs are random as well, if they may be. Some hold two blocks only:
+    # half of the steps between those go down, and all others up.
     assert ascending("-shuffle,-positions,-addresses") == 64
-    assert ascending("all") < 60
+    assert ascending("-positions,-addresses") < 60
 
 
 @pytest.mark.parametrize(
