@@ -29,15 +29,9 @@ constinit struct {
   std::atomic<std::uint32_t> taken{0};
 } stop;
 struct sigaction action_before;
-// Of a thread that blocks the signal it stays pending: it comes at any time later, and the handler
-// has to be there.
+// Of a thread that begins to block the signal just before it is sent, it stays pending: it comes at
+// any time later, and the handler has to be there.
 constinit bool must_stay = false;
-
-// Those that did not come last time because they block the signal, asleep. GLib has one in each
-// program.
-constexpr std::size_t kMostAbsent = 64;
-constinit std::uint32_t absent[kMostAbsent] = {};
-constinit std::size_t absent_count = 0;
 
 Address stack_pointer(const ucontext_t& context) noexcept {
 #if defined(__x86_64__)
@@ -163,9 +157,8 @@ bool does_not_come(std::uint32_t thread) noexcept {
          (status.has("\nState:\tS") && has_stop_signal(status.number("\nSigBlk:\t", 16)));
 }
 
-// Is the thread in sigwait() or the like for the signal? The program would be handed it there.
-bool takes_signal(std::uint32_t thread) noexcept {
-  const ThreadFile call{thread, "/syscall"};
+// Is the call sigwait() or the like for the signal?
+bool takes_signal(const ThreadFile& call) noexcept {
   if (call.number("") != SYS_rt_sigtimedwait) return false;
   std::uint64_t signals = 0;
   const iovec to{&signals, sizeof signals};
@@ -173,6 +166,37 @@ bool takes_signal(std::uint32_t thread) noexcept {
   raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_getpid), reinterpret_cast<long>(&to), 1,
               reinterpret_cast<long>(&from), 1, 0);
   return has_stop_signal(signals);
+}
+
+// What becomes of the signal if it is sent to a thread: it comes to its handler, or waits, as the
+// thread blocks it, for long if it sleeps. GLib has such a thread in each program. A signal that
+// waits would be handed to the program by sigwait() or a signalfd later; and so would one that
+// comes when sigwait() is just about to take another, for it has let in both until then.
+enum class Prospect : std::uint8_t { comes, waits, waits_long };
+struct SignalState {
+  explicit SignalState(std::uint32_t thread) noexcept {
+    const ThreadFile status{thread, "/status"};
+    const auto signals = [&](const char* key) noexcept { return status.number(key, 16); };
+    const std::uint64_t blocked = signals("\nSigBlk:\t");
+    const std::uint64_t pending = signals("\nSigPnd:\t") | signals("\nShdPnd:\t");
+    sleeps = status.has("\nState:\tS");
+    is_blocked = has_stop_signal(blocked);
+    takes_now = !is_blocked && (pending & ~blocked) == 0;
+  }
+  bool sleeps;
+  bool is_blocked;
+  bool takes_now;
+};
+Prospect prospect_of(std::uint32_t thread) noexcept {
+  const SignalState state{thread};
+  if (!state.takes_now) {
+    return state.is_blocked && state.sleeps ? Prospect::waits_long : Prospect::waits;
+  }
+  const ThreadFile call{thread, "/syscall"};
+  if (!call.has("running")) return takes_signal(call) ? Prospect::waits_long : Prospect::comes;
+  // Not if it was just on its way into sigwait(), or out.
+  const SignalState now{thread};
+  return !state.sleeps && !now.sleeps && now.takes_now ? Prospect::comes : Prospect::waits;
 }
 
 // Threads that sleep, and are not stopped: have they run since?
@@ -198,12 +222,6 @@ void note_sleeper(std::uint32_t thread) noexcept {
   if (sleeper_count < kMostSleepers) sleepers[sleeper_count++] = {thread, switches_of(thread)};
 }
 
-bool was_absent(std::uint32_t thread) noexcept {
-  for (std::size_t i = 0; i < absent_count && i < kMostAbsent; ++i) {
-    if (absent[i] == thread) return true;
-  }
-  return false;
-}
 // The signal waits for those of them that are not gone.
 void note_absent() noexcept {
   const long process = raw_syscall(SYS_getpid);
@@ -212,7 +230,6 @@ void note_absent() noexcept {
     if (stop.has_come[i].load() || raw_syscall(SYS_tgkill, process, thread, 0) != 0) continue;
     must_stay = true;
     note_sleeper(thread);
-    if (!was_absent(thread)) absent[absent_count++ % kMostAbsent] = thread;
   }
 }
 
@@ -264,19 +281,23 @@ StoppedThreads::StoppedThreads() noexcept {
   stop_all();
 }
 
-// Until no thread is found that was not stopped.
+// Until no thread is found that was not stopped, and could be.
 void StoppedThreads::stop_all() noexcept {
+  constexpr int kPatience = 20;  // milliseconds, for those that run with the signal blocked
   const auto self = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
   const long process = raw_syscall(SYS_getpid);
-  for (std::uint32_t before = ~0U; before != stop.signalled.load();) {
-    before = stop.signalled.load();
+  for (int waited = 0;;) {
+    const std::uint32_t before = stop.signalled.load();
+    bool has_runner = false;
     for_each_thread([&](std::uint32_t thread) noexcept {
       const std::uint32_t place = stop.signalled.load();
       if (thread == self || place == kMost || place_of(thread) != kMost) return;
       if (Linux::Purger::is(thread) || Sweeper::is(thread)) return;
-      // The signal of last time waits there still; or it would not come to its handler.
-      if ((was_absent(thread) && does_not_come(thread)) || takes_signal(thread)) {
-        return note_sleeper(thread);
+      const Prospect prospect = prospect_of(thread);
+      if (prospect == Prospect::waits_long) return note_sleeper(thread);
+      if (prospect == Prospect::waits && waited < kPatience) {
+        has_runner = true;
+        return;
       }
       stop.threads[place].store(thread);
       stop.has_come[place].store(false);
@@ -284,6 +305,8 @@ void StoppedThreads::stop_all() noexcept {
       if (raw_syscall(SYS_tgkill, process, thread, stop_signal()) != 0) stop.signalled.store(place);
     });
     if (before != stop.signalled.load()) wait_for_stopped();
+    if (!has_runner && before == stop.signalled.load()) return;
+    if (has_runner && waited++ < kPatience) Linux::futex_wait_ms(&stop.go, 0, 1);
   }
 }
 
