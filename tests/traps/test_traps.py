@@ -38,11 +38,15 @@ LIMIT_CASES = [
         ("_of_64_mib", "_of_256_mib", "_gib", "_by_the_program_itself")
     )
 ]
+# Handlers at each instruction: of the release library, and where its fast paths have no part in it
+# of the hardened one, too. The debug library takes too many.
+HANDLER_CASES = [case for case in ALL_CASES if case.program == "handlers"]
 PRELOADED_CASES = [
     case
     for case in ALL_CASES
     if case not in DLOPENED_CASES
     and case not in LIMIT_CASES
+    and case not in HANDLER_CASES
     and case not in (STRICT_OVERCOMMIT, MEMORY_GROUP)
 ]
 
@@ -71,6 +75,22 @@ def test_trap_with_history(
     variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all,history"}
     result = run_program([programs / case.program, case.name], variables, tmp_path)
     assert result.returncode == 0, describe(result)
+
+
+@pytest.mark.parametrize("case", HANDLER_CASES, ids=str)
+def test_handlers(case: Case, liballod: Path, programs: Path, tmp_path: Path) -> None:
+    """The case holds on the release library."""
+    run_case(programs / case.program, case.name, liballod, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in HANDLER_CASES if "huge" in case.name], ids=str
+)
+def test_hardened_handlers(
+    case: Case, liballod_hardened: Path, programs: Path, tmp_path: Path
+) -> None:
+    """The case holds on the hardened library."""
+    run_case(programs / case.program, case.name, liballod_hardened, tmp_path)
 
 
 @pytest.mark.parametrize("case", LIMIT_CASES, ids=str)

@@ -330,11 +330,32 @@ TEST_F(HeapFork, keeps_other_threads_out_of_their_slow_paths_meanwhile) {
   system.set_thread(own.thread);
   heap.before_fork(&own);
   system.set_thread(other.thread);
-  EXPECT_DEATH(static_cast<void>(heap.allocate(other, 64, nullptr)), "would wait for ever");
+  // The locks that a fork holds are those of the thread that runs.
+  const auto allocate = [&] { static_cast<void>(heap.allocate(other, 64, nullptr)); };
+  EXPECT_DEATH(std::thread{allocate}.join(), "would wait for ever");
   system.set_thread(own.thread);
   heap.after_fork_in_parent();
   system.set_thread(other.thread);
   EXPECT_NE(heap.allocate(other, 64, nullptr), nullptr);
+}
+
+// A signal handler may have interrupted its own thread there.
+TEST_F(HeapFork, who_holds_a_lock_of_the_space_does_not_wait_for_it) {
+  Domain& own = attach();
+  Domain& other = attach();
+  const std::vector<void*> blocks = allocate_many(other, 4, 64);
+  void* const huge = allocate(own, 20 * kMiB);
+  {
+    LockGuard guard{heap.space().lock()};
+    EXPECT_EQ(heap.allocate(own, 100, nullptr), nullptr);
+    EXPECT_EQ(heap.allocate(own, 20 * kMiB, nullptr), nullptr);
+    EXPECT_EQ(heap.resize_in_place(&own, huge, 10 * kMiB), nullptr);
+    heap.release(own, blocks[1]);
+    heap.release(own, huge);
+  }
+  EXPECT_EQ(program.slab_of(blocks[1]).remote_count(), 1U);
+  EXPECT_EQ(heap.usable_size(huge), 20 * kMiB);
+  EXPECT_NE(heap.allocate(own, 100, nullptr), nullptr);
 }
 
 TEST_F(HeapFork, lets_the_forking_thread_allocate_in_other_handlers) {

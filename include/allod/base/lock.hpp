@@ -18,19 +18,25 @@ enum class LockRank : std::uint8_t { domain, records, samples, fork, registry, s
 // handler, must not wait for one.
 struct HeldLocks {
   [[nodiscard]] static bool any() noexcept { return count != 0; }
-  static ALLOD_INLINE void begin() noexcept {
-    ++count;
+  // One of those without which memory cannot be had from the system, or given back.
+  [[nodiscard]] static ALLOD_INLINE bool any_of_space() noexcept { return count >= kOfSpace; }
+  [[nodiscard]] static constexpr std::uint32_t weight_of(LockRank rank) noexcept {
+    return rank >= LockRank::fork ? kOfSpace : 1;
+  }
+  static ALLOD_INLINE void begin(std::uint32_t weight) noexcept {
+    count += weight;
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  static ALLOD_INLINE void end() noexcept {
+  static ALLOD_INLINE void end(std::uint32_t weight) noexcept {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    --count;
+    count -= weight;
   }
   // Where the calling thread counts them.
   [[nodiscard]] static Address place() noexcept { return address_of(&count); }
 
  private:
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local unsigned count = 0;
+  static constexpr std::uint32_t kOfSpace = 1U << 16;
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint32_t count = 0;
 };
 
 // Ranks of the locks that the calling thread holds, one bit each; maintained only in builds that
@@ -58,20 +64,21 @@ struct HeldRanks<true> {
 template <class Waiter, bool kCheckRanks>
 class RankedLock {
  public:
-  constexpr explicit RankedLock(LockRank rank) noexcept : rank_{rank} {}
+  constexpr explicit RankedLock(LockRank rank) noexcept
+      : rank_{rank}, weight_{HeldLocks::weight_of(rank)} {}
 
   ALLOD_HOT void lock() noexcept {
     if (try_lock()) return;
     if (passes()) return;
-    HeldLocks::begin();
+    HeldLocks::begin(weight_);
     lock_slow();
     HeldRanks<kCheckRanks>::acquire(rank_);
   }
   [[nodiscard]] ALLOD_INLINE bool try_lock() noexcept {
-    HeldLocks::begin();
+    HeldLocks::begin(weight_);
     std::uint32_t expected = kFree;
     if (!state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire)) {
-      HeldLocks::end();
+      HeldLocks::end(weight_);
       return false;
     }
     HeldRanks<kCheckRanks>::acquire(rank_);
@@ -83,7 +90,7 @@ class RankedLock {
     if (state_.exchange(kFree, std::memory_order_release) == kContended) {
       Waiter::futex_wake(&state_, 1);
     }
-    HeldLocks::end();
+    HeldLocks::end(weight_);
   }
   // Around a fork. Other handlers of the program may run in between, on the
   // forking thread and in its child, and they may allocate: that thread passes.
@@ -97,7 +104,7 @@ class RankedLock {
   }
   void reset_in_child() noexcept {
     HeldRanks<kCheckRanks>::release(rank_);
-    if (passes()) HeldLocks::end();
+    if (passes()) HeldLocks::end(weight_);
     forker_.store(nullptr, std::memory_order_relaxed);
     state_.store(kFree, std::memory_order_relaxed);
   }
@@ -135,6 +142,7 @@ class RankedLock {
 
   std::atomic<std::uint32_t> state_{kFree};
   const LockRank rank_;
+  const std::uint32_t weight_;
   std::atomic<void*> forker_{nullptr};
   std::atomic<std::uint64_t> contended_{0};
 };

@@ -30,7 +30,7 @@ void* Heap<Policy>::allocate_aligned(Domain& domain, std::size_t size, std::size
 template <class Policy>
 void* Heap<Policy>::allocate_huge(Domain& domain, std::size_t size, Slices alignment,
                                   bool* zero) noexcept {
-  if (size > kMaxBlock) return nullptr;
+  if (size > kMaxBlock || is_interrupting()) return nullptr;
   const Slices slices = Slices::covering(size > 0 ? size : 1);
   if (slices.count > ~0U - alignment.count) return nullptr;
   if (void* const kept = take_kept(domain, slices, alignment, zero != nullptr)) return kept;
@@ -82,7 +82,7 @@ ALLOD_INLINE void Heap<Policy>::take_some(Slab& slab, void** out, std::uint32_t 
 // Fills the magazine with the free blocks of one slab, lowest address on top.
 template <class Policy>
 ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* zero) noexcept {
-  if (__builtin_expect(!usable_, 0)) return nullptr;
+  if (__builtin_expect(!usable_, 0) || is_interrupting()) return nullptr;
   SlowPath slow{domain, gate_};
   look_around(domain);
   domain.bins()[c].ran_dry = true;

@@ -241,6 +241,21 @@ struct Front {
   }
 };
 
+// What the calling thread has at hand: its own front, or that of nobody, of which every fast path
+// misses. In a slow path of its own domain it has none, so that a signal handler that interrupts it
+// there does as a thread without a domain does.
+template <class Sizes>
+struct AtHand {
+  using FrontOfSizes = Front<Sizes>;
+
+  // Never written; of threads that have nothing of their own, and of threads that have ended as far
+  // as we know.
+  static inline constinit FrontOfSizes nobody{space::kForeignTag, FrontKind::none};
+  static inline constinit FrontOfSizes gone{space::kForeignTag, FrontKind::none};
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local FrontOfSizes* now =
+      &nobody;
+};
+
 template <class Sizes, class Lock>
 struct ThreadCache;
 
@@ -252,6 +267,7 @@ struct Domain : Front<Sizes>, slab::Owner {
   using Front<Sizes>::kClasses;
   using Front<Sizes>::magazines;
   using Front<Sizes>::tag;
+  using AtHand = heap::AtHand<Sizes>;
 
   explicit Domain(std::uint32_t id) noexcept
       : Front<Sizes>{space::make_tag(id, 0), FrontKind::domain} {}

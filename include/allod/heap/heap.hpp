@@ -170,6 +170,14 @@ class Heap {
   ALLOD_HOT void release(Domain& domain, void* address) noexcept;
   // For a thread that has no domain and shall not get one.
   void release_detached(void* address) noexcept;
+  // Is the caller a signal handler whose thread holds a lock without which there is no memory? It
+  // would wait for itself.
+  [[nodiscard]] ALLOD_INLINE bool is_interrupting() const noexcept {
+    return __builtin_expect(HeldLocks::any_of_space(), 0) && !gate_.lets_pass();
+  }
+  // For such a one, and for one that would wait for a fork, which waits for what it has
+  // interrupted. All but a block of a slab is lost.
+  ALLOD_COLD void release_interrupting(void* address) noexcept;
 
   // --- questions; see heap/inspect.hpp ------------------------------------------
 

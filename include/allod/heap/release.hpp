@@ -19,6 +19,7 @@ ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcep
 
 template <class Policy>
 ALLOD_NOINLINE void Heap<Policy>::release_anything(Domain& domain, void* address) noexcept {
+  if (is_interrupting()) return release_interrupting(address);
   const space::Tag tag = space_.map().tag_of(address_of(address));
   if (domain.owns(tag)) {
     // The fast path has tried this, unless the page map is a window.

@@ -91,6 +91,16 @@ void Heap<Policy>::release_detached(void* address) noexcept {
 }
 
 template <class Policy>
+void Heap<Policy>::release_interrupting(void* address) noexcept {
+  const space::Tag tag = space_.map().tag_of(address_of(address));
+  if (!space::is_slab(tag) || space::is_heaps(tag)) return;
+  Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
+  const std::uint32_t index = slab.index_of(address_of(address));
+  if (index == Slab::kNoBlock) return report(MisuseKind::invalid_free, address);
+  mark_remote(slab, index / kWordBits, bit(index % kWordBits));
+}
+
+template <class Policy>
 void Heap<Policy>::mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept {
   const Word doubled = slab.give_remotely(word, bits);
   slab.announce();

@@ -32,6 +32,7 @@ void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size
   if (size > Sizes::kMaxSize) return nullptr;
   const ClassIndex new_class = Sizes::of(size);
   if (new_class == old_class) return address;
+  if (is_interrupting()) return nullptr;
   // Only the owner may change what its slab is, and only when the block is all
   // of it.
   if (own == nullptr || !own->owns(tag) || Sizes::shape_of(old_class).capacity != 1) {
@@ -66,7 +67,7 @@ void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size
 // moving its pages, whatever its size.
 template <class Policy>
 void* Heap<Policy>::allocate_growing(Domain* own, std::size_t size) noexcept {
-  if (size < kGrowable || size > kMaxBlock || !usable_) return nullptr;
+  if (size < kGrowable || size > kMaxBlock || !usable_ || is_interrupting()) return nullptr;
   if (own != nullptr) {
     SlowPath slow{*own, gate_};
     put_aside(*own);
@@ -95,6 +96,7 @@ void* Heap<Policy>::resize_huge(Domain* own, void* address, std::size_t size,
   if (size < kGrowable) return nullptr;
   const Slices to = Slices::covering(size);
   if (to == span->size) return address;
+  if (is_interrupting()) return nullptr;
   if (to < span->size) {
     space_.shrink(span, to);
     maybe_purge();

@@ -76,31 +76,48 @@ class ForkGate {
   bool fence_needed_ = true;
 };
 
-// Marks the time in which a domain is being changed by its thread. One inside of
-// another does nothing.
+// Marks the time in which a domain is being changed by its thread, which does not have it at hand
+// meanwhile. One inside of another does nothing.
 template <class D, class Gate>
 class SlowPath {
  public:
   ALLOD_INLINE SlowPath(D& domain, Gate& gate) noexcept : domain_{domain} {
-    inner_ = domain_.in_slow_path.load(std::memory_order_relaxed);
-    if (inner_) return;
-    do {
-      domain_.in_slow_path.store(true, std::memory_order_relaxed);
-      gate.order();
-      if (__builtin_expect(!gate.is_closed(), 1)) return;
-      domain_.in_slow_path.store(false, std::memory_order_release);
-    } while (gate.holds_back());
-    domain_.in_slow_path.store(true, std::memory_order_relaxed);
+    if (__builtin_expect(D::AtHand::now == &domain, 1)) {
+      begin(gate);
+      D::AtHand::now = &D::AtHand::nobody;
+      kind_ = Kind::at_hand;
+    } else if (!domain_.in_slow_path.load(std::memory_order_relaxed)) {
+      begin(gate);
+      kind_ = Kind::elsewhere;
+    }
+    std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  ~SlowPath() {
-    if (!inner_) domain_.in_slow_path.store(false, std::memory_order_release);
+  ALLOD_INLINE ~SlowPath() {
+    if (kind_ == Kind::inner) return;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (__builtin_expect(kind_ == Kind::at_hand, 1)) D::AtHand::now = &domain_;
+    domain_.in_slow_path.store(false, std::memory_order_release);
   }
   SlowPath(const SlowPath&) = delete;
   SlowPath& operator=(const SlowPath&) = delete;
 
  private:
+  enum class Kind : std::uint8_t { inner, elsewhere, at_hand };
+
+  ALLOD_INLINE void begin(Gate& gate) noexcept {
+    for (;;) {
+      domain_.in_slow_path.store(true, std::memory_order_relaxed);
+      gate.order();
+      if (__builtin_expect(!gate.is_closed(), 1)) return;
+      domain_.in_slow_path.store(false, std::memory_order_release);
+      if (gate.holds_back()) continue;
+      domain_.in_slow_path.store(true, std::memory_order_relaxed);
+      return;
+    }
+  }
+
   D& domain_;
-  bool inner_;
+  Kind kind_ = Kind::inner;
 };
 
 }  // namespace allod::heap

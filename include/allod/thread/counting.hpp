@@ -14,7 +14,7 @@ template <class Policy>
 ALLOD_NOINLINE void* ProcessHeap<Policy>::allocate_counted(ClassIndex c, bool* zero,
                                                            std::size_t size,
                                                            std::size_t alignment) noexcept {
-  Front& front = *current_;
+  Front& front = *AtHand::now;
   if (front.kind == heap::FrontKind::domain && front.counts != nullptr &&
       front.period == Sampler::period()) {
     if (void* const block = front.reuse_all(c)) return block;
@@ -26,7 +26,7 @@ template <class Policy>
 ALLOD_NOINLINE void* ProcessHeap<Policy>::refill_counted(ClassIndex c, bool* zero, std::size_t size,
                                                          std::size_t alignment) noexcept {
   Domain* const own = domain_now();
-  Front& front = *current_;
+  Front& front = *AtHand::now;
   const std::size_t bytes = Sizes::size_of(c);
   heap::ClassCount* const counts = counts_of(front);
   if (counts == nullptr) {
@@ -74,7 +74,7 @@ ALLOD_NOINLINE void* ProcessHeap<Policy>::refill_counted(ClassIndex c, bool* zer
 
 template <class Policy>
 void ProcessHeap<Policy>::count_span(void* block, std::size_t size) noexcept {
-  if (heap::ClassCount* const counts = counts_of(*current_)) {
+  if (heap::ClassCount* const counts = counts_of(*AtHand::now)) {
     counts[Sizes::kCount].allocated.add(1);
   } else {
     elsewhere_[Sizes::kCount].allocated.fetch_add(1, std::memory_order_relaxed);
@@ -116,7 +116,7 @@ ALLOD_NOINLINE bool ProcessHeap<Policy>::forget_sample(void* block) noexcept {
   const space::Tag tag = heap_.space().map().tag_of(address_of(block));
   const bool is_sample = Sampler::is_sample(tag);
   if (is_sample && !Sampler::forget(block)) return false;
-  if (Sampler::is_on() && !current_->owns(tag)) count_freed(tag);
+  if (Sampler::is_on() && !AtHand::now->owns(tag)) count_freed(tag);
   if (!is_sample || !space::is_heaps(tag)) return true;
   Sampler::give_back(tag, block);
   return false;
@@ -131,7 +131,7 @@ void ProcessHeap<Policy>::count_freed(space::Tag tag) noexcept {
   } else if (tag != space::kHugeTag) {
     return;
   }
-  if (heap::ClassCount* const counts = counts_of(*current_)) {
+  if (heap::ClassCount* const counts = counts_of(*AtHand::now)) {
     counts[c].freed.add(1);
   } else {
     elsewhere_[c].freed.fetch_add(1, std::memory_order_relaxed);

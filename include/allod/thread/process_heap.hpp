@@ -27,6 +27,7 @@ class ProcessHeap {
   using Turn = typename Heap::Turn;
   using Front = heap::Front<typename Policy::Sizes>;
   using Sizes = typename Policy::Sizes;
+  using AtHand = heap::AtHand<Sizes>;
   using Sampler = typename SamplerOf<Policy>::Type;
 
   // A block of at least `size` bytes. When there is none, the result is that of
@@ -34,7 +35,7 @@ class ProcessHeap {
   template <class Failure>
   [[nodiscard]] static ALLOD_INLINE void* allocate(std::size_t size) noexcept(Failure::kNoexcept) {
     if (__builtin_expect(size > Sizes::kTableMaxSize, 0)) return allocate_large<Failure>(size);
-    void* const block = current_->pop_small(size);
+    void* const block = AtHand::now->pop_small(size);
     if (__builtin_expect(block != nullptr, 1)) return block;
     return allocate_slow<Failure>(size);
   }
@@ -48,7 +49,7 @@ class ProcessHeap {
   // is done, or the map's fast_slices().
   [[nodiscard]] static ALLOD_INLINE bool release_at_once(
       void* block, const std::atomic<std::size_t>& slices) noexcept {
-    Front& front = *current_;
+    Front& front = *AtHand::now;
     space::Tag tag;
     if (__builtin_expect(heap_.space().map().fast_tag_of(address_of(block), slices, &tag), 1)) {
       if (__builtin_expect(front.owns(tag), 1)) {
@@ -77,7 +78,7 @@ class ProcessHeap {
   [[nodiscard]] static void* allocate_zeroable(std::size_t size, bool* zero) noexcept {
     *zero = false;
     if (size <= Sizes::kMaxSize) {
-      if (void* const block = current_->pop(Sizes::of(size))) return block;
+      if (void* const block = AtHand::now->pop(Sizes::of(size))) return block;
     }
     return allocate_anyhow(size, zero);
   }
@@ -86,7 +87,7 @@ class ProcessHeap {
     if (alignment <= kSliceBytes) {
       const ClassIndex c = Sizes::of_aligned(size, alignment);
       if (c < Sizes::kCount) {
-        void* const block = current_->pop(c);
+        void* const block = AtHand::now->pop(c);
         return block != nullptr ? block : allocate_class(c, nullptr, size, alignment);
       }
     }
@@ -98,6 +99,7 @@ class ProcessHeap {
   [[nodiscard]] static ALLOD_HOT void* resize_in_place(void* block, std::size_t size) noexcept {
     if (__builtin_expect(Sampler::may_know(), 0)) return resize_counted(block, size);
     if (Domain* const own = own_domain()) return heap_.resize_in_place(own, block, size);
+    if (must_not_wait()) return nullptr;
     if (void* const same = heap_.resize_in_place(nullptr, block, size)) return same;
     // Only large blocks are slabs of their own, which their owner can change.
     Domain* const owner = size < heap::kLargeBlock ? nullptr : shared_owner(block);
@@ -113,6 +115,7 @@ class ProcessHeap {
   // What the calling thread has at hand, and what all threads share.
   static std::size_t trim() noexcept {
     ensure_started();
+    if (must_not_wait()) return 0;
     const Inside inside;
     Cache* const cache = own_cache();
     if (cache != nullptr && inside.is_first()) heap_.empty_cache(*cache);
@@ -154,22 +157,20 @@ class ProcessHeap {
 
   [[nodiscard]] static Heap& heap() noexcept { return heap_; }
   // What the calling thread has of its own: for a thread with nothing, a front that owns no tag.
-  [[nodiscard]] static Front& current() noexcept { return *current_; }
+  [[nodiscard]] static Front& current() noexcept { return *AtHand::now; }
 
   // The calling thread's own domain, or null.
   [[nodiscard]] static ALLOD_INLINE Domain* own_domain() noexcept {
-    Front* const front = current_;
+    Front* const front = AtHand::now;
     return front->kind == heap::FrontKind::domain ? static_cast<Domain*>(front) : nullptr;
   }
   // See Heap::note_burst.
   static void note_burst() noexcept {
-    Domain* const own = own_domain();
-    // A signal handler may have interrupted a slow path.
-    if (own == nullptr || own->in_slow_path.load(std::memory_order_relaxed)) return;
-    heap_.note_burst(*own);
+    if (Domain* const own = own_domain()) heap_.note_burst(*own);
   }
   // What the calling thread has at hand, where every thread can use it.
   static void collect() noexcept {
+    if (must_not_wait()) return;
     const Inside inside;
     Cache* const cache = own_cache();
     if (cache != nullptr && inside.is_first()) heap_.empty_cache(*cache);
@@ -191,7 +192,7 @@ class ProcessHeap {
   // Has the caller, a signal handler, interrupted its own thread in a slow path? The heap is then
   // half changed, or its locks are held.
   [[nodiscard]] static ALLOD_HOT bool is_interrupted() noexcept {
-    const Domain* const own = own_domain();
+    const Domain* const own = bound_domain();
     return inside_ || HeldLocks::any() || Heap::is_in_leaning_turn() ||
            (own != nullptr && own->in_slow_path.load(std::memory_order_relaxed));
   }
@@ -235,6 +236,21 @@ class ProcessHeap {
   }
 
  private:
+  // Is the caller a signal handler that has interrupted its thread in a slow path of its domain?
+  [[nodiscard]] static bool is_away() noexcept { return AtHand::now != bound_; }
+  // The calling thread's own domain, also when it does not have it at hand; or null.
+  [[nodiscard]] static Domain* bound_domain() noexcept {
+    return bound_->kind == heap::FrontKind::domain ? static_cast<Domain*>(bound_) : nullptr;
+  }
+  static void be_gone() noexcept { AtHand::now = bound_ = &AtHand::gone; }
+  // For a caller without a domain at hand: is it a signal handler that would wait for what it has
+  // interrupted, or for a fork that waits for that?
+  [[nodiscard]] static bool must_not_wait() noexcept {
+    if (heap_.is_interrupting()) return true;
+    const bool is_stuck = heap_.gate().is_closed() && (is_away() || inside_);
+    return __builtin_expect(is_stuck, 0) && !heap_.gate().lets_pass();
+  }
+
   // Marks a thread that may hold the lock of a shared domain. A signal handler that
   // interrupts it there must not wait for it, and leaves its cache alone.
   class Inside {
@@ -265,7 +281,7 @@ class ProcessHeap {
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_large(std::size_t size) noexcept(
       Failure::kNoexcept) {
     if (__builtin_expect(size <= Sizes::kMaxSize, 1)) {
-      void* const block = current_->pop(Sizes::of_large(size));
+      void* const block = AtHand::now->pop(Sizes::of_large(size));
       if (__builtin_expect(block != nullptr, 1)) return block;
     }
     return allocate_slow<Failure>(size);
@@ -288,11 +304,11 @@ class ProcessHeap {
   }
   // Has the calling thread nothing of its own, so that magazines of the processor are what it uses?
   [[nodiscard]] static ALLOD_INLINE bool shares_processor() noexcept {
-    return processors_.is_on() && current_->kind == heap::FrontKind::none;
+    return processors_.is_on() && AtHand::now->kind == heap::FrontKind::none;
   }
   // The same, and nothing but a block is wanted: no samples, no beats. A hint that may be late.
   [[nodiscard]] static ALLOD_INLINE bool may_cut_short() noexcept {
-    return short_cut_.load(std::memory_order_relaxed) && current_->kind == heap::FrontKind::none;
+    return short_cut_.load(std::memory_order_relaxed) && AtHand::now->kind == heap::FrontKind::none;
   }
   // Others may look at the same time: who stores last has seen what all have done before.
   static ALLOD_HOT void look_at_short_cut() noexcept {
@@ -345,6 +361,7 @@ class ProcessHeap {
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* refill_processor(ClassIndex c,
                                                                        bool* zero) noexcept {
     if (void* const block = processors_.pop(c)) return block;
+    if (must_not_wait()) return nullptr;
     const Inside inside;
     if (inside.is_first()) {
       if (void* const block = processors_.refill(heap_, shared_, c, zero)) return block;
@@ -354,6 +371,7 @@ class ProcessHeap {
   }
   [[nodiscard]] static ALLOD_HOT void* refill(Domain* own, ClassIndex c, bool* zero) noexcept {
     if (own != nullptr) return heap_.allocate_class(*own, c, zero);
+    if (must_not_wait()) return nullptr;
     const Inside inside;
     Cache* const cache = own_cache();
     if (cache != nullptr && inside.is_first()) {
@@ -368,7 +386,7 @@ class ProcessHeap {
   template <class Use>
   [[nodiscard]] static void* with_domain(Use&& use) noexcept {
     if (Domain* const own = domain_now()) return use(*own);
-    return in_turn(Inside{}, use);
+    return must_not_wait() ? nullptr : in_turn(Inside{}, use);
   }
   template <class Use>
   [[nodiscard]] static void* in_turn(const Inside& inside, Use&& use) noexcept {
@@ -390,6 +408,7 @@ class ProcessHeap {
   static ALLOD_HOT void release_shared(void* block) noexcept {
     const space::Tag tag = heap_.space().map().tag_of(address_of(block));
     if (shares_processor() && processors_.push(tag, block)) return;
+    if (must_not_wait()) return heap_.release_interrupting(block);
     const Inside inside;
     if (Cache* const cache = own_cache(); cache != nullptr && cache->owns(tag)) {
       // The fast path has tried this, unless the page map is a window.
@@ -418,7 +437,7 @@ class ProcessHeap {
   }
 
   [[nodiscard]] static ALLOD_INLINE Cache* own_cache() noexcept {
-    Front* const front = current_;
+    Front* const front = AtHand::now;
     return front->kind == heap::FrontKind::cache ? static_cast<Cache*>(front) : nullptr;
   }
   // The thread's own domain, or null; it may have come to one just now.
@@ -456,7 +475,8 @@ class ProcessHeap {
   static ALLOD_NOINLINE ALLOD_HOT void advance_to(std::uint32_t done) noexcept {
     ensure_started();
     const Inside inside;
-    if (current_ == &gone_ || done < kBeforeCache || !inside.is_first()) return;
+    if (AtHand::now == &AtHand::gone || is_away()) return;
+    if (done < kBeforeCache || !inside.is_first()) return;
     if (done >= kBeforeDomain && take_place()) {
       if (become_owner()) return;
       places_taken_.fetch_sub(1, std::memory_order_relaxed);
@@ -467,7 +487,7 @@ class ProcessHeap {
       if (done >= kBeforeDomain) operations_ = 1;
       return;
     }
-    if (current_ != &nobody_ || !has_key_) return;
+    if (AtHand::now != &AtHand::nobody || !has_key_) return;
     Domain* const home = shared_.near(heap_);
     if (home == nullptr) return;
     if (Cache* const cache = heap_.attach_cache(*home)) bind(cache);
@@ -499,28 +519,29 @@ class ProcessHeap {
   // Calls unbind when the thread ends, after its thread-local destructors.
   static void bind(Front* front) noexcept {
     count_from_now(*front);
-    current_ = front;
+    bound_ = front;
+    AtHand::now = front;
     if (has_key_) pthread_setspecific(key_, front);
   }
   static ALLOD_NOINLINE void take_first_seat() noexcept {
     ensure_started();
     const Inside inside;
-    if (current_ == &gone_ || !has_key_ || !inside.is_first()) return;
-    if (heap_.take_seat() && current_ == &nobody_) pthread_setspecific(key_, current_);
+    if (AtHand::now == &AtHand::gone || is_away() || !has_key_ || !inside.is_first()) return;
+    if (heap_.take_seat() && AtHand::now == &AtHand::nobody) pthread_setspecific(key_, AtHand::now);
   }
   static ALLOD_HOT void unbind(void*) noexcept {
     const Inside inside;
     heap_.leave_seat();
-    keep_counts(*current_);
+    keep_counts(*AtHand::now);
     if (Cache* const cache = own_cache()) {
-      current_ = &gone_;
+      be_gone();
       heap_.detach_cache(*cache);
     } else if (Domain* const domain = own_domain()) {
-      current_ = &gone_;
+      be_gone();
       heap_.detach(*domain);
       places_taken_.fetch_sub(1, std::memory_order_relaxed);
     } else {
-      current_ = &gone_;
+      be_gone();
     }
   }
 
@@ -575,7 +596,7 @@ class ProcessHeap {
   }
 
   static void before_fork() noexcept {
-    heap_.before_fork(own_domain());
+    heap_.before_fork(bound_domain());
     processors_.before_fork();
   }
   static void after_fork_in_parent() noexcept {
@@ -583,7 +604,7 @@ class ProcessHeap {
     heap_.after_fork_in_parent();
   }
   static void after_fork_in_child() noexcept {
-    Domain* const own = own_domain();
+    Domain* const own = bound_domain();
     heap_.after_fork_in_child(own, own_cache());
     processors_.after_fork_in_child();
     if (own != nullptr) own->thread = heap_.space().platform().thread_id();
@@ -614,12 +635,9 @@ class ProcessHeap {
   static inline constinit std::atomic<DeferredFree> deferred_free_{nullptr};
   static inline constinit std::atomic<void*> deferred_context_{nullptr};
   static inline constinit ProcessorCaches<Heap> processors_;
-  // Owned by nobody, never written: of threads that have nothing of their own, and
-  // of threads that have ended as far as we know. Every fast path misses.
-  static inline constinit Front nobody_{space::kForeignTag, heap::FrontKind::none};
-  static inline constinit Front gone_{space::kForeignTag, heap::FrontKind::none};
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* current_ =
-      &nobody_;
+  // The thread's own front, also when it does not have it at hand; that of nobody.
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* bound_ =
+      &AtHand::nobody;
   // Operations while the thread had no domain.
   [[gnu::tls_model(
       "initial-exec")]] static inline constinit thread_local std::uint32_t operations_ = 0;

@@ -1,0 +1,165 @@
+// Handlers that allocate and free, at each instruction of what they interrupt. POSIX forbids them.
+// What they must not do is hang, or be given a block that is in use, wherever they come in a slow
+// path; the few instructions of a fast one cannot be protected, and are not tried.
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "cases.h"
+#include "stage.h"
+
+#if defined __x86_64__ && defined __linux__
+
+// One that the program has, whoever has allocated it.
+enum { MOST_BLOCKS = 2048 };
+static void* blocks[MOST_BLOCKS];
+static int block_count;
+static void keep(void* block) {
+  if (block != NULL) blocks[block_count++] = block;
+}
+
+static size_t block_size;
+static void take_and_give_back(void) {
+  void* const block = malloc(block_size);
+  if (block != NULL) *(volatile char*)block = 1;
+  free(block);
+}
+static void take_two(void) {
+  for (int i = 0; i < 2; ++i) keep(malloc(block_size));
+}
+static void give_back_two(void) {
+  for (int i = 0; i < 2; ++i) free(blocks[--block_count]);
+}
+
+enum { TRAP_FLAG = 0x100 };
+static volatile long steps_left;
+static void (*intrude)(void);
+static void come_at_last_step(int signal, siginfo_t* information, void* context) {
+  (void)signal;
+  (void)information;
+  if (--steps_left != 0) return;
+  ((ucontext_t*)context)->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+  intrude();
+}
+// From here on each instruction is a step. The red zone stays as it is.
+static inline void begin_steps(void) {
+  __asm__ volatile(
+      "lea -128(%%rsp), %%rsp; pushfq; orq %0, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::"i"(
+          TRAP_FLAG)
+      : "memory", "cc");
+}
+static inline void end_steps(void) {
+  __asm__ volatile(
+      "lea -128(%%rsp), %%rsp; pushfq; andq %0, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::"i"(
+          ~TRAP_FLAG)
+      : "memory", "cc");
+}
+
+// No two are the same, and none is handed out again.
+static void check_blocks(void) {
+  const int more = block_size < MIB ? 600 : 6;
+  for (int i = 0; i < more; ++i) keep(obtain(block_size));
+  for (int i = 0; i < block_count; ++i) *(int*)blocks[i] = i;
+  for (int i = 0; i < block_count; ++i) CHECK(*(int*)blocks[i] == i, "block %d is another's", i);
+  for (int i = 0; i < block_count; ++i) free(blocks[i]);
+}
+
+// What is interrupted, with `in_use` blocks, and `ready` ones that were freed before.
+struct scene {
+  bool frees;
+  size_t size;
+  int in_use;
+  int ready;
+};
+// In a child each: the handler comes behind this step. True when there are not so many.
+static bool play(const struct scene* scene, long step) {
+  const pid_t child = fork();
+  CHECK(child >= 0, "fork");
+  if (child == 0) {
+    alarm(60);
+    void* const spare = blocks[--block_count];
+    void* volatile taken = NULL;
+    steps_left = step;
+    begin_steps();
+    if (scene->frees) {
+      free(spare);
+    } else {
+      taken = malloc(block_size);
+    }
+    end_steps();
+    if (steps_left > 0) _exit(2);
+    if (!scene->frees) {
+      CHECK(taken != NULL, "nothing comes after step %ld", step);
+      keep(taken);
+      keep(spare);
+    }
+    check_blocks();
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child, "waitpid");
+  // Where all signals are blocked no handler comes, and no step is told.
+  const bool is_blocked = WIFSIGNALED(status) && WTERMSIG(status) == SIGTRAP;
+  const bool is_over = is_blocked || (WIFEXITED(status) && WEXITSTATUS(status) == 2);
+  CHECK(is_over || status == 0, "a handler at step %ld: status %x", step, status);
+  return is_over;
+}
+static void play_all(struct scene scene, void (*const intrusions[])(void), int count) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_sigaction = come_at_last_step;
+  action.sa_flags = SA_SIGINFO;
+  sigfillset(&action.sa_mask);
+  CHECK(sigaction(SIGTRAP, &action, NULL) == 0, "sigaction");
+  block_size = scene.size;
+  for (int i = 0; i < scene.in_use + scene.ready; ++i) keep(obtain(block_size));
+  for (int i = 0; i < scene.ready; ++i) free(blocks[--block_count]);
+  for (int i = 0; i < count; ++i) {
+    intrude = intrusions[i];
+    // There are many steps around the system calls for what is large.
+    const long stride = block_size < 100 * KIB ? 1 : 7;
+    long step = 1;
+    while (!play(&scene, step)) step += stride;
+    CHECK(step > 50, "%ld steps only", step);
+  }
+}
+CASE(handlers_in_a_refill) {
+  const struct scene scene = {.size = 3000, .in_use = 26};
+  void (*const all[])(void) = {take_and_give_back, take_two, give_back_two};
+  play_all(scene, all, 3);
+}
+CASE(handlers_in_a_flush) {
+  const struct scene scene = {.frees = true, .size = 3000, .in_use = 188, .ready = 20};
+  void (*const all[])(void) = {take_and_give_back, take_two};
+  play_all(scene, all, 2);
+}
+CASE(handlers_while_a_huge_block_is_allocated) {
+  const struct scene scene = {.size = 5 * MIB, .in_use = 4, .ready = 1};
+  void (*const all[])(void) = {take_and_give_back, take_two, give_back_two};
+  play_all(scene, all, 3);
+}
+CASE(handlers_while_a_huge_block_is_freed) {
+  const struct scene scene = {.frees = true, .size = 5 * MIB, .in_use = 4, .ready = 1};
+  void (*const all[])(void) = {take_and_give_back, take_two, give_back_two};
+  play_all(scene, all, 3);
+}
+CASE(handlers_while_a_large_block_is_freed) {
+  const struct scene scene = {.frees = true, .size = 600000, .in_use = 4, .ready = 1};
+  void (*const all[])(void) = {take_and_give_back, take_two, give_back_two};
+  play_all(scene, all, 3);
+}
+
+#else
+
+static void skip(void) { skip_case("steps are told apart on x86-64 only"); }
+CASE(handlers_in_a_refill) { skip(); }
+CASE(handlers_in_a_flush) { skip(); }
+CASE(handlers_while_a_huge_block_is_allocated) { skip(); }
+CASE(handlers_while_a_huge_block_is_freed) { skip(); }
+CASE(handlers_while_a_large_block_is_freed) { skip(); }
+
+#endif
