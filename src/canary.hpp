@@ -11,10 +11,7 @@ class Canary {
  public:
   static constexpr std::size_t kBytes = sizeof(std::uint64_t);
 
-  void start() noexcept {
-    key_ = random::secret();
-    factor_ = random::secret() | 1;
-  }
+  void start() noexcept { key_ = random::secret_key(); }
 
   // Right behind the block's `requested` bytes, and at the very end of its `bytes`. Blocks begin
   // and end at multiples of 8.
@@ -63,7 +60,7 @@ class Canary {
   [[nodiscard]] ALLOD_INLINE std::uint64_t word_of(Address block) const noexcept {
     // No byte of it is zero: that is what programs write one too far.
     constexpr std::uint64_t kOnes = 0x0101010101010101;
-    return random::folded_product(block ^ key_, factor_) | kOnes;
+    return key_.word_of(block) | kOnes;
   }
   [[nodiscard]] static ALLOD_INLINE std::uint64_t turned(std::uint64_t word, Address at) noexcept {
     const unsigned bits = 8 * (at & 7);
@@ -78,8 +75,7 @@ class Canary {
     return word;
   }
 
-  std::uint64_t key_ = 0;
-  std::uint64_t factor_ = 1;
+  random::PlaceKey key_;
 };
 
 }  // namespace allod

@@ -1,13 +1,17 @@
-// Layer 0: bits, units, lists and locks.
+// Layer 0: bits, units, lists, random numbers and locks.
 #include "allod/base/base.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
 #include <list>
+#include <map>
 #include <thread>
 
+#include "allod/base/random.hpp"
 #include "allod/os/linux.hpp"
 #include "world.hpp"
 
@@ -120,6 +124,51 @@ TEST(IntrusiveList, lets_an_element_be_on_two_lists) {
 }
 
 using Lock = RankedLock<os::Linux, true>;
+
+// The first vector for 8 rounds and a key of 256 bits of J. Strombergson's "Test Vectors for the
+// Stream Cipher ChaCha".
+TEST(Random, comes_from_chacha_with_8_rounds) {
+  const std::uint64_t key[4] = {};
+  const random::StreamBlock block = random::stream_block(key, 0);
+  const unsigned char expected[] = {0x3e, 0x00, 0xef, 0x2f, 0x89, 0x5f, 0x40, 0xd6,
+                                    0x7f, 0x5b, 0xb8, 0xe8, 0x1f, 0x09, 0xa5, 0xa1};
+  EXPECT_EQ(std::memcmp(&block, expected, sizeof expected), 0);
+  const random::StreamBlock next = random::stream_block(key, 1);
+  EXPECT_NE(std::memcmp(&block, &next, sizeof block), 0);
+}
+
+TEST(Random, shuffles_into_every_order_alike) {
+  random::Sequence sequence;
+  constexpr int kRounds = 60000;
+  std::map<std::array<void*, 4>, int> seen;
+  for (int round = 0; round < kRounds; ++round) {
+    std::array<void*, 4> items{};
+    for (std::size_t i = 0; i < items.size(); ++i) items[i] = &seen + i;
+    sequence.shuffle(items.data(), items.size());
+    ++seen[items];
+  }
+  ASSERT_EQ(seen.size(), 24U);
+  // Six standard deviations.
+  for (const auto& [order, count] : seen) EXPECT_NEAR(count, kRounds / 24, 6 * 49);
+}
+
+TEST(Random, shuffles_each_item_to_every_place) {
+  random::Sequence sequence;
+  constexpr std::size_t kItems = 64;
+  constexpr int kRounds = 64000;
+  std::array<std::array<int, kItems>, kItems> counts{};
+  for (int round = 0; round < kRounds; ++round) {
+    std::array<void*, kItems> items{};
+    for (std::size_t i = 0; i < kItems; ++i) items[i] = &counts[i];
+    sequence.shuffle(items.data(), kItems);
+    for (std::size_t i = 0; i < kItems; ++i) {
+      ++(*static_cast<std::array<int, kItems>*>(items[i]))[i];
+    }
+  }
+  for (const auto& places : counts) {
+    for (const int count : places) EXPECT_NEAR(count, kRounds / kItems, 7 * 32);
+  }
+}
 
 TEST(RankedLockOfThreads, admits_one_at_a_time) {
   Lock lock{LockRank::space};

@@ -19,13 +19,27 @@ namespace allod::random {
   return x ^ x >> 31;
 }
 
-// Both halves of the product, one upon the other, after Wang Yi's wyhash. Unlike what the lower
-// half alone tells, one factor does not follow from some results and the other factors bit by bit.
+// Both halves of the product, one upon the other, after Wang Yi's wyhash.
 [[nodiscard]] constexpr ALLOD_INLINE std::uint64_t folded_product(std::uint64_t a,
                                                                   std::uint64_t b) noexcept {
   const auto product = static_cast<unsigned __int128>(a) * b;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
+
+// A word that goes with `at`, and is not known without the key, from some others. Of a product with
+// one secret both halves could be had from those of eight places in a row: its upper half hardly
+// changes between them. So what is multiplied last has its bytes turned round: places in a row
+// differ most where it counts most.
+struct PlaceKey {
+  std::uint64_t inner = 1;
+  std::uint64_t mask = 0;
+  std::uint64_t outer = 1;
+
+  [[nodiscard]] ALLOD_INLINE std::uint64_t word_of(std::uint64_t at,
+                                                   std::uint64_t more = 0) const noexcept {
+    return folded_product((__builtin_bswap64(at * inner) ^ mask) + more, outer);
+  }
+};
 
 // From the system. Where it has none yet, in early boot, from what it gave the process at start.
 [[nodiscard]] ALLOD_HOT inline std::uint64_t secret() noexcept {
@@ -41,41 +55,101 @@ namespace allod::random {
   return mixed(word ^ static_cast<std::uint64_t>(now.tv_nsec) ^ reinterpret_cast<Address>(&now));
 }
 
-// xorshift64*, after S. Vigna, from a secret on. Not itself a secret. Used by one thread at a time.
+[[nodiscard]] inline PlaceKey secret_key() noexcept {
+  return {secret() | 1, secret(), secret() | 1};
+}
+
+// D. J. Bernstein's ChaCha with 8 rounds: the block of the stream with this number.
+struct StreamBlock {
+  std::uint64_t words[8];
+};
+[[nodiscard]] inline StreamBlock stream_block(const std::uint64_t (&key)[4],
+                                              std::uint64_t number) noexcept {
+  using Row [[gnu::vector_size(16)]] = std::uint32_t;
+  Row start[4] = {{0x61707865, 0x3320646e, 0x79622d32, 0x6b206574}, {}, {}, {}};
+  __builtin_memcpy(&start[1], key, sizeof key);
+  __builtin_memcpy(&start[3], &number, sizeof number);
+  Row a = start[0];
+  Row b = start[1];
+  Row c = start[2];
+  Row d = start[3];
+  const auto turn = [](Row row, unsigned bits) noexcept {
+    return row << bits | row >> (32 - bits);
+  };
+  const auto quarter = [&]() noexcept {
+    a += b, d = turn(d ^ a, 16);
+    c += d, b = turn(b ^ c, 12);
+    a += b, d = turn(d ^ a, 8);
+    c += d, b = turn(b ^ c, 7);
+  };
+  for (int pair = 0; pair < 4; ++pair) {
+    quarter();
+    b = __builtin_shufflevector(b, b, 1, 2, 3, 0);
+    c = __builtin_shufflevector(c, c, 2, 3, 0, 1);
+    d = __builtin_shufflevector(d, d, 3, 0, 1, 2);
+    quarter();
+    b = __builtin_shufflevector(b, b, 3, 0, 1, 2);
+    c = __builtin_shufflevector(c, c, 2, 3, 0, 1);
+    d = __builtin_shufflevector(d, d, 1, 2, 3, 0);
+  }
+  const Row end[4] = {a + start[0], b + start[1], c + start[2], d + start[3]};
+  StreamBlock block;
+  __builtin_memcpy(&block, end, sizeof block);
+  return block;
+}
+
+// A stream that tells nothing of its past or future: pointers that leak are made of it. The key is
+// from the system, another one every 512 KiB. Used by one thread at a time.
 class Sequence {
  public:
   constexpr Sequence() noexcept = default;
 
   [[nodiscard]] std::uint64_t word() noexcept {
-    std::uint64_t x = state_;
-    while (__builtin_expect(x == 0, 0)) x = secret();
-    x ^= x >> 12;
-    x ^= x << 25;
-    x ^= x >> 27;
-    state_ = x;
-    return x * 0x2545f4914f6cdd1d;
+    // A signal handler may come in between: it leaves what is read here as it is, or another word.
+    std::uint32_t left = left_;
+    if (__builtin_expect(left == 0, 0)) left = refill();
+    left_ = --left;
+    return words_[left];
   }
   // 0 to bound - 1.
   [[nodiscard]] std::uint32_t below(std::uint32_t bound) noexcept {
     return static_cast<std::uint32_t>((word() >> 32) * bound >> 32);
   }
-  // Of at most 65,536 items. Four of them share a word: what 16 bits cannot divide evenly makes a
-  // difference of one in a thousand where there are 64.
+  // Of at most 64 items. Eight of them share a word, each what the product with their number leaves
+  // to the next, after D. Lemire: what 64 bits cannot divide evenly makes a difference of one in
+  // 65,536.
   void shuffle(void** items, std::uint32_t count) noexcept {
     std::uint64_t rest = 0;
-    for (std::uint32_t left = count; left > 1; --left, rest <<= 16) {
-      if (left % 4 == 0 || left == count) rest = word();
-      const auto chosen = static_cast<std::uint32_t>((rest >> 48) * left >> 16);
+    for (std::uint32_t left = count; left > 1; --left) {
+      if (left % 8 == 0 || left == count) rest = word();
+      const auto product = static_cast<unsigned __int128>(rest) * left;
+      rest = static_cast<std::uint64_t>(product);
+      const auto chosen = static_cast<std::uint32_t>(product >> 64);
       void* const item = items[chosen];
       items[chosen] = items[left - 1];
       items[left - 1] = item;
     }
   }
   // Starts anew, from the system.
-  void reseed() noexcept { state_ = 0; }
+  void reseed() noexcept { left_ = number_ = 0; }
 
  private:
-  std::uint64_t state_ = 0;
+  static constexpr std::uint32_t kWords = sizeof(StreamBlock) / sizeof(std::uint64_t);
+  static constexpr std::uint32_t kBlocks = 8192;
+
+  ALLOD_NOINLINE ALLOD_HOT std::uint32_t refill() noexcept {
+    if (number_ % kBlocks == 0) {
+      for (std::uint64_t& word : key_) word = secret();
+    }
+    const StreamBlock block = stream_block(key_, number_++);
+    __builtin_memcpy(words_, block.words, sizeof words_);
+    return kWords;
+  }
+
+  std::uint64_t words_[kWords] = {};
+  std::uint64_t key_[4] = {};
+  std::uint32_t number_ = 0;
+  std::uint32_t left_ = 0;
 };
 
 // Of the calling thread.

@@ -13,10 +13,7 @@ class SizedCanary {
   static constexpr std::size_t kBytes = sizeof(std::uint64_t);
   static constexpr std::size_t kDamaged = ~std::size_t{0};
 
-  void start() noexcept {
-    key_ = random::secret();
-    factor_ = random::secret() | 1;
-  }
+  void start() noexcept { key_ = random::secret_key(); }
 
   // `bytes` is a multiple of 8, and at least kBytes more than `requested`.
   void write(Address block, std::size_t requested, std::size_t bytes) const noexcept {
@@ -49,7 +46,7 @@ class SizedCanary {
     return gap < kMostFilled ? gap : kMostFilled;
   }
   [[nodiscard]] std::uint64_t mixed(Address block, std::size_t gap) const noexcept {
-    return random::folded_product((block ^ key_) + gap, factor_);
+    return key_.word_of(block, gap);
   }
   // What comes first in memory is not zero, which is what programs write one too far.
   [[nodiscard]] std::uint64_t word_of(Address block, std::size_t gap) const noexcept {
@@ -61,8 +58,7 @@ class SizedCanary {
     return static_cast<unsigned char>(mixed(block, 0) >> 8 | 1);
   }
 
-  std::uint64_t key_ = 0;
-  std::uint64_t factor_ = 1;
+  random::PlaceKey key_;
 };
 
 // Is the memory all zeros? Both are multiples of 8. All of it is looked at, in wide loads: a stop
