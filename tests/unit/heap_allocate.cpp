@@ -54,20 +54,27 @@ TEST_F(HeapAllocation, asks_for_huge_pages_where_a_class_has_full_slabs) {
   const auto is_huge = [&](const void* block) { return system.is_huge_at(address_of(block)); };
   Domain& domain = attach();
   static_cast<void>(allocate(domain, heap.options().huge_pages_from));
-  const auto count_huge = [&](std::size_t size, std::size_t touched) {
+  // Of so many blocks, of which each `every`th is touched as a whole, the others up to `touched`.
+  constexpr int kBlocks = 600;
+  const auto count_huge = [&](std::size_t size, std::size_t touched, int every) {
     int huge = 0;
-    for (int i = 0; i < 100; ++i) {
+    for (int i = 0; i < kBlocks; ++i) {
       void* const block = allocate(domain, size);
-      std::memset(block, 1, touched);
+      std::memset(block, 1, i % every == 0 ? size : touched);
       huge += is_huge(block) ? 1 : 0;
     }
     return huge;
   };
-  const int of_touched = count_huge(64 * kKiB, 64 * kKiB);
-  EXPECT_GT(of_touched, 60);
-  EXPECT_LT(of_touched, 100);
-  // Half of each is not enough: huge pages would take twice the memory.
-  EXPECT_EQ(count_huge(32 * kKiB, 16 * kKiB), 0);
+  const int of_touched = count_huge(64 * kKiB, 64 * kKiB, 1);
+  EXPECT_GT(of_touched, kBlocks / 2);
+  EXPECT_LT(of_touched, kBlocks);
+  // Huge pages would take twice the memory, and for the few that need them four times.
+  EXPECT_EQ(count_huge(32 * kKiB, 16 * kKiB, kBlocks), 0);
+  EXPECT_EQ(count_huge(128 * kKiB, 8 * kKiB, 3), 0);
+  // What was so once is looked at again.
+  const int of_untouched = count_huge(64 * kKiB, 8 * kKiB, kBlocks);
+  EXPECT_GT(of_untouched, 0);
+  EXPECT_LT(of_untouched, kBlocks / 4);
   // Of each other class one slab, perhaps to stay nearly empty.
   for (std::size_t size = 8; size < 16 * kKiB; size *= 2) {
     EXPECT_FALSE(is_huge(allocate(domain, size))) << size;

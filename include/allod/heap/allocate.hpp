@@ -146,23 +146,30 @@ Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
 
 // Will the program touch nearly all of a fresh slab? Those that the class has are full, so that
 // this one will be when they are many. Blocks above a page may all be touched in part only, of
-// which a huge page would be in memory as a whole: what the newest slab has there tells, or that it
-// was expected to be touched.
+// which a huge page would be in memory as a whole, and most may be so where a few are not: several
+// in a row are looked at, and later those of one slab in many, which does not come in huge pages.
 template <class Policy>
-space::Filling Heap<Policy>::filling_for(const Bin& bin, ClassIndex c) noexcept {
+space::Filling Heap<Policy>::filling_for(Bin& bin, ClassIndex c) noexcept {
   using space::Filling;
   constexpr std::uint32_t kMany = 2;
+  constexpr std::uint32_t kTouchedInARow = 16;
+  constexpr std::uint32_t kUnseen = 16;
   if (bin.slab_count < kMany) return Filling::sparse;
   const space::Span* const newest = bin.full.first();
   if (Sizes::size_of(c) <= kTouchedBlock || newest == nullptr) return Filling::dense;
-  if (newest->region->filling == Filling::dense || newest->region->source != nullptr) {
-    return Filling::dense;
-  }
+  if (newest->region->source != nullptr) return Filling::dense;
   if (!space_.is_large_enough_for_huge_pages()) return Filling::sparse;
-  const std::size_t bytes = newest->size.bytes();
-  void* const memory = reinterpret_cast<void*>(newest->base);
-  const bool is_touched = space_.platform().present_bytes(memory, bytes) > bytes / 2;
-  return is_touched ? Filling::dense : Filling::sparse;
+  if (newest->region->filling == Filling::sparse) {
+    const std::size_t bytes = newest->size.bytes();
+    void* const memory = reinterpret_cast<void*>(newest->base);
+    const bool is_touched = space_.platform().present_bytes(memory, bytes) >= bytes - bytes / 8;
+    const std::uint32_t touched = is_touched ? bin.touched + Sizes::shape_of(c).capacity : 0;
+    bin.touched = static_cast<std::uint8_t>(std::min(touched, kTouchedInARow));
+    bin.unseen = kUnseen;
+  }
+  if (bin.touched < kTouchedInARow || bin.unseen == 0) return Filling::sparse;
+  --bin.unseen;
+  return Filling::dense;
 }
 
 template <class Policy>

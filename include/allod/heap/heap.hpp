@@ -364,7 +364,7 @@ class Heap {
   static void take_some(Slab& slab, void** out, std::uint32_t count) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
-  [[nodiscard]] ALLOD_HOT space::Filling filling_for(const Bin& bin, ClassIndex c) noexcept;
+  [[nodiscard]] ALLOD_HOT space::Filling filling_for(Bin& bin, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
                                            std::uint32_t id, space::PageSource* source = nullptr,
                                            bool is_hardened = false) noexcept;
