@@ -14,7 +14,7 @@ namespace {
 
 constinit pthread_key_t key = 0;
 constinit bool has_key = false;
-// Of threads that have ended as far as we know: what they free goes to the heap at once.
+// Of threads that have ended as far as we know.
 constinit Quarantine gone{true};
 // Of threads that have ended, with what waits in them: for those that come.
 constinit std::atomic<Quarantine*> left_behind[8];
@@ -88,13 +88,8 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
   }
   return nullptr;
 }
-// False when there is no place for it, or when it holds much: nobody may come for it.
-[[nodiscard]] bool leave_behind(Quarantine& quarantine) noexcept {
-  bool is_small = !quarantine.is_at_work();
-  quarantine.for_each([&](void* word) noexcept {
-    is_small = find_waiting(Ticket{word}.address()).bytes < kDiscarded && is_small;
-  });
-  if (!is_small) return false;
+// False when there is no place for it.
+[[nodiscard]] bool put_behind(Quarantine& quarantine) noexcept {
   for (std::atomic<Quarantine*>& place : left_behind) {
     Quarantine* none = nullptr;
     if (place.compare_exchange_strong(none, &quarantine, std::memory_order_release,
@@ -104,18 +99,28 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
   }
   return false;
 }
+// Nor when it holds much: nobody may come for it.
+[[nodiscard]] bool leave_behind(Quarantine& quarantine) noexcept {
+  bool is_small = !quarantine.is_at_work();
+  quarantine.for_each([&](void* word) noexcept {
+    is_small = find_waiting(Ticket{word}.address()).bytes < kDiscarded && is_small;
+  });
+  return is_small && put_behind(quarantine);
+}
 void end_quarantine(Quarantine& quarantine) noexcept {
   quarantine.clear(random::own, leave);
   Process::heap().space().metadata().free(&quarantine, sizeof quarantine);
 }
 
+// Of another thread that has ended, or a new one. Null when there is no memory.
+[[nodiscard]] Quarantine* any_quarantine() noexcept {
+  if (Quarantine* const found = take_left_behind()) return found;
+  void* const memory = Process::heap().space().allocate_metadata(sizeof(Quarantine));
+  return memory == nullptr ? nullptr : new (memory) Quarantine;
+}
 [[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
-  Quarantine* quarantine = take_left_behind();
-  if (quarantine == nullptr) {
-    void* const memory = Process::heap().space().allocate_metadata(sizeof(Quarantine));
-    if (memory == nullptr) return &gone;
-    quarantine = new (memory) Quarantine;
-  }
+  Quarantine* const quarantine = any_quarantine();
+  if (quarantine == nullptr) return &gone;
   own_quarantine = quarantine;
   // May allocate.
   if (has_key) pthread_setspecific(key, own_quarantine);
@@ -131,6 +136,21 @@ ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
   auto* const own = reinterpret_cast<Quarantine*>(align_down(at, 2));
   if (on<Mitigation::sweep>() || !leave_behind(*own)) end_quarantine(*own);
 }
+// What destructors of a thread free after that waits among what others have left, for nobody tells
+// which of them is the last. A large block does not: nobody may come for it. What a sweep is to
+// look for goes there at once.
+[[gnu::cold, gnu::noinline]] bool wait_among_others(Ticket ticket, std::size_t weight) noexcept {
+  if (!on<Mitigation::sweep>() && find(ticket.address()).is_large()) return false;
+  Quarantine* const quarantine = any_quarantine();
+  if (quarantine == nullptr) return false;
+  // A handler of a signal that comes now finds it at work.
+  own_quarantine = quarantine;
+  const bool waits = quarantine->take(ticket.word(), weight, random::own, leave);
+  if (on<Mitigation::sweep>()) quarantine->clear(random::own, leave);
+  own_quarantine = &gone;
+  if (!put_behind(*quarantine)) end_quarantine(*quarantine);
+  return waits;
+}
 ALLOD_HOT void look_at_waiting(void* word) noexcept {
   const Block block = find(Ticket{word}.address());
   if (block.bytes != 0 && was_written(block)) report_written(block, block.cell.load());
@@ -141,7 +161,8 @@ ALLOD_HOT void look_at_waiting(void* word) noexcept {
 bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  return quarantine->take(ticket.word(), weight, random::own, leave);
+  if (quarantine->take(ticket.word(), weight, random::own, leave)) return true;
+  return own_quarantine == &gone && wait_among_others(ticket, weight);
 }
 
 bool make_room(std::size_t bytes) noexcept {

@@ -72,24 +72,34 @@ CASE(reuse_by_the_thread_that_comes_next) {
   survive();
 }
 
+// Made after those of the library.
+static pthread_key_t key;
+static void set_key(void) { CHECK(pthread_setspecific(key, &key) == 0, "pthread_setspecific"); }
+// Is this the round of destructors that the test asks for? If not, there is one more.
+static bool is_last_round(void) {
+  static size_t rounds;
+  if (++rounds == parameter("TEST_ROUND")) return true;
+  set_key();
+  return false;
+}
+
 static uintptr_t found_at_end;
 static void free_and_look(void* unused) {
   (void)unused;
+  if (!is_last_round()) return;
   free_one();
   found_at_end = is_handed_out();
 }
-static void* end_with_destructor(void* key) {
+static void* end_with_destructor(void* unused) {
   free_one();
-  CHECK(pthread_setspecific(*(pthread_key_t*)key, key) == 0, "pthread_setspecific");
-  return NULL;
+  set_key();
+  return unused;
 }
 
-// The key was made after those of the library.
 CASE(reuse_in_the_destructor_of_a_thread) {
-  pthread_key_t key;
   CHECK(pthread_key_create(&key, free_and_look) == 0, "pthread_key_create");
   pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, end_with_destructor, &key) == 0, "pthread_create");
+  CHECK(pthread_create(&thread, NULL, end_with_destructor, NULL) == 0, "pthread_create");
   CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
   tell("reused", found_at_end);
   survive();
@@ -110,6 +120,18 @@ static void write_after_free(void* unused) {
 CASE(write_after_free_by_a_thread_that_ends) {
   on_another_thread(write_after_free, NULL);
   survive();
+}
+static void write_in_last_round(void* unused) {
+  if (is_last_round()) write_after_free(unused);
+}
+static void free_and_set_key(void* unused) {
+  (void)unused;
+  free_one();
+  set_key();
+}
+CASE(write_after_free_in_the_destructor_of_a_thread) {
+  CHECK(pthread_key_create(&key, write_in_last_round) == 0, "pthread_key_create");
+  on_another_thread(free_and_set_key, NULL);
 }
 // What waits when its thread has ended, and the process ends.
 CASE(write_to_what_an_ended_thread_has_freed) {

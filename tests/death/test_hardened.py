@@ -952,22 +952,31 @@ def test_blocks_do_not_come_in_order(
     assert ascending("-positions,-addresses") < 60
 
 
+# Of destructors of a thread, which may set their keys again.
+ROUNDS = range(1, 5)
+
+
 @pytest.mark.parametrize(
-    "case",
+    ("case", "rounds"),
     [
-        "reuse_after_requests_that_fail",
-        "reuse_by_the_thread_that_comes_next",
-        "reuse_in_the_destructor_of_a_thread",
+        ("reuse_after_requests_that_fail", 0),
+        ("reuse_by_the_thread_that_comes_next", 0),
+        *(("reuse_in_the_destructor_of_a_thread", rounds) for rounds in ROUNDS),
     ],
 )
 @pytest.mark.parametrize("size", [100, 2000])
 def test_a_freed_block_waits(
-    case: str, size: int, programs: Path, liballod_hardened: Path, tmp_path: Path
+    case: str,
+    rounds: int,
+    size: int,
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
 ) -> None:
     """Whatever fails, and whoever comes and goes, as long as few others are freed."""
 
     def is_reused(measures: str) -> int:
-        given = {"SIZE": size}
+        given = {"SIZE": size, "ROUND": rounds}
         options = {"HARDENED": measures}
         program = programs / "reuse"
         outcome = run(program, case, liballod_hardened, tmp_path, given, options)
@@ -976,21 +985,33 @@ def test_a_freed_block_waits(
 
     assert is_reused("-quarantine") == 1
     assert is_reused("all") == 0
+    assert is_reused("all,sweep") == 0
+
+
+IN_A_DESTRUCTOR = "write_after_free_in_the_destructor_of_a_thread"
 
 
 @pytest.mark.parametrize(
-    ("case", "finder"),
+    ("case", "rounds", "finder"),
     [
-        ("write_after_free_by_a_thread_that_ends", "thread"),
-        ("write_to_what_an_ended_thread_has_freed", "main_thread"),
+        ("write_after_free_by_a_thread_that_ends", 0, "thread"),
+        ("write_to_what_an_ended_thread_has_freed", 0, "main_thread"),
+        (IN_A_DESTRUCTOR, 1, "thread"),
+        *((IN_A_DESTRUCTOR, rounds, "main_thread") for rounds in ROUNDS[1:]),
     ],
 )
 def test_what_ended_threads_leave_is_looked_at(
-    case: str, finder: str, programs: Path, liballod_hardened: Path, tmp_path: Path
+    case: str,
+    rounds: int,
+    finder: str,
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
 ) -> None:
     """Before it is left to another thread, and when the process ends."""
     program = programs / "reuse"
-    outcome = run(program, case, liballod_hardened, tmp_path, {"SIZE": 100}, ALL)
+    given = {"SIZE": 100, "ROUND": rounds}
+    outcome = run(program, case, liballod_hardened, tmp_path, given, ALL)
     assert outcome.status == -signal.SIGABRT, outcome.description
     address = outcome.scene.facts["block"] + 1
     headline = outcome.scene.headline("write after free to", address)
