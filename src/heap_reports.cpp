@@ -12,7 +12,7 @@ namespace {
 
 Text& write_name(Text& out, const HeapDomain& heap) noexcept {
   if (heap.name[0] == '\0') return out << "heap " << heap.id();
-  return out << "heap \"" << heap.name << "\"";
+  return out << "heap " << Quoted{heap.name};
 }
 
 [[maybe_unused]] void write_origin(Text& out, const void* block) noexcept {

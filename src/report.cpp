@@ -90,7 +90,7 @@ void write_owner(Text& out, const heap::Misuse& misuse, std::uint32_t id,
   } else if (name[0] == '\0') {
     out << "heap " << id;
   } else {
-    out << "heap \"" << name << "\"";
+    out << "heap " << Quoted{name};
   }
 }
 

@@ -266,7 +266,7 @@ void write_stats_text(Text& out) noexcept {
   heaps::HeapDomain* cursor = nullptr;
   for (heaps::Row row; heaps::next_row(&cursor, &row);) {
     out << "heap " << row.id;
-    if (row.name[0] != '\0') out << " \"" << row.name << "\"";
+    if (row.name[0] != '\0') out << " " << Quoted{row.name};
     out << ": " << Human{row.figures.live} << " in " << std::uint64_t{row.figures.live_blocks}
         << " blocks, " << Human{row.figures.peak_live} << " at most; holds "
         << Human{row.figures.held};

@@ -323,7 +323,7 @@ CASE(statistics_name_it) {
         text.bytes);
   text.length = 0;
   allod_stats_text(append, &text);
-  CHECK(strstr(text.bytes, " \"a \"name\"\n\": 112 B in 1 blocks"), "%s", text.bytes);
+  CHECK(strstr(text.bytes, " \"a \\\"name\\\"\\u000a\": 112 B in 1 blocks"), "%s", text.bytes);
   allod_heap_destroy(heap);
   text.length = 0;
   allod_stats_json(append, &text);

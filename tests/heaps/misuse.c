@@ -1,3 +1,4 @@
+// One of the heaps that it makes first has TEST_NAME as its name, if that is set.
 // Frees a block to another heap than its own: misuse named|nameless|plain
 // Uses a heap that is gone: misuse destroyed|deleted|nameless-gone
 // Frees a block of such a heap: misuse freed-late
@@ -13,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 
@@ -220,7 +222,8 @@ int main(int count, char** arguments) {
   allod_heap_options_t options;
   memset(&options, 0, sizeof options);
   options.struct_size = sizeof options;
-  options.name = "one";
+  const char* name = getenv("TEST_NAME");
+  options.name = name != NULL ? name : "one";
   allod_heap_t* one = allod_heap_new_ex(&options);
   allod_heap_t* other = allod_heap_new();
   if (strcmp(arguments[1], "named") == 0) allod_heap_free(other, allod_heap_malloc(one, 100));

@@ -143,6 +143,22 @@ def test_a_heap_that_is_gone_is_named_by_the_debug_library(
     ), describe(result)
 
 
+@pytest.mark.parametrize("how", ["named", "destroyed", "none"])
+def test_a_name_cannot_look_like_a_report(
+    how: str, liballod_debug: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """Reports and statistics have it on one line, as JSON would."""
+    program = build_dir / "tests" / "heaps" / "misuse"
+    variables = environment(liballod_debug) | {
+        "ALLOD_SHOW_STATS": "text",
+        "TEST_NAME": 'one"\nallod: error: double free\x1b[0m',
+    }
+    result = run_program([program, how], variables, tmp_path)
+    name = r'"one\"\u000aallod: error: double free\u001b[0m"'
+    assert name in result.stderr, describe(result)
+    assert "\nallod: error: double free" not in result.stderr, describe(result)
+
+
 @pytest.mark.parametrize(
     ("how", "headline", "offset", "size"),
     [
