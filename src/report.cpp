@@ -155,6 +155,15 @@ void write_state(Text& out, const heap::Misuse& misuse) noexcept {
   }
 }
 
+// So that it can be left out for a program that means no harm.
+void write_measure(Text& out, heap::MisuseKind kind) noexcept {
+  using heap::MisuseKind;
+  const bool is_claim = kind == MisuseKind::size_mismatch || kind == MisuseKind::wrong_function;
+  if (Policy::kBlockStates && is_claim) {
+    out << "\nallod:   found by the measure origin of ALLOD_HARDENED";
+  }
+}
+
 // What a function was asked to copy.
 void write_copy(Text& out, const heap::Misuse& misuse) noexcept {
   out << "\nallod:   " << misuse.function << (misuse.is_write ? " was to write " : " was to read ")
@@ -248,6 +257,7 @@ void ReportToUser::report(const heap::Misuse& found) noexcept {
     }
     if (heap::is_copy(misuse.kind)) write_copy(message, misuse);
     write_state(message, misuse);
+    write_measure(message, misuse.kind);
     if (history != nullptr) write_history(message, *history);
     if (tells_stack(misuse)) write_culprit(message, misuse);
   }

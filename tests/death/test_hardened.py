@@ -207,6 +207,9 @@ def about_no_bytes(
     return text
 
 
+BY_ORIGIN = "allod:   found by the measure origin of ALLOD_HARDENED\n"
+
+
 def wrong_functions() -> Iterator[Misuse]:
     """Every family with another's free."""
     for case, allocated, freed, misused in (
@@ -226,7 +229,7 @@ def wrong_functions() -> Iterator[Misuse]:
             ("_ZdlPv", "using_delete"),
         ),
     ):
-        more = f"allod:   allocated by {allocated}, freed by {freed}\n"
+        more = f"allod:   allocated by {allocated}, freed by {freed}\n" + BY_ORIGIN
         for size in (30, 600_000):
             text = about(
                 "free with the wrong function of", size, more=more, misused=misused
@@ -258,13 +261,16 @@ def wrong_sizes() -> Iterator[Misuse]:
                     + scene.place(112)
                     + f"allod:   the caller says {claimed} bytes\n"
                     + scene.requested("in use", 100)
+                    + BY_ORIGIN
                     + scene.event("this call", *misused)
                 )
 
             yield Misuse("deletes", case, text, {"SIZE": 100, "CLAIMED": claimed})
     by_size = ("_ZdlPvm", "function_with_sized_delete")
     said = "allod:   the caller says 1 bytes\n"
-    empty = about_no_bytes("free with the wrong size of", "", by_size, claimed=said)
+    empty = about_no_bytes(
+        "free with the wrong size of", BY_ORIGIN, by_size, claimed=said
+    )
     given = {"SIZE": 0, "CLAIMED": 1}
     yield Misuse("deletes", "sized_delete_with_the_wrong_size", empty, given)
 
