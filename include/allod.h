@@ -443,7 +443,8 @@ ALLOD_API int allod_bounds(const void* address, void** start, size_t* size) ALLO
 /* For functions that copy: how many of the `bytes` bytes from `address` on are the program's to
  * use. All of them where no block is known at the address; otherwise those up to the end of the
  * block, and none of a block that the library knows to be free, as the debug and the hardened one
- * do at once. Otherwise as allod_bounds. */
+ * do at once. Between blocks, where one may be later, not more than up to the next. Otherwise as
+ * allod_bounds. */
 ALLOD_API size_t allod_room(const void* address, size_t bytes) ALLOD_NOTHROW;
 /* Reports that `function` was to read, or with `writes` to write, `bytes` bytes from `address` on,
  * which have no room there; then ends the process, unless ALLOD_ABORT_ON_ERROR is 0. Without a

@@ -31,9 +31,13 @@ namespace {
 
 [[gnu::noinline]] std::size_t room_in_block(const void* address, std::size_t bytes) noexcept {
   const heap::Bounds block = find_block(address);
-  if (block.start == nullptr) return bytes;
-  const std::size_t offset = address_of(address) - address_of(block.start);
-  const std::size_t left = block.was_freed() || offset > block.bytes ? 0 : block.bytes - offset;
+  std::size_t left = 0;
+  if (__builtin_expect(block.start == nullptr, 0)) {
+    left = Process::heap().room_in_place(memory_tags::bare(address));
+  } else {
+    const std::size_t offset = address_of(address) - address_of(block.start);
+    if (!block.was_freed() && offset <= block.bytes) left = block.bytes - offset;
+  }
   return left < bytes ? left : bytes;
 }
 

@@ -8,7 +8,8 @@ namespace allod::bounds {
 // Any address, from any thread, in a signal handler too. No start where no block is known.
 [[nodiscard]] heap::Bounds find(const void* address) noexcept;
 
-// How many of so many bytes from the address on lie within its block: all, where none is known.
+// How many of so many bytes from the address on lie within its block. Where none is known: all, but
+// in a slab what lies between blocks, or where none is now, ends as well.
 [[nodiscard]] std::size_t room(const void* address, std::size_t bytes) noexcept;
 
 // A function was to read so many bytes from there, or to write them, and has no room for them.

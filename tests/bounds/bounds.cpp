@@ -78,6 +78,30 @@ CASE(room_ends_with_the_block) {
   }
 }
 
+// Whether a place was used before, never, or lies behind the last: a copy that begins there is not
+// to reach a block that is in use.
+CASE(room_where_no_block_is_ends_before_the_next) {
+  constexpr std::uintptr_t kSlice = 64 * KIB;
+  std::vector<char*> blocks;
+  for (int i = 0; i < 60; ++i) blocks.push_back(static_cast<char*>(obtain(1000)));
+  for (std::size_t i = 0; i < blocks.size(); i += 2) free(blocks[i]);
+  allod_collect(0);
+  auto* const from =
+      reinterpret_cast<char*>(reinterpret_cast<std::uintptr_t>(blocks[31]) & -kSlice);
+  char* next = from + kSlice;
+  std::size_t seen = 0;
+  for (char* at = next - 16; at >= from; at -= 16) {
+    if (const Found found = find(at); found.is_there) {
+      next = found.start;
+    } else {
+      ++seen;
+      CHECK(allod_room(at, SIZE_MAX) <= static_cast<std::size_t>(next - at), "at %p", at);
+    }
+  }
+  CHECK(seen > 0, "every place is in use");
+  for (std::size_t i = 1; i < blocks.size(); i += 2) free(blocks[i]);
+}
+
 CASE(what_is_no_block_is_not_found) {
   static char fixed[100];
   char local[100];

@@ -131,6 +131,18 @@ CASE(copy) {
   survive();
 }
 
+// The first address in a slab that lies in no block.
+CASE(copy_to_where_no_block_is) {
+  enum { kMany = 100000 };
+  char* from = allocating_function(kMany);
+  char* to = allocating_function(1000);
+  to -= (uintptr_t)to % (64 * KIB);
+  // Until then, the default library has some at hand, which count as in use.
+  allod_collect(0);
+  while (allod_bounds(to, NULL, NULL)) to += 16;
+  chosen()(tell_address(to), from, kMany);
+}
+
 // Every block is full of text that does not end, and nothing is to be put behind it.
 CASE(append_to_a_text_without_end) {
   enum { kBlocks = 200, kBytes = 64 };

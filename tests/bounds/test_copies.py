@@ -224,6 +224,24 @@ def test_a_copy_to_a_freed_block_is_stopped(
     outcome.expect(text, death=True)
 
 
+@pytest.mark.parametrize(("number", "name"), KINDS[:4])
+def test_a_copy_to_where_no_block_is_ends_there(
+    number: int,
+    name: str,
+    library: Path,
+    copies: Path,
+    program: Path,
+    tmp_path: Path,
+) -> None:
+    """It would reach the blocks behind, whether that place was ever handed out or not."""
+    case = "copy_to_where_no_block_is"
+    outcome = run(program, case, library, copies, tmp_path, {"TEST_KIND": number})
+    assert outcome.status == -signal.SIGABRT, outcome.description
+    headline = outcome.scene.headline(PAST, outcome.scene.facts["address"])
+    assert outcome.errors.startswith(headline), outcome.description
+    assert f"allod:   {name} was to write 100000 bytes there\n" in outcome.errors
+
+
 def test_what_allod_itself_does_is_no_defect(
     library: Path, copies: Path, program: Path, tmp_path: Path
 ) -> None:

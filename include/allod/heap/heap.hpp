@@ -205,6 +205,9 @@ class Heap {
   // The block in use, as far as slabs know, around any address; what a thread has at hand counts
   // as used. Takes no lock, and never faults.
   [[nodiscard]] Bounds bounds_of(const void* address) const noexcept;
+  // From an address in a slab to the end of what a block has there, if one is or not: behind the
+  // last, to that of the slab. SIZE_MAX for others. Takes no lock, and never faults.
+  [[nodiscard]] ALLOD_COLD std::size_t room_in_place(const void* address) const noexcept;
 
   // --- realloc; see heap/resize.hpp ----------------------------------------------
 

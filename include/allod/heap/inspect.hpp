@@ -147,6 +147,22 @@ Bounds Heap<Policy>::bounds_elsewhere(Address at, space::Tag tag) const noexcept
 }
 
 template <class Policy>
+std::size_t Heap<Policy>::room_in_place(const void* address) const noexcept {
+  const space::PageMap& map = space_.map();
+  const Address at = address_of(address);
+  space::Span* const span = map.span_of(at);
+  // As above, it may be another record by now.
+  if (span == nullptr || map.span_of(span->base) != span) return SIZE_MAX;
+  if (!space::is_slab(map.tag_of(span->base))) return SIZE_MAX;
+  const Slab& slab = *slab::as_slab(span);
+  Address end = span->base + span->size.bytes();
+  if (const std::uint32_t index = slab.index_around(at); index < slab.capacity()) {
+    end = address_of(slab.block_at(index)) + slab.block_bytes();
+  }
+  return end > at ? end - at : 0;
+}
+
+template <class Policy>
 void Heap<Policy>::check_invariants() noexcept {
   space_.check_invariants();
   LockGuard guard{registry_lock_};
