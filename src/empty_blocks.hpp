@@ -25,14 +25,12 @@ class EmptyBlocks {
   // Null when there is none. The family is one of the three.
   [[nodiscard]] void* allocate(slab::Origin origin) noexcept {
     if (base_ == 0) return nullptr;
-    constexpr int kTries = 64;
-    for (int attempt = 0; attempt < kTries; ++attempt) {
-      const std::uint32_t index = next_.fetch_add(1, std::memory_order_relaxed) % kCount;
-      if (replace(index, slab::Origin::any, origin)) {
-        return reinterpret_cast<void*>(base_ + index * kStep);
-      }
-    }
-    return nullptr;
+    const std::uint32_t next = next_.fetch_add(1, std::memory_order_relaxed) % kCount;
+    const std::uint32_t index =
+        replace(next, slab::Origin::any, origin) ? next : take_from(next, origin);
+    if (index == kNone) return nullptr;
+    in_use_.fetch_add(1, std::memory_order_relaxed);
+    return reinterpret_cast<void*>(base_ + index * kStep);
   }
   [[nodiscard]] bool holds(const void* address) const noexcept {
     return base_ != 0 && address_of(address) - base_ < kCount * kStep;
@@ -52,13 +50,16 @@ class EmptyBlocks {
   }
   // False when it is free, or another's by now.
   [[nodiscard]] bool release(const void* address, slab::Origin origin) noexcept {
-    return replace(index_of(address), origin, slab::Origin::any);
+    if (!replace(index_of(address), origin, slab::Origin::any)) return false;
+    in_use_.fetch_sub(1, std::memory_order_relaxed);
+    return true;
   }
 
  private:
   static constexpr std::uint32_t kCount = 1U << 20;
   static constexpr std::size_t kStep = 16;
   static constexpr std::uint32_t kPerWord = kWordBits / 2;
+  static constexpr std::uint32_t kNone = ~0U;
 
   [[nodiscard]] static unsigned shift_of(std::uint32_t index) noexcept {
     return 2 * (index % kPerWord);
@@ -75,6 +76,29 @@ class EmptyBlocks {
     } while (!cells.compare_exchange_weak(word, word ^ change << shift_of(index)));
     return true;
   }
+  // The first free one from there on, once around. What follows continues behind it.
+  [[nodiscard, gnu::cold, gnu::noinline]] std::uint32_t take_from(std::uint32_t from,
+                                                                  slab::Origin origin) noexcept {
+    if (in_use_.load(std::memory_order_relaxed) >= std::int32_t{kCount}) return kNone;
+    std::uint32_t index = from;
+    for (std::uint32_t words = 0; words <= kCount / kPerWord; ++words) {
+      const std::uint32_t first = index - index % kPerWord;
+      for (Word free = free_in(first); free != 0; free &= free - 1) {
+        const std::uint32_t found = first + lowest_bit(free) / 2;
+        if (found < index || !replace(found, slab::Origin::any, origin)) continue;
+        next_.store(found + 1, std::memory_order_relaxed);
+        return found;
+      }
+      index = (first + kPerWord) % kCount;
+    }
+    return kNone;
+  }
+  // The lower bit of each cell of a word that is free.
+  [[nodiscard]] Word free_in(std::uint32_t first) const noexcept {
+    constexpr Word kLower = ~Word{0} / 3;
+    const Word word = cells_[first / kPerWord].load(std::memory_order_relaxed);
+    return ~(word | word >> 1) & kLower;
+  }
 
   [[nodiscard]] std::uint32_t index_of(const void* address) const noexcept {
     return static_cast<std::uint32_t>((address_of(address) - base_) / kStep);
@@ -83,6 +107,7 @@ class EmptyBlocks {
   Address base_ = 0;
   std::atomic<Word>* cells_ = nullptr;
   std::atomic<std::uint32_t> next_{0};
+  std::atomic<std::int32_t> in_use_{0};
 };
 
 }  // namespace allod

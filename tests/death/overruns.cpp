@@ -158,6 +158,16 @@ CASE(double_free_after_the_quarantine) {
 
 // These end by a signal.
 CASE(write_to_a_block_of_no_bytes) { flip(allocating_function(0), 0); }
+// Of the places for these, some are in use, one behind the other.
+CASE(write_to_one_more_block_of_no_bytes) {
+  constexpr std::size_t kPlaces = std::size_t{1} << 20;
+  std::size_t i = 0;
+  for (; i < parameter("TEST_KEPT"); ++i) hidden(malloc(0));
+  for (; i < kPlaces; ++i) free(hidden(malloc(0)));
+  void* block = tell_block(allocating_function(0));
+  flip(block, 0);
+  misusing_function(block);
+}
 CASE(write_to_a_large_block_after_free) {
   void* block = allocating_function(size());
   freeing_function(block);

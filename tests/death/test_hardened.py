@@ -355,6 +355,10 @@ def test_write_after_free_is_seen_at_the_end(
     ("case", "parameters"),
     [
         ("write_to_a_block_of_no_bytes", {}),
+        *(
+            ("write_to_one_more_block_of_no_bytes", {"KEPT": kept})
+            for kept in (63, 64, 100_001, MIB - 33, MIB - 1)
+        ),
         ("write_to_a_large_block_after_free", {"SIZE": 600_000, "OFFSET": 5000}),
         ("write_to_a_large_block_after_free", {"SIZE": 10 * MIB, "OFFSET": 5 * MIB}),
         *(
@@ -375,6 +379,19 @@ def test_access_without_memory_is_a_fault(
     program = programs / "overruns"
     outcome = run(program, case, liballod_hardened, tmp_path, parameters, ALL)
     assert outcome.status == -signal.SIGSEGV, outcome.description
+
+
+def test_when_all_places_without_memory_are_in_use_a_write_is_found_later(
+    programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    """A block of no bytes is one like others then."""
+    program = programs / "overruns"
+    case = "write_to_one_more_block_of_no_bytes"
+    outcome = run(program, case, liballod_hardened, tmp_path, {"KEPT": MIB}, ALL)
+    assert outcome.status == -signal.SIGABRT, outcome.description
+    block = outcome.scene.facts["block"]
+    headline = outcome.scene.headline("write past the end of", block)
+    assert outcome.errors.startswith(headline), outcome.description
 
 
 def guard_report(outcome: Outcome, size_class: int) -> bool:
