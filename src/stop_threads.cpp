@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 #include <ucontext.h>
 
+#include "signal_stacks.hpp"
 #include "stop_signal.hpp"
 
 namespace allod {
@@ -273,7 +274,7 @@ StoppedThreads::StoppedThreads() noexcept {
   sleeper_count = 0;
   struct sigaction action{};
   action.sa_sigaction = &wait_in_handler;
-  action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+  action.sa_flags = SA_SIGINFO | SA_RESTART | (SignalStacks::are_shared() ? 0 : SA_ONSTACK);
   sigfillset(&action.sa_mask);
   struct sigaction before{};
   sigaction(stop_signal(), &action, &before);
@@ -332,6 +333,14 @@ bool StoppedThreads::have_slept() const noexcept {
 }
 
 void StoppedThreads::reset_in_child() noexcept { stop.taken.store(0); }
+
+// Who waits is stopped itself meanwhile, or it is a handler that has interrupted whoever stops.
+void StoppedThreads::wait_for_end() noexcept {
+  constexpr int kPatience = 300;  // milliseconds
+  for (int waited = 0; waited < kPatience && stop.taken.load() != 0; ++waited) {
+    Linux::futex_wait_ms(&stop.taken, 1, 1);
+  }
+}
 
 Address StoppedThreads::used_from(Address begin, Address end) const noexcept {
   Address from = end;

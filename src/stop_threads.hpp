@@ -29,6 +29,9 @@ class StoppedThreads {
   // In the child of a fork, where whoever was about to stop others is not.
   static void reset_in_child() noexcept;
 
+  // Until threads that are just being stopped go on, but not for long.
+  static void wait_for_end() noexcept;
+
  private:
   void stop_all() noexcept;
 };

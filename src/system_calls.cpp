@@ -1,10 +1,11 @@
-// Calls of the system that libc offers, and for which the page map is in the way: it takes 24 GiB
-// of addresses, of which hardly anything is ever used.
+// Calls of the system that libc offers. For most of them the page map is in the way: it takes 24
+// GiB of addresses, of which hardly anything is ever used.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "operators.hpp"
+#include "signal_stacks.hpp"
 #include "surface.hpp"
 
 // glibc's, since 2.32: no thread has ever been made, but for the helper, which it does not know.
@@ -68,5 +69,10 @@ int allod_prlimit64(pid_t pid, int resource, const rlimit64* limit, rlimit64* ol
     space.map().expect_reads(space.platform());
   }
   return to_errno(allod::raw_syscall(SYS_mlockall, flags));
+}
+
+// Threads that are stopped, for a sweep or a search for leaks, must not be on the same stack then.
+[[gnu::visibility("default")]] int sigaltstack(const stack_t* stack, stack_t* old) noexcept {
+  return to_errno(allod::SignalStacks::set(stack, old));
 }
 }

@@ -340,3 +340,27 @@ CASE(stopped_threads_go_on) {
     free(block);
   }
 }
+
+static char signal_stack[1 << 16];
+static pthread_barrier_t all_are_ready;
+static void* rest_with_signal_stack(void* unused) {
+  const stack_t stack = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack};
+  CHECK(sigaltstack(&stack, NULL) == 0, "sigaltstack");
+  pthread_barrier_wait(&all_are_ready);
+  while (kept == NULL) sched_yield();
+  return unused;
+}
+// They would overwrite each other's registers.
+CASE(threads_that_share_a_signal_stack_are_stopped_on_their_own) {
+  start(1);
+  CHECK(allod_option_set("LEAKS_FILE", "/dev/null") == 0, "option");
+  kept = NULL;
+  pthread_t threads[8];
+  CHECK(pthread_barrier_init(&all_are_ready, NULL, 9) == 0, "barrier");
+  for (int i = 0; i < 8; ++i) pthread_create(&threads[i], NULL, rest_with_signal_stack, NULL);
+  pthread_barrier_wait(&all_are_ready);
+  for (int i = 0; i < 20; ++i) allod_leaks_check();
+  CHECK(is_zero(signal_stack, sizeof signal_stack), "a thread was stopped there");
+  kept = blocks;
+  for (int i = 0; i < 8; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "thread");
+}

@@ -265,6 +265,51 @@ CASE(a_pointer_may_move) {
 
 static sem_t is_ready;
 static int end_of_pipe[2];
+
+enum { SIGNAL_STACK = 64 * KIB };
+static char signal_stacks[3][SIGNAL_STACK];
+static void set_signal_stack(void* memory, int flags) {
+  const stack_t stack = {.ss_sp = memory, .ss_size = SIGNAL_STACK, .ss_flags = flags};
+  CHECK(sigaltstack(&stack, NULL) == 0, "sigaltstack");
+}
+static void* rest_with_signal_stack(void* memory) {
+  set_signal_stack(memory, 0);
+  CHECK(sem_post(&is_ready) == 0, "sem_post");
+  while (!is_over) usleep(1000);
+  set_signal_stack(memory, SS_DISABLE);
+  return NULL;
+}
+// There are sweeps beside two threads that have these for their signals.
+static void sweep_beside(void* first, void* second) {
+  void* const memory[2] = {first, second};
+  pthread_t threads[2];
+  CHECK(sem_init(&is_ready, 0, 0) == 0, "sem_init");
+  for (int i = 0; i < 2; ++i) {
+    CHECK(pthread_create(&threads[i], NULL, rest_with_signal_stack, memory[i]) == 0, "thread");
+  }
+  for (int i = 0; i < 2; ++i) CHECK(sem_wait(&is_ready) == 0, "sem_wait");
+  must_keep(free_one(&global, SIZE, 0), SIZE, "a global");
+  is_over = true;
+  for (int i = 0; i < 2; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
+}
+// They would overwrite each other's registers.
+CASE(threads_that_share_a_signal_stack_are_stopped_on_their_own) {
+  sweep_beside(signal_stacks[0], signal_stacks[0] + SIGNAL_STACK / 2);
+  CHECK(is_zero(signal_stacks, sizeof signal_stacks), "a thread was stopped there");
+}
+// Goroutines have no room for a signal on theirs.
+CASE(threads_with_signal_stacks_are_stopped_on_these) {
+  stack_t before = {0};
+  const stack_t too_small = {.ss_sp = signal_stacks[1], .ss_size = 1};
+  set_signal_stack(signal_stacks[0], 0);
+  set_signal_stack(signal_stacks[0], SS_DISABLE);
+  CHECK(sigaltstack(&too_small, &before) == -1 && errno == ENOMEM, "%s", strerror(errno));
+  CHECK(sigaltstack(NULL, &before) == 0 && before.ss_flags == SS_DISABLE, "%d", before.ss_flags);
+  sweep_beside(signal_stacks[0], signal_stacks[1]);
+  CHECK(!is_zero(signal_stacks[0], SIGNAL_STACK), "the first was not");
+  CHECK(!is_zero(signal_stacks[1], SIGNAL_STACK), "the second was not");
+}
+
 static void* sleep_without_signals(void* id) {
   sigset_t all;
   sigfillset(&all);

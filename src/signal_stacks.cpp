@@ -1,0 +1,81 @@
+#include "signal_stacks.hpp"
+
+#include <sys/syscall.h>
+
+#include "stop_threads.hpp"
+
+namespace allod {
+
+namespace {
+
+// Of one thread, which alone changes it. Whoever ends without taking leave keeps it: when another
+// thread gets the same memory, that looks shared. It does no harm where threads have stacks of
+// libc's, on which signals have room.
+struct StackSlot {
+  std::atomic<void*> owner{nullptr};  // is the same in the child of a fork
+  std::atomic<Address> begin{0};
+  std::atomic<Address> end{0};  // 0: there is none
+};
+constexpr std::size_t kMostStacks = 1024;
+constinit StackSlot stack_slots[kMostStacks] = {};
+constinit std::atomic<bool> has_shared{false};
+// And threads are not being stopped as if it were not so.
+constinit std::atomic<bool> is_settled{false};
+
+// The calling thread's; null when there are too many.
+StackSlot* own_stack_slot() noexcept {
+  void* const self = os::Linux::self();
+  for (StackSlot& slot : stack_slots) {
+    if (slot.owner.load() == self) return &slot;
+  }
+  for (StackSlot& slot : stack_slots) {
+    void* nobody = nullptr;
+    if (slot.owner.compare_exchange_strong(nobody, self)) return &slot;
+  }
+  return nullptr;
+}
+
+bool overlaps_others(const StackSlot& own) noexcept {
+  for (const StackSlot& slot : stack_slots) {
+    if (&slot == &own || slot.owner.load() == own.owner.load()) continue;
+    if (slot.begin.load() < own.end.load() && own.begin.load() < slot.end.load()) return true;
+  }
+  return false;
+}
+
+// Of two threads that come at once, the one that is later to store its end sees the other.
+void note_stack(const stack_t& stack) noexcept {
+  StackSlot* const own = own_stack_slot();
+  if (own != nullptr) {
+    own->end.store(0);
+    if ((stack.ss_flags & SS_DISABLE) != 0) return own->owner.store(nullptr);
+    own->begin.store(address_of(stack.ss_sp));
+    own->end.store(address_of(stack.ss_sp) + stack.ss_size);
+    if (!overlaps_others(*own)) return;
+  }
+  has_shared.store(true);
+  StoppedThreads::wait_for_end();
+  is_settled.store(true);
+}
+
+long set_by_system(const stack_t* stack, stack_t* old) noexcept {
+  return raw_syscall(SYS_sigaltstack, reinterpret_cast<long>(stack), reinterpret_cast<long>(old));
+}
+
+}  // namespace
+
+// A stack is known before it is in force.
+long SignalStacks::set(const stack_t* stack, stack_t* old) noexcept {
+  if (stack == nullptr || is_settled.load()) return set_by_system(stack, old);
+  const bool begins = (stack->ss_flags & SS_DISABLE) == 0;
+  if (begins) note_stack(*stack);
+  const long result = set_by_system(stack, old);
+  if (begins && result == 0) return result;
+  stack_t now{};
+  if (set_by_system(nullptr, &now) == 0) note_stack(now);
+  return result;
+}
+
+bool SignalStacks::are_shared() noexcept { return has_shared.load(); }
+
+}  // namespace allod
