@@ -130,13 +130,15 @@ ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) no
 template <class Take>
 [[nodiscard]] ALLOD_INLINE void* allocate_by(std::size_t size, Origin origin,
                                              Take&& take) noexcept {
-  for (;;) {
+  for (bool may_sweep = true;;) {
     if (void* const block = take(); __builtin_expect(block != nullptr, 1)) {
       void* const sealed = seal_block(block, size, origin);
       if (__builtin_expect(sealed != nullptr, 1)) return sealed;
       continue;  // with another one
     }
-    if (size > kMaxBlock || !make_room(size)) return nullptr;
+    const Room room = size > kMaxBlock ? Room::none : make_room(size, may_sweep);
+    if (room == Room::none) return nullptr;
+    may_sweep = may_sweep && room != Room::made_by_sweep;
   }
 }
 

@@ -1,7 +1,6 @@
 #include "hardened_waiting.hpp"
 
 #include "hardened_reports.hpp"
-#include "sweep.hpp"
 
 namespace allod::hardened {
 
@@ -45,14 +44,17 @@ constinit std::atomic<Quarantine*> left_behind[8];
   return block;
 }
 // After a sweep has held it.
-[[gnu::noinline]] void let_go(void* address) noexcept {
-  static_cast<void>(find_waiting(address));
+[[gnu::noinline]] std::size_t let_go(void* address) noexcept {
+  const std::size_t bytes = find_waiting(address).bytes;
   Process::release(address);
+  return bytes;
 }
 [[gnu::noinline]] ALLOD_HOT void leave_after_look(Ticket ticket, sweep::Batch& held) noexcept {
   const Block block = find_waiting(ticket.address());
   const Left left{.bytes_in_memory = on<Mitigation::zero>() ? 0 : block.bytes};
-  if (on<Mitigation::sweep>()) return held.add(block.address, weight_of(block, left));
+  if (on<Mitigation::sweep>()) {
+    return held.add(block.address, weight_of(block, left), block.bytes);
+  }
   Process::release(ticket.address());
 }
 // The time of these in quarantine is over.
@@ -68,7 +70,7 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
     if (__builtin_expect(!ticket.is_simple() || (looks && !is_whole_zero(block, bytes)), 0)) {
       leave_after_look(ticket, held);
     } else if (sweeps) {
-      held.add(block, bytes);
+      held.add(block, bytes, bytes);
     } else {
       Process::release(ticket.address());
     }
@@ -165,7 +167,7 @@ bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
   return own_quarantine == &gone && wait_among_others(ticket, weight);
 }
 
-bool make_room(std::size_t bytes) noexcept {
+Room make_room(std::size_t bytes, bool may_sweep) noexcept {
   // What an attacker asks for is not to end the time of what waits where that would not help.
   constexpr std::size_t kShare = 8;
   Quarantine* const quarantine = own_quarantine;
@@ -173,14 +175,15 @@ bool make_room(std::size_t bytes) noexcept {
     std::size_t waiting = 0;
     quarantine->for_each(
         [&](void* word) noexcept { waiting += find(Ticket{word}.address()).bytes; });
-    if (bytes / kShare <= waiting && quarantine->clear(random::own, leave)) return true;
+    if (bytes / kShare <= waiting && quarantine->clear(random::own, leave)) return Room::made;
   }
   bool had_any = false;
   if (bytes < kDiscarded) {
     for (; Quarantine* const left = take_left_behind(); had_any = true) end_quarantine(*left);
   }
-  if (had_any) return true;
-  return on<Mitigation::sweep>() && !Process::is_interrupted() && sweep::make_room(&let_go);
+  if (had_any) return Room::made;
+  if (!on<Mitigation::sweep>() || Process::is_interrupted()) return Room::none;
+  return sweep::make_room(bytes, may_sweep, &let_go);
 }
 
 void watch_threads() noexcept {

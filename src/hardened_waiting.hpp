@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hardened_large.hpp"
+#include "sweep.hpp"
 
 namespace allod::hardened {
 
@@ -51,8 +52,9 @@ template <class Any>
 
 // For a block that the system has refused, of what waits to be used again: what the thread has in
 // quarantine if that is a part of it, then what ended threads have left, and then what a sweep
-// finds nothing to point to. False when there was nothing.
-[[nodiscard, gnu::cold, gnu::noinline]] bool make_room(std::size_t bytes) noexcept;
+// finds nothing to point to, if the request `may_sweep`: that is once.
+using sweep::Room;
+[[nodiscard, gnu::cold, gnu::noinline]] Room make_room(std::size_t bytes, bool may_sweep) noexcept;
 
 // From here on, the quarantine of a thread is left to another one when it ends.
 void watch_threads() noexcept;

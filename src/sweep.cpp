@@ -26,6 +26,10 @@ constexpr Address kPointedTo = Address{1} << 63;
 constexpr std::size_t kLeastBytes = std::size_t{4} << 20;
 constexpr std::size_t kLeastBlocks = std::size_t{1} << 14;
 constexpr std::size_t kShare = 2;
+// For a request that was refused, one is made where so large a share of it is held; and when one
+// did not help, the next after so large a share of what is wanted otherwise was freed.
+constexpr std::size_t kShareOfRequest = 8;
+constexpr std::size_t kShareOfWanted = 8;
 // When that much more is held and there is no thread to be had, whoever frees sweeps.
 constexpr std::size_t kPatience = 2;
 
@@ -54,10 +58,11 @@ constinit Address* list = nullptr;  // of blocks that are held
 constinit std::size_t count = 0;
 constinit std::size_t swept = 0;
 constinit std::size_t looked_at = 0;    // of those, which have marks, when they are let go of
-constinit std::size_t bytes_held = 0;   // since the last sweep
+constinit std::size_t weight_held = 0;  // since the last sweep
 constinit std::size_t blocks_held = 0;  // the same
 constinit std::size_t bytes_wanted = kLeastBytes;
 constinit std::size_t blocks_wanted = kLeastBlocks;
+constinit std::size_t bytes_due = 0;  // to be freed before a sweep is made for a request again
 // The same as the first `swept` of the list, sorted, with marks: the sweeper's alone. What it has
 // found becomes the list's; a child that is forked meanwhile has that as it was.
 constinit Address* sorted = nullptr;
@@ -66,6 +71,9 @@ constinit std::atomic<std::uint32_t> sweeps_done{0};
 // Has a sweep found that the system does not tell what memory there is, and does the program know?
 enum class Blindness : std::uint8_t { never, found, told };
 constinit Blindness blindness = Blindness::never;
+
+// Of all blocks that are held, and on their way to their heaps.
+constinit std::atomic<std::size_t> all_bytes_held{0};
 
 // One sweep at a time reads.
 constinit PageReader::Memory reader_memory{};
@@ -178,7 +186,7 @@ class Search {
 [[gnu::noinline]] void sweep(Address own_stack) noexcept {
   {
     LockGuard guard{lock};
-    bytes_held = blocks_held = 0;
+    weight_held = blocks_held = 0;
   }
   memcpy(sorted, list, swept * sizeof *list);
   sorted_count = swept;
@@ -214,7 +222,7 @@ void sweep_on_own_thread(void*) noexcept {
 
 // With the lock held: is so much held since the last sweep, times `patience`?
 bool is_much_held(std::size_t patience) noexcept {
-  return bytes_held / patience >= bytes_wanted || blocks_held / patience >= blocks_wanted;
+  return weight_held / patience >= bytes_wanted || blocks_held / patience >= blocks_wanted;
 }
 
 // With the lock held: is the program to be told now? Once; the sweeper has no file to write to.
@@ -259,11 +267,13 @@ void take_free(Batch& batch) noexcept {
   }
   if (looked_at == swept) phase = Phase::holding;
 }
-void hand_over(Batch& batch, void (*let_go)(void*)) noexcept {
-  batch.drain([=](Address block) noexcept { let_go(reinterpret_cast<void*>(block)); });
+void hand_over(Batch& batch, LetGo let_go) noexcept {
+  std::size_t bytes = 0;
+  batch.drain([&](Address block) noexcept { bytes += let_go(reinterpret_cast<void*>(block)); });
+  all_bytes_held.fetch_sub(bytes, std::memory_order_relaxed);
 }
 // Some of those that a sweep has found nothing to point to.
-void let_go_of_some(void (*let_go)(void*)) noexcept {
+void let_go_of_some(LetGo let_go) noexcept {
   for (int i = 0; i < kBatches; ++i) {
     Batch batch;
     {
@@ -304,7 +314,7 @@ bool start() noexcept {
   return true;
 }
 
-bool hold(Batch& blocks, void (*let_go)(void*)) noexcept {
+bool hold(Batch& blocks, LetGo let_go) noexcept {
   if (blocks.is_empty()) return true;
   bool begins = false;
   bool is_late = false;
@@ -314,8 +324,10 @@ bool hold(Batch& blocks, void (*let_go)(void*)) noexcept {
   {
     LockGuard guard{lock};
     if (list == nullptr || kMost - count < blocks.count()) return false;
-    bytes_held += blocks.bytes();
+    weight_held += blocks.weight();
     blocks_held += blocks.count();
+    bytes_due -= std::min(bytes_due, blocks.bytes());
+    all_bytes_held.fetch_add(blocks.bytes(), std::memory_order_relaxed);
     blocks.drain([](Address block) noexcept { list[count++] = block; });
     is_late = is_much_held(kPatience);
     // Or more and more would be held, and each sweep take longer.
@@ -330,8 +342,11 @@ bool hold(Batch& blocks, void (*let_go)(void*)) noexcept {
   return true;
 }
 
-bool make_room(void (*let_go)(void*)) noexcept {
-  if (list == nullptr) return false;
+Room make_room(std::size_t bytes, bool may_sweep, LetGo let_go) noexcept {
+  if (list == nullptr) return Room::none;
+  // What an attacker asks for is not to have the program swept again and again.
+  const bool is_hopeless = bytes / kShareOfRequest > all_bytes_held.load(std::memory_order_relaxed);
+  if (is_hopeless && may_sweep) return Room::none;
   bool has_swept = false;
   bool has_made_some = false;
   for (;;) {
@@ -341,12 +356,15 @@ bool make_room(void (*let_go)(void*)) noexcept {
     const std::uint32_t done = sweeps_done.load();
     {
       LockGuard guard{lock};
-      begins = begin_sweep(!has_swept && blocks_held != 0);
+      begins = begin_sweep(may_sweep && !has_swept && bytes_due == 0 && blocks_held != 0);
       waits = phase == Phase::sweeping && !begins;
       if (phase == Phase::letting_go) {
         take_free(batch);
       } else if (phase == Phase::holding) {
-        return has_made_some;
+        const bool was_in_vain = !may_sweep || (has_swept && !has_made_some);
+        if (was_in_vain) bytes_due = bytes_wanted / kShareOfWanted;
+        if (!has_made_some) return Room::none;
+        return has_swept ? Room::made_by_sweep : Room::made;
       }
     }
     has_made_some |= !batch.is_empty();

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -408,6 +410,53 @@ CASE(what_is_held_serves_when_there_is_no_more) {
     CHECK(again >= most - most / 5, "%d of %d in round %d", again, most, round);
     CHECK(again <= most + most / 10, "%d instead of %d", again, most);
   }
+}
+
+// A thread that is stopped comes back from poll().
+static atomic_int stops;
+static void* count_stops(void* unused) {
+  CHECK(sem_post(&is_ready) == 0, "sem_post");
+  while (poll(NULL, 0, -1) == -1 && errno == EINTR) ++stops;
+  return unused;
+}
+static void begin_to_count_stops(void) {
+  pthread_t thread;
+  CHECK(sem_init(&is_ready, 0, 0) == 0, "sem_init");
+  CHECK(pthread_create(&thread, NULL, count_stops, NULL) == 0, "pthread_create");
+  CHECK(sem_wait(&is_ready) == 0, "sem_wait");
+}
+// Few enough for no sweep to be due, and no slab is empty afterwards.
+enum { ROUNDS = 20, FREED_EACH = 200 };
+static char* small_blocks[ROUNDS][FREED_EACH][2];
+static void obtain_small_blocks(void) {
+  char** const all = &small_blocks[0][0][0];
+  for (size_t i = 0; i < sizeof small_blocks / sizeof *all; ++i) all[i] = obtain(SIZE);
+}
+static void free_every_other(int round) {
+  for (int i = 0; i < FREED_EACH; ++i) free(small_blocks[round][i][0]);
+}
+
+CASE(nothing_is_swept_for_a_request_that_is_out_of_proportion) {
+  obtain_small_blocks();
+  begin_to_count_stops();
+  for (int i = 0; i < ROUNDS; ++i) {
+    free_every_other(i);
+    CHECK(malloc(hidden_size((size_t)1 << 46)) == NULL, "there is so much");
+  }
+  CHECK(stops == 0, "%d times", stops);
+}
+CASE(requests_that_no_sweep_helps_are_not_swept_for_again_and_again) {
+  obtain_small_blocks();
+  begin_to_count_stops();
+  const struct rlimit limit = {mapped_bytes() + 64 * (size_t)MIB, RLIM_INFINITY};
+  CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+  obtain_all();
+  stops = 0;
+  for (int i = 0; i < ROUNDS; ++i) {
+    free_every_other(i);
+    CHECK(malloc(hidden_size(LUMP)) == NULL, "there is so much");
+  }
+  CHECK(stops <= 2, "%d times", stops);
 }
 
 // Where such a call fails, no sweep can look.
