@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "own_image.hpp"
+#include "process.hpp"
 
 namespace allod {
 
@@ -38,7 +39,9 @@ class OwnData {
   return number;
 }
 
-// A mapping that is private and writable, and no device, which might mind to be read.
+// A mapping that is private and readable, and no device, which might mind to be read. One that
+// cannot be written may have been before; not counted are those of files, which are many and hold
+// code and constants, and the page map, which is large and empty.
 struct DataMapping {
   Address begin;
   Address end;
@@ -59,8 +62,14 @@ template <class Visit>
     ++at;
     const Address to = parse_hex(line, &at);
     if (line.size() < at + 5) return;
-    const bool is_data = line[at + 1] == 'r' && line[at + 2] == 'w' && line[at + 4] == 'p';
-    if (!is_data || line.find(" /dev/") != std::string_view::npos) return;
+    const auto has = [&](const char* text) noexcept {
+      return line.find(text) != std::string_view::npos;
+    };
+    if (line[at + 1] != 'r' || line[at + 4] != 'p' || has(" /dev/")) return;
+    const bool is_writable = line[at + 2] == 'w';
+    const bool is_systems = has(" [v");  // vvar, vdso
+    if (!is_writable && (!has(" 00:00 0 ") || is_systems)) return;
+    if (!is_writable && Process::heap().space().map().lies_at(begin)) return;
     visit(DataMapping{begin, to, line.ends_with("[stack]")});
   };
   std::size_t held = 0;

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -303,6 +304,23 @@ CASE(leaks_are_found_between_two_calls) {
   clear_stack();
   const long after = allod_leaks_check();
   CHECK(after >= 49 && after <= 50, "%ld leak", after);
+}
+
+static void** page_of_pointers;
+static void keep_blocks_in_page(int count) {
+  for (int i = 0; i < count; ++i) page_of_pointers[i] = malloc(123);
+}
+CASE(what_memory_that_is_only_read_leads_to_does_not_leak) {
+  start(1);
+  CHECK(allod_option_set("LEAKS_FILE", "/dev/null") == 0, "option");
+  allod_leaks_begin();
+  const size_t size = 64 * KIB;
+  page_of_pointers = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(page_of_pointers != MAP_FAILED, "mmap");
+  keep_blocks_in_page(100);
+  clear_stack();
+  CHECK(mprotect(page_of_pointers, size, PROT_READ) == 0, "mprotect");
+  CHECK(allod_leaks_check() == 0, "something leaks");
 }
 
 CASE(a_search_for_leaks_stops_before_guards) {

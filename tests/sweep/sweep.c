@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -183,6 +184,19 @@ CASE(pointers_may_lie_in_what_a_block_has_grown_by) {
     point_from(block + sizes[i], block + size);
     must_keep_secrets("the end", size);
     free(block);
+  }
+}
+
+CASE(pointers_may_lie_where_nothing_can_be_written_any_more) {
+  static const int protections[] = {PROT_READ, PROT_READ | PROT_EXEC};
+  for (size_t i = 0; i < sizeof protections / sizeof *protections; ++i) {
+    const size_t size = MIB;
+    char* memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED, "mmap");
+    point_from(memory, memory + size);
+    CHECK(mprotect(memory, size, protections[i]) == 0, "mprotect");
+    must_keep_secrets("memory that is only read", size);
+    CHECK(munmap(memory, size) == 0, "munmap");
   }
 }
 

@@ -172,6 +172,12 @@ class PageMap {
   }
   void set_span(Address address, Span* span) noexcept { set_spans(address, {1}, span); }
 
+  // Does the map itself lie there?
+  [[nodiscard]] bool lies_at(Address address) const noexcept {
+    return address - address_of(spans_) < slices_ * sizeof(SpanCell) ||
+           address - address_of(tags()) < slices_ * sizeof(TagCell);
+  }
+
  private:
   using TagCell = std::atomic<Tag>;
   using SpanCell = std::atomic<Span*>;
