@@ -64,7 +64,9 @@ bool is_in_use(const void* address) noexcept {
 bool may_be_in_use(Address from, Address to) noexcept {
   const space::PageMap& map = Process::heap().space().map();
   const space::Tag tag = map.tag_of(from);
-  if (!space::is_domains(tag)) return true;
+  if (tag == space::kFreeTag) return false;
+  // Blocks that are held keep slabs whose threads have ended.
+  if (!space::is_domains(tag) && space::owner_of(tag) != space::kOrphanOwner) return true;
   const slab::Slab& slab = *slab::as_slab(map.span_at(from));
   // What lies behind the last block counts as that: it may just be growing.
   const std::uint32_t most = slab.capacity() - 1;

@@ -32,6 +32,8 @@ constexpr std::size_t kShareOfRequest = 8;
 constexpr std::size_t kShareOfWanted = 8;
 // When that much more is held and there is no thread to be had, whoever frees sweeps.
 constexpr std::size_t kPatience = 2;
+// When that much more is held and there is one, whoever frees waits until it has swept.
+constexpr std::size_t kMostPatience = 4;
 
 // The threads are stopped when no more than this was written while it was read; when it is not much
 // more, and does not become less; or after so many readings.
@@ -286,9 +288,18 @@ void let_go_of_some(LetGo let_go) noexcept {
 }
 
 // Until more sweeps are done, but not for long: so that the sweeper has a processor meanwhile.
+constexpr std::uint32_t kShortWaitMs = 4;
 void wait_a_little(std::uint32_t done) noexcept {
-  constexpr std::uint32_t kMostMs = 4;
-  os::Linux::futex_wait_ms(&sweeps_done, done, kMostMs);
+  os::Linux::futex_wait_ms(&sweeps_done, done, kShortWaitMs);
+}
+// The same, for long: where many threads free, each of them for a little is not enough. The sweeper
+// waits for nothing that these hold; but if it does not get on, they do.
+void wait_for_sweeper(std::uint32_t done) noexcept {
+  constexpr std::uint32_t kMostMs = 1000;
+  for (std::uint32_t waited = 0; waited < kMostMs; waited += kShortWaitMs) {
+    if (sweeps_done.load() != done || !Sweeper::is_running()) return;
+    wait_a_little(done);
+  }
 }
 
 void lock_for_fork() noexcept { lock.lock_for_fork(); }
@@ -319,6 +330,7 @@ bool hold(Batch& blocks, LetGo let_go) noexcept {
   bool begins = false;
   bool is_late = false;
   bool waits = false;
+  bool waits_long = false;
   bool tells = false;
   const std::uint32_t done = sweeps_done.load();
   {
@@ -332,13 +344,18 @@ bool hold(Batch& blocks, LetGo let_go) noexcept {
     is_late = is_much_held(kPatience);
     // Or more and more would be held, and each sweep take longer.
     waits = phase == Phase::sweeping && is_much_held(1);
+    waits_long = waits && is_much_held(kMostPatience);
     begins = begin_sweep(is_much_held(1));
     tells = must_tell();
   }
   if (tells) tell();
   let_go_of_some(let_go);
   if (begins) start_sweep(is_late);
-  if (waits) wait_a_little(done);
+  if (waits_long) {
+    wait_for_sweeper(done);
+  } else if (waits) {
+    wait_a_little(done);
+  }
   return true;
 }
 

@@ -51,8 +51,8 @@ class Batch {
 using LetGo = std::size_t (*)(void* block) noexcept;
 
 // Keeps free blocks from their heap. Every now and then it sweeps, and hands the blocks that
-// nothing points to to `let_go`; may wait for four milliseconds. False, and the batch is as it was,
-// when no more can be held. Thread-safe.
+// nothing points to to `let_go`; may wait for four milliseconds, or for a second where very much is
+// held. False, and the batch is as it was, when no more can be held. Thread-safe.
 [[nodiscard]] bool hold(Batch& blocks, LetGo let_go) noexcept;
 
 // What was done for a request that was refused.

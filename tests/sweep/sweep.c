@@ -215,6 +215,31 @@ CASE(large_blocks_are_kept_too) {
   }
 }
 
+enum { AT_ONCE = 200, LARGEST = 3000 };
+static void* free_much(void* unused) {
+  void* blocks[100];
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < 100; ++i) blocks[i] = memset(obtain(i * 37 % LARGEST + 1), 1, 1);
+    for (size_t i = 0; i < 100; ++i) free(blocks[i]);
+  }
+  free(memset(obtain(500 * KIB), 1, 100 * KIB));
+  return unused;
+}
+// Each frees less than is wanted for a sweep, and is gone when that is over.
+CASE(what_short_threads_free_does_not_pile_up) {
+  pthread_attr_t small;
+  CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 64 * KIB) == 0, "attr");
+  for (int round = 0; round < 25; ++round) {
+    pthread_t threads[AT_ONCE];
+    for (int i = 0; i < AT_ONCE; ++i) {
+      CHECK(pthread_create(&threads[i], &small, free_much, NULL) == 0, "pthread_create");
+    }
+    for (int i = 0; i < AT_ONCE; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
+  }
+  // Some 100 to 200, and 700 where it does.
+  CHECK(resident_bytes() < (size_t)500 * MIB, "%zu MiB", resident_bytes() / MIB);
+}
+
 static secret of_sleeper;
 static volatile bool may_end;
 static int awake[2];

@@ -52,6 +52,9 @@ class LinuxHelper {
   [[nodiscard]] static bool is(std::uint32_t thread) noexcept {
     return alive_.load(std::memory_order_relaxed) == thread;
   }
+  [[nodiscard]] static bool is_running() noexcept {
+    return alive_.load(std::memory_order_relaxed) != 0;
+  }
   // A forked child has no helper, whatever its parent had.
   static void reset_after_fork() noexcept { alive_.store(0, std::memory_order_relaxed); }
 
