@@ -151,10 +151,13 @@ bool has_stop_signal(std::uint64_t signals) noexcept {
   return (signals >> (stop_signal() - 1) & 1) != 0;
 }
 
-// Is the thread gone, or asleep with the signal blocked?
+// Does it wait in the system for what no signal ends, as the parent of a vfork does?
+bool held(const ThreadFile& status) noexcept { return status.has("\nState:\tD"); }
+
+// Is the thread gone, held, or asleep with the signal blocked?
 bool does_not_come(std::uint32_t thread) noexcept {
   const ThreadFile status{thread, "/status"};
-  return status.is_gone() ||
+  return status.is_gone() || held(status) ||
          (status.has("\nState:\tS") && has_stop_signal(status.number("\nSigBlk:\t", 16)));
 }
 
@@ -173,7 +176,7 @@ bool takes_signal(const ThreadFile& call) noexcept {
 // thread blocks it, for long if it sleeps. GLib has such a thread in each program. A signal that
 // waits would be handed to the program by sigwait() or a signalfd later; and so would one that
 // comes when sigwait() is just about to take another, for it has let in both until then.
-enum class Prospect : std::uint8_t { comes, waits, waits_long };
+enum class Prospect : std::uint8_t { comes, waits, waits_long, is_held };
 struct SignalState {
   explicit SignalState(std::uint32_t thread) noexcept {
     const ThreadFile status{thread, "/status"};
@@ -181,15 +184,18 @@ struct SignalState {
     const std::uint64_t blocked = signals("\nSigBlk:\t");
     const std::uint64_t pending = signals("\nSigPnd:\t") | signals("\nShdPnd:\t");
     sleeps = status.has("\nState:\tS");
+    is_held = held(status);
     is_blocked = has_stop_signal(blocked);
     takes_now = !is_blocked && (pending & ~blocked) == 0;
   }
   bool sleeps;
+  bool is_held;
   bool is_blocked;
   bool takes_now;
 };
 Prospect prospect_of(std::uint32_t thread) noexcept {
   const SignalState state{thread};
+  if (state.is_held) return Prospect::is_held;
   if (!state.takes_now) {
     return state.is_blocked && state.sleeps ? Prospect::waits_long : Prospect::waits;
   }
@@ -212,7 +218,7 @@ constinit std::size_t sleeper_count = 0;
 constexpr std::uint64_t kRuns = ~std::uint64_t{0};
 std::uint64_t switches_of(std::uint32_t thread) noexcept {
   const ThreadFile status{thread, "/status"};
-  if (!status.has("\nState:\tS")) return kRuns;
+  if (!status.has("\nState:\tS") && !held(status)) return kRuns;
   return status.number("\nvoluntary_ctxt_switches:\t") +
          status.number("\nnonvoluntary_ctxt_switches:\t");
 }
@@ -284,7 +290,7 @@ StoppedThreads::StoppedThreads() noexcept {
 
 // Until no thread is found that was not stopped, and could be.
 void StoppedThreads::stop_all() noexcept {
-  constexpr int kPatience = 20;  // milliseconds, for those that run with the signal blocked
+  constexpr int kPatience = 20;  // milliseconds, for those that run with it blocked, or are held
   const auto self = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
   const long process = raw_syscall(SYS_getpid);
   for (int waited = 0;;) {
@@ -296,10 +302,11 @@ void StoppedThreads::stop_all() noexcept {
       if (Linux::Purger::is(thread) || Sweeper::is(thread)) return;
       const Prospect prospect = prospect_of(thread);
       if (prospect == Prospect::waits_long) return note_sleeper(thread);
-      if (prospect == Prospect::waits && waited < kPatience) {
+      if (prospect != Prospect::comes && waited < kPatience) {
         has_runner = true;
         return;
       }
+      if (prospect == Prospect::is_held) return note_sleeper(thread);
       stop.threads[place].store(thread);
       stop.has_come[place].store(false);
       stop.signalled.store(place + 1);

@@ -362,13 +362,16 @@ static void* sleep_without_signals(void* id) {
   pthread_sigmask(SIG_UNBLOCK, &all, NULL);
   return NULL;
 }
-static unsigned long long pending_signals(long thread) {
-  char text[4096];
-  snprintf(text, sizeof text, "/proc/self/task/%ld/status", thread);
+static void read_status(long thread, char* text, size_t size) {
+  snprintf(text, size, "/proc/self/task/%ld/status", thread);
   const int file = open(text, O_RDONLY);
-  const ssize_t length = read(file, text, sizeof text - 1);
+  const ssize_t length = read(file, text, size - 1);
   CHECK(length > 0 && close(file) == 0, "status");
   text[length] = '\0';
+}
+static unsigned long long pending_signals(long thread) {
+  char text[4096];
+  read_status(thread, text, sizeof text);
   unsigned long long signals = 0;
   const char* const line = strstr(text, "\nSigPnd:");
   CHECK(line != NULL && sscanf(line, "\nSigPnd: %llx", &signals) == 1, "SigPnd");
@@ -389,6 +392,37 @@ CASE(a_thread_that_blocks_signals_is_not_asked) {
   global = block;
   free(block);
   CHECK(!comes_back(hide(block), SIZE, FOR_EVER), "used again");
+}
+
+static void* wait_for_child(void* id) {
+  *(long*)id = syscall(SYS_gettid);
+  CHECK(sem_post(&is_ready) == 0, "sem_post");
+  const pid_t child = vfork();
+  if (child == 0) {
+    char byte;
+    _exit(close(end_of_pipe[1]) == 0 && read(end_of_pipe[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "the child: %x", status);
+  return NULL;
+}
+// No signal ends the wait for a child of vfork: all others would stand still as long.
+CASE(a_thread_that_waits_in_vfork_is_not_asked) {
+  pthread_t thread;
+  long id = 0;
+  CHECK(pipe(end_of_pipe) == 0 && sem_init(&is_ready, 0, 0) == 0, "pipe");
+  CHECK(pthread_create(&thread, NULL, wait_for_child, &id) == 0, "pthread_create");
+  CHECK(sem_wait(&is_ready) == 0, "sem_wait");
+  char state = 0;
+  while (state != 'D') {
+    char text[4096];
+    read_status(id, text, sizeof text);
+    const char* const line = strstr(text, "\nState:");
+    CHECK(line != NULL && sscanf(line, "\nState: %c", &state) == 1, "State");
+  }
+  for (int i = 0; i < 10; ++i) churn(NULL);
+  CHECK(pending_signals(id) == 0, "%llx are pending", pending_signals(id));
+  CHECK(close(end_of_pipe[1]) == 0 && pthread_join(thread, NULL) == 0, "pthread_join");
 }
 
 static char* volatile* waiting_place;
