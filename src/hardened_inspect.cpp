@@ -15,8 +15,10 @@ bool check_canary(const Block& block, BlockState state) noexcept {
     const memory_tags::Unchecked unchecked;
     is_intact = canary.is_intact(block.address, block.requested(state), block.bytes);
   }
-  if (!is_intact) report_overflow(block, state);
-  return is_intact;
+  // If another thread has freed or resized it meanwhile, that is another mistake.
+  if (is_intact || block.cell.load() != state) return true;
+  report_overflow(block, state);
+  return false;
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 // number.
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -43,6 +45,28 @@ CASE(threads_report_at_once) {
     CHECK(pthread_create(&threads[i], NULL, report_often, NULL) == 0, "thread");
   }
   for (int i = 0; i < THREADS; ++i) pthread_join(threads[i], NULL);
+  survive();
+}
+
+static void* _Atomic resized;
+static atomic_bool is_over;
+static void* ask_often(void* unused) {
+  while (!atomic_load(&is_over)) (void)hidden_size(malloc_usable_size(resized));
+  return unused;
+}
+// A mistake of the program's, but no overflow.
+CASE(size_is_asked_while_another_thread_resizes) {
+  pthread_t thread;
+  resized = allocating_function(100);
+  CHECK(pthread_create(&thread, NULL, ask_often, NULL) == 0, "thread");
+  for (size_t i = 0; i < 1000000; ++i) {
+    void* const block = resized;
+    CHECK(hidden(realloc(block, i % 2 == 0 ? 90 : 100)) == block, "it has moved");
+    for (volatile size_t wait = 0; wait < i % 100; ++wait) continue;
+  }
+  atomic_store(&is_over, true);
+  pthread_join(thread, NULL);
+  freeing_function(resized);
   survive();
 }
 

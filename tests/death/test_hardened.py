@@ -1011,6 +1011,14 @@ def test_a_freed_block_waits(
     assert is_reused("all,sweep") == 0
 
 
+def test_a_race_is_no_overflow(
+    programs: Path, liballod_hardened: Path, tmp_path: Path
+) -> None:
+    case = "size_is_asked_while_another_thread_resizes"
+    outcome = run(programs / "crowd", case, liballod_hardened, tmp_path)
+    outcome.expect("", death=False)
+
+
 IN_A_DESTRUCTOR = "write_after_free_in_the_destructor_of_a_thread"
 
 

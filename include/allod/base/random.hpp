@@ -35,9 +35,8 @@ struct PlaceKey {
   std::uint64_t mask = 0;
   std::uint64_t outer = 1;
 
-  [[nodiscard]] ALLOD_INLINE std::uint64_t word_of(std::uint64_t at,
-                                                   std::uint64_t more = 0) const noexcept {
-    return folded_product((__builtin_bswap64(at * inner) ^ mask) + more, outer);
+  [[nodiscard]] ALLOD_INLINE std::uint64_t word_of(std::uint64_t at) const noexcept {
+    return folded_product(__builtin_bswap64(at * inner) ^ mask, outer);
   }
 };
 

@@ -46,7 +46,9 @@ class SizedCanary {
     return gap < kMostFilled ? gap : kMostFilled;
   }
   [[nodiscard]] std::uint64_t mixed(Address block, std::size_t gap) const noexcept {
-    return key_.word_of(block, gap);
+    // As if it were a place far away: one near by would have nearly the same product.
+    constexpr std::uint64_t kFar = 0x9e3779b97f4a7c15;
+    return key_.word_of(block + gap * kFar);
   }
   // What comes first in memory is not zero, which is what programs write one too far.
   [[nodiscard]] std::uint64_t word_of(Address block, std::size_t gap) const noexcept {
