@@ -20,7 +20,7 @@ struct HeldLocks {
   [[nodiscard]] static bool any() noexcept { return count != 0; }
   // One of those without which memory cannot be had from the system, or given back.
   [[nodiscard]] static ALLOD_INLINE bool any_of_space() noexcept { return count >= kOfSpace; }
-  [[nodiscard]] static constexpr std::uint32_t weight_of(LockRank rank) noexcept {
+  [[nodiscard]] static constexpr std::uint16_t weight_of(LockRank rank) noexcept {
     return rank >= LockRank::fork ? kOfSpace : 1;
   }
   static ALLOD_INLINE void begin(std::uint32_t weight) noexcept {
@@ -35,7 +35,7 @@ struct HeldLocks {
   [[nodiscard]] static Address place() noexcept { return address_of(&count); }
 
  private:
-  static constexpr std::uint32_t kOfSpace = 1U << 16;
+  static constexpr std::uint16_t kOfSpace = 1U << 15;
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint32_t count = 0;
 };
 
@@ -142,7 +142,7 @@ class RankedLock {
 
   std::atomic<std::uint32_t> state_{kFree};
   const LockRank rank_;
-  const std::uint32_t weight_;
+  const std::uint16_t weight_;  // fits beside it
   std::atomic<void*> forker_{nullptr};
   std::atomic<std::uint64_t> contended_{0};
 };

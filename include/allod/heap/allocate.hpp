@@ -152,8 +152,8 @@ template <class Policy>
 space::Filling Heap<Policy>::filling_for(Bin& bin, ClassIndex c) noexcept {
   using space::Filling;
   constexpr std::uint32_t kMany = 2;
-  constexpr std::uint32_t kTouchedInARow = 16;
-  constexpr std::uint32_t kUnseen = 16;
+  constexpr std::uint32_t kEnough = 16;
+  constexpr std::uint32_t kBeforeNextLook = 16;
   if (bin.slab_count < kMany) return Filling::sparse;
   const space::Span* const newest = bin.full.first();
   if (Sizes::size_of(c) <= kTouchedBlock || newest == nullptr) return Filling::dense;
@@ -164,11 +164,11 @@ space::Filling Heap<Policy>::filling_for(Bin& bin, ClassIndex c) noexcept {
     void* const memory = reinterpret_cast<void*>(newest->base);
     const bool is_touched = space_.platform().present_bytes(memory, bytes) >= bytes - bytes / 8;
     const std::uint32_t touched = is_touched ? bin.touched + Sizes::shape_of(c).capacity : 0;
-    bin.touched = static_cast<std::uint8_t>(std::min(touched, kTouchedInARow));
-    bin.unseen = kUnseen;
+    const bool is_enough = touched >= kEnough;
+    bin.touched = static_cast<std::uint8_t>(is_enough ? kEnough + kBeforeNextLook : touched);
   }
-  if (bin.touched < kTouchedInARow || bin.unseen == 0) return Filling::sparse;
-  --bin.unseen;
+  if (bin.touched <= kEnough) return Filling::sparse;
+  --bin.touched;
   return Filling::dense;
 }
 

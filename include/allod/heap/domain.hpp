@@ -29,10 +29,9 @@ struct Bin {
   SpanList partial;  // with free blocks; allocation takes from the first
   SpanList full;
   bool ran_dry = false;  // the magazine, since the last look
-  // Blocks above a page in slabs that were found touched nearly as a whole, one after the other,
-  // and how many slabs are still to come in huge pages before the next look.
+  // Blocks above a page in slabs that were found touched nearly as a whole, one after the other;
+  // with enough of them, and so many more, as many slabs come in huge pages before the next look.
   std::uint8_t touched = 0;
-  std::uint8_t unseen = 0;
   std::uint16_t seen = 0;  // the digest of its magazines then
   std::uint32_t slab_count = 0;
 };
