@@ -8,15 +8,17 @@ namespace allod::hardened {
 
 namespace {
 
-// Of a block in use. False when that was reported.
+// Of a block in use. False when that was reported. If another thread resizes or frees it meanwhile,
+// that is another mistake: the state has changed then, or, for one that has come back to its old
+// size, the next look finds the canary.
 bool check_canary(const Block& block, BlockState state) noexcept {
-  bool is_intact = true;
-  if (has_canary(state)) {
+  if (!has_canary(state)) return true;
+  constexpr int kLooks = 4;
+  for (int look = 0; look < kLooks; ++look) {
     const memory_tags::Unchecked unchecked;
-    is_intact = canary.is_intact(block.address, block.requested(state), block.bytes);
+    if (canary.is_intact(block.address, block.requested(state), block.bytes)) return true;
+    if (block.cell.load() != state) return true;
   }
-  // If another thread has freed or resized it meanwhile, that is another mistake.
-  if (is_intact || block.cell.load() != state) return true;
   report_overflow(block, state);
   return false;
 }

@@ -158,8 +158,8 @@ void write_state(Text& out, const heap::Misuse& misuse) noexcept {
 // So that it can be left out for a program that means no harm.
 void write_measure(Text& out, heap::MisuseKind kind) noexcept {
   using heap::MisuseKind;
-  const bool is_claim = kind == MisuseKind::size_mismatch || kind == MisuseKind::wrong_function;
-  if (Policy::kBlockStates && is_claim) {
+  if (!Policy::kBlockStates) return;
+  if (kind == MisuseKind::size_mismatch || kind == MisuseKind::wrong_function) {
     out << "\nallod:   found by the measure origin of ALLOD_HARDENED";
   }
 }
