@@ -46,7 +46,15 @@ ELSEWHERE = [
     for folder in ("surface", "traps", "heaps")
     for case in cases_in(TESTS / folder)
     if case.program
-    not in ("symbols", "memory_limits", "dlopened", "stage", "misuse", "load")
+    not in (
+        "symbols",
+        "memory_limits",
+        "dlopened",
+        "stage",
+        "misuse",
+        "load",
+        "handlers",
+    )
     and case.name not in OTHERWISE
     and not (folder == "heaps" and case.program != "heaps")
 ]
