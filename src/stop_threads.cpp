@@ -151,14 +151,32 @@ bool has_stop_signal(std::uint64_t signals) noexcept {
   return (signals >> (stop_signal() - 1) & 1) != 0;
 }
 
-// Does it wait in the system for what no signal ends, as the parent of a vfork does?
-bool held(const ThreadFile& status) noexcept { return status.has("\nState:\tD"); }
+// What a thread is doing, and what that means for the signal.
+struct SignalState {
+  explicit SignalState(std::uint32_t thread) noexcept {
+    const ThreadFile status{thread, "/status"};
+    const auto signals = [&](const char* key) noexcept { return status.number(key, 16); };
+    const std::uint64_t blocked = signals("\nSigBlk:\t");
+    const std::uint64_t pending = signals("\nSigPnd:\t") | signals("\nShdPnd:\t");
+    is_gone = status.is_gone();
+    is_held = status.has("\nState:\tD");
+    sleeps = status.has("\nState:\tS");
+    is_blocked = has_stop_signal(blocked);
+    takes_now = !is_blocked && (pending & ~blocked) == 0;
+    switches = status.number("\nvoluntary_ctxt_switches:\t") +
+               status.number("\nnonvoluntary_ctxt_switches:\t");
+  }
+  bool is_gone;
+  bool is_held;  // in the system, by what no signal ends, as the parent of a vfork
+  bool sleeps;
+  bool is_blocked;
+  bool takes_now;
+  std::uint64_t switches;  // how often it was put to sleep, or had to wait
+};
 
-// Is the thread gone, held, or asleep with the signal blocked?
 bool does_not_come(std::uint32_t thread) noexcept {
-  const ThreadFile status{thread, "/status"};
-  return status.is_gone() || held(status) ||
-         (status.has("\nState:\tS") && has_stop_signal(status.number("\nSigBlk:\t", 16)));
+  const SignalState state{thread};
+  return state.is_gone || state.is_held || (state.sleeps && state.is_blocked);
 }
 
 // Is the call sigwait() or the like for the signal?
@@ -177,22 +195,6 @@ bool takes_signal(const ThreadFile& call) noexcept {
 // waits would be handed to the program by sigwait() or a signalfd later; and so would one that
 // comes when sigwait() is just about to take another, for it has let in both until then.
 enum class Prospect : std::uint8_t { comes, waits, waits_long, is_held };
-struct SignalState {
-  explicit SignalState(std::uint32_t thread) noexcept {
-    const ThreadFile status{thread, "/status"};
-    const auto signals = [&](const char* key) noexcept { return status.number(key, 16); };
-    const std::uint64_t blocked = signals("\nSigBlk:\t");
-    const std::uint64_t pending = signals("\nSigPnd:\t") | signals("\nShdPnd:\t");
-    sleeps = status.has("\nState:\tS");
-    is_held = held(status);
-    is_blocked = has_stop_signal(blocked);
-    takes_now = !is_blocked && (pending & ~blocked) == 0;
-  }
-  bool sleeps;
-  bool is_held;
-  bool is_blocked;
-  bool takes_now;
-};
 Prospect prospect_of(std::uint32_t thread) noexcept {
   const SignalState state{thread};
   if (state.is_held) return Prospect::is_held;
@@ -217,10 +219,8 @@ constinit std::size_t sleeper_count = 0;
 
 constexpr std::uint64_t kRuns = ~std::uint64_t{0};
 std::uint64_t switches_of(std::uint32_t thread) noexcept {
-  const ThreadFile status{thread, "/status"};
-  if (!status.has("\nState:\tS") && !held(status)) return kRuns;
-  return status.number("\nvoluntary_ctxt_switches:\t") +
-         status.number("\nnonvoluntary_ctxt_switches:\t");
+  const SignalState state{thread};
+  return state.sleeps || state.is_held ? state.switches : kRuns;
 }
 void note_sleeper(std::uint32_t thread) noexcept {
   for (std::size_t i = 0; i < sleeper_count; ++i) {

@@ -378,16 +378,25 @@ static unsigned long long pending_signals(long thread) {
   return signals;
 }
 
-// Each program with GLib has a thread that blocks all signals: it is not asked to stop.
-CASE(a_thread_that_blocks_signals_is_not_asked) {
+// One that tells its id, and ends with the pipe.
+static pthread_t start_one(void* (*body)(void*), long* id) {
   pthread_t thread;
-  long id = 0;
   CHECK(pipe(end_of_pipe) == 0 && sem_init(&is_ready, 0, 0) == 0, "pipe");
-  CHECK(pthread_create(&thread, NULL, sleep_without_signals, &id) == 0, "pthread_create");
+  CHECK(pthread_create(&thread, NULL, body, id) == 0, "pthread_create");
   CHECK(sem_wait(&is_ready) == 0, "sem_wait");
-  for (int i = 0; i < 40; ++i) churn(NULL);
+  return thread;
+}
+static void end_unasked(pthread_t thread, long id) {
   CHECK(pending_signals(id) == 0, "%llx are pending", pending_signals(id));
   CHECK(close(end_of_pipe[1]) == 0 && pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
+// Each program with GLib has a thread that blocks all signals: it is not asked to stop.
+CASE(a_thread_that_blocks_signals_is_not_asked) {
+  long id = 0;
+  const pthread_t thread = start_one(sleep_without_signals, &id);
+  for (int i = 0; i < 40; ++i) churn(NULL);
+  end_unasked(thread, id);
   char* block = malloc(SIZE);
   global = block;
   free(block);
@@ -408,11 +417,8 @@ static void* wait_for_child(void* id) {
 }
 // No signal ends the wait for a child of vfork: all others would stand still as long.
 CASE(a_thread_that_waits_in_vfork_is_not_asked) {
-  pthread_t thread;
   long id = 0;
-  CHECK(pipe(end_of_pipe) == 0 && sem_init(&is_ready, 0, 0) == 0, "pipe");
-  CHECK(pthread_create(&thread, NULL, wait_for_child, &id) == 0, "pthread_create");
-  CHECK(sem_wait(&is_ready) == 0, "sem_wait");
+  const pthread_t thread = start_one(wait_for_child, &id);
   char state = 0;
   while (state != 'D') {
     char text[4096];
@@ -421,8 +427,7 @@ CASE(a_thread_that_waits_in_vfork_is_not_asked) {
     CHECK(line != NULL && sscanf(line, "\nState: %c", &state) == 1, "State");
   }
   for (int i = 0; i < 10; ++i) churn(NULL);
-  CHECK(pending_signals(id) == 0, "%llx are pending", pending_signals(id));
-  CHECK(close(end_of_pipe[1]) == 0 && pthread_join(thread, NULL) == 0, "pthread_join");
+  end_unasked(thread, id);
 }
 
 static char* volatile* waiting_place;

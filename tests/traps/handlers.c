@@ -19,6 +19,7 @@ struct scene {
   int in_use;
   int ready;
 };
+
 #if defined __x86_64__ && defined __linux__
 
 // One that the program has, whoever has allocated it.
