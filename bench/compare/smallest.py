@@ -24,8 +24,10 @@ def means_kib(environments: Sequence[Mapping[str, str]]) -> list[float]:
         program = Path(scratch) / "smallest"
         build = ["cc", "-O2", "-fno-builtin", "-o", str(program), str(SOURCE)]
         _output(build, os.environ)
+        system = Path(scratch) / "system"
+        cached.copy_by_pages(_libc(), system)
         alike = [
-            _with_copies(variables, Path(scratch) / str(number))
+            _with_copies(variables, Path(scratch) / str(number), system)
             for number, variables in enumerate(environments)
         ]
         found = [
@@ -35,8 +37,19 @@ def means_kib(environments: Sequence[Mapping[str, str]]) -> list[float]:
     return [statistics.fmean(each) for each in zip(*found, strict=True)]
 
 
-def _with_copies(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The same with libraries that are all in memory in the same way."""
+def _libc() -> Path:
+    """The C library: what an allocator calls there is resident with what is around it."""
+    name = ["cc", "-print-file-name=libc.so.6"]
+    found = Path(_output(name, os.environ).strip())
+    if not found.is_absolute():
+        raise SmallestError("the compiler has no libc.so.6")
+    return found
+
+
+def _with_copies(
+    variables: Mapping[str, str], folder: Path, system: Path
+) -> dict[str, str]:
+    """The same with libraries, also those in `system`, that are all in memory in the same way."""
     libraries = [
         Path(name) for name in variables.get("LD_PRELOAD", "").split(":") if name
     ]
@@ -45,7 +58,9 @@ def _with_copies(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
         for library in libraries
     ]
     preload = {"LD_PRELOAD": ":".join(map(str, copies))} if copies else {}
-    return {**variables, **preload}
+    paths = [str(system), variables.get("LD_LIBRARY_PATH", "")]
+    search = {"LD_LIBRARY_PATH": ":".join(filter(None, paths))}
+    return {**variables, **preload, **search}
 
 
 def _resident_kib(program: Path, variables: Mapping[str, str]) -> int:
