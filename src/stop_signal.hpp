@@ -1,12 +1,18 @@
-// The signal that stops threads for a moment, see stop_threads.hpp. Threads of our own tools that
-// block all others leave it open: they would be waited for in vain.
+// The signals that stop threads for a moment, see stop_threads.hpp. Threads of our own tools that
+// block all others leave these open: they would be waited for in vain.
 #pragma once
 
 #include <signal.h>
 
 namespace allod {
 
-// glibc uses the first real-time signals itself, programs those that follow.
-[[nodiscard]] inline int stop_signal() noexcept { return SIGRTMAX - 1; }
+// Ignored where there is no handler, so that it does no harm where it comes too late: after the
+// thread that it was sent to has executed another program, for one. Go's runtime took it for that
+// reason as well.
+inline constexpr int kStopSignal = SIGURG;
+
+// Where the program has a handler for that. glibc uses the first real-time signals itself, programs
+// those that follow.
+[[nodiscard]] inline int second_stop_signal() noexcept { return SIGRTMAX - 1; }
 
 }  // namespace allod

@@ -28,10 +28,10 @@ constinit struct {
   std::atomic<std::uint32_t> left{0};
   std::atomic<std::uint32_t> go{0};
   std::atomic<std::uint32_t> taken{0};
+  int signal = kStopSignal;
 } stop;
-struct sigaction action_before;
-// Of a thread that begins to block the signal just before it is sent, it stays pending: it comes at
-// any time later, and the handler has to be there.
+// A thread that begins to block the signal just before it is sent takes it at any time later. The
+// first one is thrown away with its handler; for the second, the handler has to be there.
 constinit bool must_stay = false;
 
 Address stack_pointer(const ucontext_t& context) noexcept {
@@ -73,6 +73,41 @@ void wait_in_handler(int, siginfo_t*, void* context) {
     Linux::futex_wake(&stop.left, 1);
   }
   errno = error;
+}
+
+// What the program had for it.
+struct sigaction action_before;
+
+bool is_ours(const struct sigaction& action) noexcept {
+  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == &wait_in_handler;
+}
+bool has_handler(const struct sigaction& action) noexcept {
+  return (action.sa_flags & SA_SIGINFO) != 0 ||
+         (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+}
+struct sigaction action_of(int signal) noexcept {
+  struct sigaction action{};
+  sigaction(signal, nullptr, &action);
+  return action;
+}
+
+void take(int signal) noexcept {
+  stop.signal = signal;
+  struct sigaction action{};
+  action.sa_sigaction = &wait_in_handler;
+  action.sa_flags = SA_SIGINFO | SA_RESTART | (SignalStacks::are_shared() ? 0 : SA_ONSTACK);
+  sigfillset(&action.sa_mask);
+  sigaction(signal, &action, &action_before);
+  // The program has put it back, or it had to stay.
+  if (is_ours(action_before)) action_before = {};
+}
+void give_back() noexcept {
+  if (stop.signal != kStopSignal && must_stay) return;
+  if (is_ours(action_of(stop.signal))) sigaction(stop.signal, &action_before, nullptr);
+}
+void take_signal() noexcept {
+  const struct sigaction action = action_of(kStopSignal);
+  take(has_handler(action) && !is_ours(action) ? second_stop_signal() : kStopSignal);
 }
 
 struct Entry {  // of a folder, as the kernel writes it
@@ -148,7 +183,7 @@ class ThreadFile {
 constinit char ThreadFile::text_[8192] = {};
 
 bool has_stop_signal(std::uint64_t signals) noexcept {
-  return (signals >> (stop_signal() - 1) & 1) != 0;
+  return (signals >> (stop.signal - 1) & 1) != 0;
 }
 
 // What a thread is doing, and what that means for the signal.
@@ -278,13 +313,7 @@ StoppedThreads::StoppedThreads() noexcept {
   stop.left.store(0);
   stop.go.store(0);
   sleeper_count = 0;
-  struct sigaction action{};
-  action.sa_sigaction = &wait_in_handler;
-  action.sa_flags = SA_SIGINFO | SA_RESTART | (SignalStacks::are_shared() ? 0 : SA_ONSTACK);
-  sigfillset(&action.sa_mask);
-  struct sigaction before{};
-  sigaction(stop_signal(), &action, &before);
-  if (before.sa_sigaction != &wait_in_handler) action_before = before;
+  take_signal();
   stop_all();
 }
 
@@ -310,7 +339,7 @@ void StoppedThreads::stop_all() noexcept {
       stop.threads[place].store(thread);
       stop.has_come[place].store(false);
       stop.signalled.store(place + 1);
-      if (raw_syscall(SYS_tgkill, process, thread, stop_signal()) != 0) stop.signalled.store(place);
+      if (raw_syscall(SYS_tgkill, process, thread, stop.signal) != 0) stop.signalled.store(place);
     });
     if (before != stop.signalled.load()) wait_for_stopped();
     if (!has_runner && before == stop.signalled.load()) return;
@@ -318,7 +347,8 @@ void StoppedThreads::stop_all() noexcept {
   }
 }
 
-// Threads that have not come must find a handler when they do: it lets them pass.
+// Threads that have not come ignore the signal, or find the handler when they do, which lets them
+// pass.
 StoppedThreads::~StoppedThreads() {
   stop.go.store(1);
   Linux::futex_wake(&stop.go, 0x7fffffff);
@@ -327,7 +357,7 @@ StoppedThreads::~StoppedThreads() {
     if (left >= stop.stopped.load()) break;
     Linux::futex_wait_ms(&stop.left, left, 1);
   }
-  if (!must_stay) sigaction(stop_signal(), &action_before, nullptr);
+  give_back();
   stop.taken.store(0);
 }
 
@@ -339,7 +369,12 @@ bool StoppedThreads::have_slept() const noexcept {
   return true;
 }
 
-void StoppedThreads::reset_in_child() noexcept { stop.taken.store(0); }
+void StoppedThreads::reset_in_child() noexcept {
+  if (stop.taken.load() == 0) return;
+  stop.go.store(1);
+  give_back();
+  stop.taken.store(0);
+}
 
 // Who waits is stopped itself meanwhile, or it is a handler that has interrupted whoever stops.
 void StoppedThreads::wait_for_end() noexcept {

@@ -378,9 +378,14 @@ static unsigned long long pending_signals(long thread) {
   return signals;
 }
 
-// One that tells its id, and ends with the pipe.
+static atomic_int urgent_signals;
+static void count_urgent(int signal) { urgent_signals += signal == SIGURG; }
+
+// One that tells its id, and ends with the pipe. Threads are stopped by a signal that is not thrown
+// away with its handler.
 static pthread_t start_one(void* (*body)(void*), long* id) {
   pthread_t thread;
+  signal(SIGURG, count_urgent);
   CHECK(pipe(end_of_pipe) == 0 && sem_init(&is_ready, 0, 0) == 0, "pipe");
   CHECK(pthread_create(&thread, NULL, body, id) == 0, "pthread_create");
   CHECK(sem_wait(&is_ready) == 0, "sem_wait");
@@ -401,6 +406,37 @@ CASE(a_thread_that_blocks_signals_is_not_asked) {
   global = block;
   free(block);
   CHECK(!comes_back(hide(block), SIZE, FOR_EVER), "used again");
+}
+
+CASE(a_signal_that_the_program_handles_is_its_own) {
+  pthread_t thread;
+  signal(SIGURG, count_urgent);
+  CHECK(pthread_create(&thread, NULL, churn, NULL) == 0, "pthread_create");
+  int sent = 0;
+  for (; pthread_tryjoin_np(thread, NULL) != 0; ++sent) CHECK(raise(SIGURG) == 0, "raise");
+  CHECK(urgent_signals == sent, "%d of %d came", urgent_signals, sent);
+  CHECK(signal(SIGURG, SIG_DFL) == count_urgent, "another handler");
+}
+
+// The thread that is about to execute it runs, and is sent one although it blocks them: as if it
+// had come just before.
+CASE(no_signal_of_a_sweep_comes_to_a_program_that_is_executed) {
+  sigset_t all;
+  sigfillset(&all);
+  if (getenv("TEST_EXECUTED") == NULL) {
+    pthread_t thread;
+    sigset_t pending;
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    CHECK(pthread_create(&thread, NULL, churn, NULL) == 0, "pthread_create");
+    do {
+      CHECK(sigpending(&pending) == 0, "sigpending");
+    } while (sigisemptyset(&pending) == 1 && pthread_tryjoin_np(thread, NULL) != 0);
+    CHECK(setenv("TEST_EXECUTED", "1", 1) == 0, "setenv");
+    execl("/proc/self/exe", "sweep", "no_signal_of_a_sweep_comes_to_a_program_that_is_executed",
+          (char*)NULL);
+    CHECK(false, "execl: %s", strerror(errno));
+  }
+  pthread_sigmask(SIG_UNBLOCK, &all, NULL);
 }
 
 static void* wait_for_child(void* id) {

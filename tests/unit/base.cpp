@@ -137,6 +137,23 @@ TEST(Random, comes_from_chacha_with_8_rounds) {
   EXPECT_NE(std::memcmp(&block, &next, sizeof block), 0);
 }
 
+// The upper half of a product with a secret hardly changes between places in a row, and the lowest
+// bits of its lower half not at all: so those of both, one upon the other, moved by one of two
+// steps, and the secret could be solved from them.
+TEST(Random, has_no_steps_in_words_of_places_in_a_row) {
+  const random::PlaceKey key = random::secret_key();
+  for (std::uint64_t of_lower_half = 0; of_lower_half < 16; ++of_lower_half) {
+    std::array<bool, 16> steps{};
+    std::uint64_t before = 0;
+    for (std::uint64_t at = 0; at < std::uint64_t{16} * 1000; at += 16) {
+      const std::uint64_t now = key.word_of(at) ^ of_lower_half;
+      steps[(now - before) & 15] = true;
+      before = now;
+    }
+    EXPECT_EQ(std::ranges::count(steps, true), 16) << of_lower_half;
+  }
+}
+
 TEST(Random, shuffles_into_every_order_alike) {
   random::Sequence sequence;
   constexpr int kRounds = 60000;
