@@ -123,6 +123,32 @@ TEST(IntrusiveList, lets_an_element_be_on_two_lists) {
   EXPECT_EQ(two.first(), &element);
 }
 
+TEST(Divider, divides_as_the_processor_does) {
+  Random random{4};
+  constexpr std::uint64_t kEnd = std::uint64_t{1} << 32;
+  for (int i = 0; i < 100'000; ++i) {
+    const std::uint64_t divisor =
+        2 + random.below(kEnd - 1) % (std::uint64_t{2} << random.below(32));
+    const std::uint64_t whole = random.below(kEnd) / divisor * divisor;
+    for (const std::uint64_t number : {whole, whole + 1, whole + divisor - 1, random.below(kEnd)}) {
+      if (number >= kEnd) continue;
+      const auto [quotient, is_whole] = Divider{divisor}.divide(number);
+      ASSERT_EQ(quotient, number / divisor) << number << " / " << divisor;
+      ASSERT_EQ(is_whole, number % divisor == 0) << number << " / " << divisor;
+    }
+    const std::uint64_t far = kEnd + random.below(kEnd) * kEnd;
+    ASSERT_GE(Divider{divisor}.divide(far).quotient, kEnd / divisor) << far << " / " << divisor;
+  }
+}
+
+TEST(Divider, knows_of_one_part_where_it_begins) {
+  EXPECT_TRUE(Divider{}.divide(0).is_whole);
+  for (const std::uint64_t number : {std::uint64_t{1}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    EXPECT_EQ(Divider{}.divide(number).quotient, 0U);
+    EXPECT_FALSE(Divider{}.divide(number).is_whole);
+  }
+}
+
 using Lock = RankedLock<os::Linux, true>;
 
 // The first vector for 8 rounds and a key of 256 bits of J. Strombergson's "Test Vectors for the

@@ -480,7 +480,7 @@ TEST(SlabWithGuard, has_room_for_it_and_loses_few_blocks) {
       EXPECT_GE(shape.capacity * 8, usual.capacity * 7) << shape.block_bytes;
       EXPECT_EQ(shape.capacity > kWordBits, usual.capacity > kWordBits) << shape.block_bytes;
       EXPECT_LE(shape.slices, usual.slices + 1);
-      EXPECT_EQ(shape.reciprocal, usual.reciprocal);
+      EXPECT_EQ(shape.divider, usual.divider);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include "allod/base/bits.hpp"
 #include "allod/base/check.hpp"
 #include "allod/base/cpu.hpp"
+#include "allod/base/divider.hpp"
 #include "allod/base/list.hpp"
 #include "allod/base/lock.hpp"
 #include "allod/base/units.hpp"

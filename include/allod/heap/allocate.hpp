@@ -86,10 +86,12 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
   SlowPath slow{domain, gate_};
   look_around(domain);
   domain.bins()[c].ran_dry = true;
+  std::uint32_t usual = 1;
   if (Sizes::size_of(c) >= kLargeBlock) {
     activate_large(domain, c);
   } else {
-    widen_magazine(domain, domain.magazines[c], c, usual_capacity(c));
+    usual = usual_capacity(c);
+    widen_magazine(domain, domain.magazines[c], c, usual);
   }
   if (__builtin_expect(can_reuse(domain, c), 0)) {
     domain.reuse_freed(c, ~0U);
@@ -110,7 +112,6 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
     if (zero != nullptr) *zero = slab->zero && virgin;
   } else {
     // Half of what it may hold then, so that a flush does not follow at once.
-    const std::uint32_t usual = usual_capacity(c);
     const std::uint32_t room = magazine.capacity() < usual ? magazine.capacity() : usual;
     const std::uint32_t wanted = (room + 1) / 2;
     const std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
@@ -214,8 +215,8 @@ void Heap<Policy>::populate(const space::Span& span, bool will_be_full) noexcept
 // As many blocks as a class may have taken from slabs in advance.
 template <class Policy>
 std::uint32_t Heap<Policy>::usual_capacity(ClassIndex c) const noexcept {
-  const std::size_t most = options_.magazine_bytes;
-  return capacity_for(c, most < kUsualBytes ? most : kUsualBytes, kUsualBlocks);
+  if (__builtin_expect(options_.magazine_bytes >= kUsualBytes, 1)) return kUsualCapacities[c];
+  return capacity_for(c, options_.magazine_bytes, kUsualBlocks);
 }
 
 // And as many as it may keep when they are freed, within burst_bytes. The more there are, the

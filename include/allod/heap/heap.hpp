@@ -3,6 +3,8 @@
 // domain comes and goes.
 #pragma once
 
+#include <array>
+
 #include "allod/heap/domain.hpp"
 #include "allod/heap/heap_domain.hpp"
 #include "allod/heap/helper_state.hpp"
@@ -381,18 +383,24 @@ class Heap {
   static constexpr std::size_t kUsualBytes = std::size_t{32} << 10;
   static constexpr std::uint32_t kUsualBlocks = 256;
   static constexpr std::uint32_t kMostBlocks = 4096;
-  // How many blocks of a class fit `bytes`, at most 16 MiB; one at least. Off by one where
-  // `bytes` is far beyond a slab.
+  // How many blocks of a class fit `bytes`, below 4 GiB; one at least.
   [[nodiscard]] static constexpr std::uint32_t capacity_for(ClassIndex c, std::size_t bytes,
                                                             std::uint32_t blocks) noexcept {
     const std::uint32_t fit = Sizes::block_index(bytes, Sizes::shape_of(c));
     return fit < 1 ? 1 : fit > blocks ? blocks : fit;
   }
+  static constexpr auto kUsualCapacities = [] {
+    std::array<std::uint16_t, kClasses> capacities{};
+    for (ClassIndex c = 0; c < kClasses; ++c) {
+      capacities[c] = static_cast<std::uint16_t>(capacity_for(c, kUsualBytes, kUsualBlocks));
+    }
+    return capacities;
+  }();
   [[nodiscard]] std::uint32_t usual_capacity(ClassIndex c) const noexcept;
   [[nodiscard]] std::uint32_t max_capacity(ClassIndex c) const noexcept;
   // What a magazine of that capacity holds beyond the usual one, whatever the options say.
   [[nodiscard]] static std::size_t burst_bytes(ClassIndex c, std::uint32_t capacity) noexcept {
-    const std::uint32_t usual = capacity_for(c, kUsualBytes, kUsualBlocks);
+    const std::uint32_t usual = kUsualCapacities[c];
     return capacity > usual ? (capacity - usual) * Sizes::size_of(c) : 0;
   }
   [[nodiscard]] ALLOD_HOT void* allocate_huge(Domain& domain, std::size_t size, Slices alignment,

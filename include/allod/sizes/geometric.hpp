@@ -12,7 +12,7 @@ namespace allod::sizes {
 
 // How blocks of one class lie in a slab.
 struct SlabShape {
-  std::uint64_t reciprocal = 0;  // see Geometric::block_index
+  Divider divider;  // of an offset, by block_bytes; of one block, everything is a part of it
   std::uint32_t block_bytes = 0;
   std::uint16_t capacity = 0;  // blocks
   std::uint16_t slices = 0;
@@ -65,7 +65,7 @@ class Geometric {
   // The number of the block that holds byte `offset` of a slab.
   [[nodiscard]] static constexpr ALLOD_INLINE std::uint32_t block_index(
       std::uint64_t offset, const SlabShape& shape) noexcept {
-    return static_cast<std::uint32_t>((offset * shape.reciprocal) >> kReciprocalShift);
+    return static_cast<std::uint32_t>(shape.divider.divide(offset).quotient);
   }
 
  private:
@@ -78,7 +78,6 @@ class Geometric {
     std::uint32_t lost_part;  // at most 1/lost_part is lost
   };
   static constexpr Goal kGoals[] = {{4, 1, 16}, {2, 8, 11}};
-  static constexpr unsigned kReciprocalShift = 40;
 
   static constexpr std::uint32_t slices_for(std::size_t block) noexcept {
     for (const Goal& goal : kGoals) {
@@ -93,8 +92,7 @@ class Geometric {
   static constexpr SlabShape make_shape(std::size_t block) noexcept {
     const std::uint32_t slices = slices_for(block);
     const std::size_t capacity = slices * kSliceBytes / block;
-    const std::uint64_t unit = std::uint64_t{1} << kReciprocalShift;
-    return {capacity == 1 ? 0 : (unit + block - 1) / block, static_cast<std::uint32_t>(block),
+    return {capacity == 1 ? Divider{} : Divider{block}, static_cast<std::uint32_t>(block),
             static_cast<std::uint16_t>(capacity), static_cast<std::uint16_t>(slices)};
   }
   static constexpr auto kShapes = [] {
@@ -117,9 +115,9 @@ class Geometric {
     }
     return true;
   }
-  // The reciprocal is exact if it is so at the first and the last byte of each
-  // block: between them the quotient cannot step.
-  static constexpr bool reciprocals_are_exact() noexcept {
+  // The quotient is exact if it is so at the first and the last byte of each block: between them it
+  // cannot step, and what remains only grows.
+  static constexpr bool divisions_are_exact() noexcept {
     for (ClassIndex index = 0; index < kCount; ++index) {
       const SlabShape& shape = kShapes[index];
       const std::uint64_t block = shape.block_bytes;
@@ -127,6 +125,8 @@ class Geometric {
            i += i < 64 || i + 65 > shape.capacity ? 1 : 61) {
         if (block_index(i * block, shape) != i) return false;
         if (block_index(i * block + block - 1, shape) != i) return false;
+        if (!shape.divider.divide(i * block).is_whole) return false;
+        if (shape.divider.divide(i * block + 1).is_whole) return false;
       }
     }
     return true;
@@ -134,7 +134,7 @@ class Geometric {
   static_assert(kCount < 255, "a class index must fit the page map's tag beside two marks");
   static_assert(sizes_ascend(), "size and class must be inverse to each other");
   static_assert(waste_is_bounded(), "a class wastes more than 12.5 %");
-  static_assert(reciprocals_are_exact(), "a block index would be wrong");
+  static_assert(divisions_are_exact(), "a block index would be wrong");
 };
 
 }  // namespace allod::sizes

@@ -118,7 +118,7 @@ class MixedSlab : public Slab {
   }
 
  private:
-  static constexpr sizes::SlabShape kShape{(std::uint64_t{1} << 40) / kGrain, kGrain, kGrains, 1};
+  static constexpr sizes::SlabShape kShape{Divider{kGrain}, kGrain, kGrains, 1};
 
   [[nodiscard]] Word* starts() const noexcept {
     return reinterpret_cast<Word*>(reinterpret_cast<unsigned char*>(const_cast<MixedSlab*>(this)) +

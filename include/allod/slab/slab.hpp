@@ -29,7 +29,7 @@ class Slab : public space::Span {
   // Turns a new or reused descriptor into a slab whose blocks are all free.
   void start(const sizes::SlabShape& shape, ClassIndex size_class, Owner* owner) noexcept {
     first_block_ = base;
-    reciprocal_ = shape.reciprocal;
+    divider_ = shape.divider;
     block_bytes_ = shape.block_bytes;
     capacity_ = shape.capacity;
     size_class_ = static_cast<std::uint16_t>(size_class);
@@ -61,15 +61,14 @@ class Slab : public space::Span {
   // Safe for any address in the slab's span, from any thread.
   static constexpr std::uint32_t kNoBlock = ~0U;
   [[nodiscard]] ALLOD_INLINE std::uint32_t index_of(Address address) const noexcept {
-    const std::uint64_t offset = address - first_block_;
-    const auto index = static_cast<std::uint32_t>((offset * reciprocal_) >> 40);
-    const bool exact = std::uint64_t{index} * block_bytes_ == offset && index < capacity_;
-    return __builtin_expect(exact, 1) ? index : kNoBlock;
+    const auto [index, is_start] = divider_.divide(address - first_block_);
+    const bool is_block = is_start && index < capacity_;
+    return __builtin_expect(is_block, 1) ? static_cast<std::uint32_t>(index) : kNoBlock;
   }
   // The number of the block that holds `address`; may be `capacity()` or more in
   // the tail that holds no block.
   [[nodiscard]] std::uint32_t index_around(Address address) const noexcept {
-    return static_cast<std::uint32_t>(((address - base) * reciprocal_) >> 40);
+    return static_cast<std::uint32_t>(divider_.divide(address - base).quotient);
   }
   [[nodiscard]] void* block_at(std::uint32_t index) const noexcept {
     return reinterpret_cast<void*>(base + std::size_t{index} * block_bytes_);
@@ -160,9 +159,8 @@ class Slab : public space::Span {
   // Does a block of this slab, which is one slice, begin there, and is it in use as far as the
   // owner knows?
   [[nodiscard]] ALLOD_INLINE bool has_in_use_in_slice(const void* block) const noexcept {
-    const std::uint64_t offset = address_of(block) % kSliceBytes;
-    const std::uint64_t index = (offset * reciprocal_) >> 40;
-    if (__builtin_expect(index * block_bytes_ != offset || index >= capacity_, 0)) return false;
+    const auto [index, is_start] = divider_.divide(address_of(block) % kSliceBytes);
+    if (__builtin_expect(!is_start || index >= capacity_, 0)) return false;
     return (free_bits()[index / kWordBits] >> (index % kWordBits) & 1) == 0;
   }
   // Marks one block free; false when that is not a used block of this slab.
@@ -182,20 +180,17 @@ class Slab : public space::Span {
   // block of this slab. Returns how many.
   [[nodiscard]] std::uint32_t give(void* const* blocks, std::uint32_t count) noexcept {
     const Address start = base;
-    const std::uint64_t reciprocal = reciprocal_;
-    const std::uint64_t step = block_bytes_;
-    const std::uint64_t end = step * capacity_;
+    const Divider divider = divider_;
+    const std::uint64_t capacity = capacity_;
     // The word in hand stays out of memory: blocks of one word in a row would
     // otherwise wait for each other's store.
     std::uint32_t word = first_word_;
     Word bits = free_bits()[word];
     std::uint32_t least = word;
-    std::uint32_t given = 0;
-    for (; given < count; ++given) {
-      const std::uint64_t offset = address_of(blocks[given]) - start;
-      if (offset >= end) break;
-      const std::uint64_t index = (offset * reciprocal) >> 40;
-      if (__builtin_expect(index * step != offset, 0)) break;
+    void* const* at = blocks;
+    for (void* const* const end = blocks + count; at != end; ++at) {
+      const auto [index, is_start] = divider.divide(address_of(*at) - start);
+      if (!is_start || index >= capacity) break;
       if (const auto other = static_cast<std::uint32_t>(index / kWordBits); other != word) {
         free_bits()[word] = bits;
         word = other;
@@ -206,6 +201,7 @@ class Slab : public space::Span {
       if (__builtin_expect((bits & mask) != 0, 0)) break;
       bits |= mask;
     }
+    const auto given = static_cast<std::uint32_t>(at - blocks);
     free_bits()[word] = bits;
     first_word_ = least;
     free_count_ += given;
@@ -426,7 +422,7 @@ class Slab : public space::Span {
 
   // Read by every thread.
   alignas(kCacheLine) Address first_block_;  // `base`, whose neighbours the owner changes
-  std::uint64_t reciprocal_;
+  Divider divider_;
   std::uint32_t block_bytes_;
   std::uint16_t capacity_;
   std::uint16_t size_class_;

@@ -257,7 +257,7 @@ void Core<P>::give(void* const* blocks, std::uint32_t count) noexcept {
     for (; done < count; ++done) {
       const std::uint64_t offset = address_of(blocks[done]) - run.base;
       if (offset >= bytes_of(run)) break;
-      const std::uint32_t index = shape.index_at(offset);
+      const auto index = static_cast<std::uint32_t>(shape.divider.divide(offset).quotient);
       const std::uint32_t word = index / kWordBits;
       bits[word] |= bit(index % kWordBits);
       least = word < least ? word : least;
@@ -527,11 +527,9 @@ Fault Core<P>::examine(const void* address) const noexcept {
     return starts ? Fault::none : Fault::not_a_block;
   }
   const Shape& shape = shape_of(run);
-  const std::uint32_t index = shape.index_at(offset);
-  if (index >= shape.blocks || std::size_t{index} * shape.block_bytes != offset) {
-    return Fault::not_a_block;
-  }
-  return test_bit(bits, index) ? Fault::freed_twice : Fault::none;
+  const auto [index, is_start] = shape.divider.divide(offset);
+  if (index >= shape.blocks || !is_start) return Fault::not_a_block;
+  return test_bit(bits, static_cast<std::uint32_t>(index)) ? Fault::freed_twice : Fault::none;
 }
 
 template <class P>

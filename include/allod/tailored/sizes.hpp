@@ -78,15 +78,11 @@ concept NamesClasses = requires {
 
 // How the blocks of a class lie.
 struct Shape {
-  std::uint64_t reciprocal = 0;  // of block_bytes / 8, for index_at
+  Divider divider;  // of an offset, by block_bytes
   std::uint32_t block_bytes = 0;
   std::uint32_t blocks = 0;    // of a slab
   std::uint32_t units = 0;     // of a slab
   std::uint32_t capacity = 0;  // of the magazine
-
-  [[nodiscard]] constexpr ALLOD_INLINE std::uint32_t index_at(std::uint64_t offset) const noexcept {
-    return static_cast<std::uint32_t>(((offset / 8) * reciprocal) >> 40);
-  }
 };
 
 inline constexpr std::size_t kLeastSlab = std::size_t{4} << 10;
@@ -144,8 +140,8 @@ struct ClassTable {
       const std::size_t fit = (std::size_t{32} << 10) / size;
       const std::uint32_t usual = static_cast<std::uint32_t>(fit < 2 ? 2 : fit > 256 ? 256 : fit);
       const std::uint32_t named = Sizes::kSpecs[c].capacity;
-      shapes[c] = {((std::uint64_t{1} << 40) + size / 8 - 1) / (size / 8),
-                   static_cast<std::uint32_t>(size), static_cast<std::uint32_t>(slab / size),
+      shapes[c] = {Divider{size}, static_cast<std::uint32_t>(size),
+                   static_cast<std::uint32_t>(slab / size),
                    static_cast<std::uint32_t>(slab / kUnitBytes), named != 0 ? named : usual};
     }
     return shapes;
