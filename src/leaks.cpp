@@ -251,7 +251,7 @@ bool mark_from_roots(const StoppedThreads& stopped, Address own_stack, const Gra
   graph.sort();
   {
     Marker marker{graph};
-    const StoppedThreads stopped;
+    const StoppedThreads stopped{StoppedThreads::Round::only};
     if (!mark_from_roots(stopped, own_stack, graph, marker)) return -1;
     marker.mark_reached(Leak::none);
     for (std::size_t i = 0; i < graph.count(); ++i) {

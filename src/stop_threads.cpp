@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <ucontext.h>
 
@@ -28,15 +30,21 @@ constinit struct {
   std::atomic<std::uint32_t> left{0};
   std::atomic<std::uint32_t> go{0};
   std::atomic<std::uint32_t> taken{0};
+  std::atomic<std::int32_t> process{0};
   int signal = kStopSignal;
 } stop;
 // A thread that begins to block the signal just before it is sent takes it at any time later. The
 // first one is thrown away with its handler; for the second, the handler has to be there.
 constinit bool must_stay = false;
 
+#if defined(__x86_64__)
+constexpr Address kRedZone = 128;
+#else
+constexpr Address kRedZone = 0;
+#endif
+
 Address stack_pointer(const ucontext_t& context) noexcept {
 #if defined(__x86_64__)
-  constexpr Address kRedZone = 128;
   return static_cast<Address>(context.uc_mcontext.gregs[REG_RSP]) - kRedZone;
 #else
   return static_cast<Address>(context.uc_mcontext.sp);
@@ -56,6 +64,11 @@ std::size_t place_of(std::uint32_t thread) noexcept {
 // of which everything counts.
 void wait_in_handler(int, siginfo_t*, void* context) {
   const int error = errno;
+  // The C library leaves its own signals open in each mask; but who is cancelled would not go on.
+  const std::uint64_t all = ~std::uint64_t{0};
+  raw_syscall(SYS_rt_sigprocmask, SIG_BLOCK, reinterpret_cast<long>(&all), 0, sizeof all);
+  // In the child of a fork of which nobody was told, nobody waits.
+  if (raw_syscall(SYS_getpid) != stop.process.load()) return;
   const Address interrupted = stack_pointer(*static_cast<const ucontext_t*>(context));
   const Address here = address_of(__builtin_frame_address(0)) - 256;
   const bool same_stack = interrupted - here < (Address{1} << 16);
@@ -89,25 +102,6 @@ struct sigaction action_of(int signal) noexcept {
   struct sigaction action{};
   sigaction(signal, nullptr, &action);
   return action;
-}
-
-void take(int signal) noexcept {
-  stop.signal = signal;
-  struct sigaction action{};
-  action.sa_sigaction = &wait_in_handler;
-  action.sa_flags = SA_SIGINFO | SA_RESTART | (SignalStacks::are_shared() ? 0 : SA_ONSTACK);
-  sigfillset(&action.sa_mask);
-  sigaction(signal, &action, &action_before);
-  // The program has put it back, or it had to stay.
-  if (is_ours(action_before)) action_before = {};
-}
-void give_back() noexcept {
-  if (stop.signal != kStopSignal && must_stay) return;
-  if (is_ours(action_of(stop.signal))) sigaction(stop.signal, &action_before, nullptr);
-}
-void take_signal() noexcept {
-  const struct sigaction action = action_of(kStopSignal);
-  take(has_handler(action) && !is_ours(action) ? second_stop_signal() : kStopSignal);
 }
 
 struct Entry {  // of a folder, as the kernel writes it
@@ -164,43 +158,60 @@ class ThreadFile {
   // The thread has ended.
   [[nodiscard]] bool is_gone() const noexcept { return is_gone_; }
   [[nodiscard]] bool has(const char* what) const noexcept { return strstr(text_, what) != nullptr; }
+  [[nodiscard]] bool begins_with_digit() const noexcept {
+    return text_[0] >= '0' && text_[0] <= '9';
+  }
   // What stands behind the first `key`, or 0.
   [[nodiscard]] std::uint64_t number(const char* key, unsigned base = 10) const noexcept {
     const char* const found = strstr(text_, key);
+    return found == nullptr ? 0 : number_at(found + strlen(key), base);
+  }
+  // The first words that begin with 0x.
+  void read_words(Address* words, std::size_t count) const noexcept {
+    const char* at = text_;
+    for (std::size_t i = 0; i < count; ++i) {
+      at = strstr(at, " 0x");
+      if (at == nullptr) return;
+      at += 3;
+      words[i] = number_at(at, 16);
+    }
+  }
+
+ private:
+  static std::uint64_t number_at(const char* at, unsigned base) noexcept {
     std::uint64_t value = 0;
-    for (const char* at = found == nullptr ? "" : found + strlen(key);; ++at) {
+    for (;; ++at) {
       const auto digit = static_cast<unsigned>(*at - (*at < 'a' ? '0' : 'a' - 10));
       if (digit >= base) return value;
       value = value * base + digit;
     }
   }
 
- private:
   // A sweep may run on a small stack. The files of large machines are long.
   static constinit char text_[8192];
   bool is_gone_;
 };
 constinit char ThreadFile::text_[8192] = {};
 
-bool has_stop_signal(std::uint64_t signals) noexcept {
-  return (signals >> (stop.signal - 1) & 1) != 0;
-}
+bool has(std::uint64_t signals, int signal) noexcept { return (signals >> (signal - 1) & 1) != 0; }
 
 // What a thread is doing, and what that means for the signal.
 struct SignalState {
   explicit SignalState(std::uint32_t thread) noexcept {
     const ThreadFile status{thread, "/status"};
     const auto signals = [&](const char* key) noexcept { return status.number(key, 16); };
-    const std::uint64_t blocked = signals("\nSigBlk:\t");
-    const std::uint64_t pending = signals("\nSigPnd:\t") | signals("\nShdPnd:\t");
+    blocked = signals("\nSigBlk:\t");
+    pending = signals("\nSigPnd:\t") | signals("\nShdPnd:\t");
     is_gone = status.is_gone();
     is_held = status.has("\nState:\tD");
     sleeps = status.has("\nState:\tS");
-    is_blocked = has_stop_signal(blocked);
+    is_blocked = has(blocked, stop.signal);
     takes_now = !is_blocked && (pending & ~blocked) == 0;
     switches = status.number("\nvoluntary_ctxt_switches:\t") +
                status.number("\nnonvoluntary_ctxt_switches:\t");
   }
+  std::uint64_t blocked;
+  std::uint64_t pending;
   bool is_gone;
   bool is_held;  // in the system, by what no signal ends, as the parent of a vfork
   bool sleeps;
@@ -209,60 +220,211 @@ struct SignalState {
   std::uint64_t switches;  // how often it was put to sleep, or had to wait
 };
 
+// Does the program wait for the first signal, by signalfd() or sigwait()? When its handler goes, so
+// does what is pending. Threads that block all signals tell nothing.
+bool is_awaited() noexcept {
+  bool is_awaited = false;
+  for_each_thread([&](std::uint32_t thread) noexcept {
+    const SignalState state{thread};
+    const bool is_chosen =
+        has(state.blocked, kStopSignal) && !has(state.blocked, second_stop_signal());
+    is_awaited = is_awaited || is_chosen || has(state.pending, kStopSignal);
+  });
+  return is_awaited;
+}
+
+void give_back() noexcept {
+  if (stop.signal != kStopSignal && must_stay) return;
+  if (is_ours(action_of(stop.signal))) sigaction(stop.signal, &action_before, nullptr);
+}
+void take(int signal) noexcept {
+  stop.signal = signal;
+  struct sigaction action{};
+  action.sa_sigaction = &wait_in_handler;
+  action.sa_flags = SA_SIGINFO | SA_RESTART | (SignalStacks::are_shared() ? 0 : SA_ONSTACK);
+  sigfillset(&action.sa_mask);
+  sigaction(signal, &action, &action_before);
+  // The program has put it back, or it had to stay.
+  if (is_ours(action_before)) action_before = {};
+}
+void take_signal(StoppedThreads::Round round) noexcept {
+  const auto has_programs = [](const struct sigaction& action) noexcept {
+    return has_handler(action) && !is_ours(action);
+  };
+  const bool again = round == StoppedThreads::Round::again;
+  if (again ? stop.signal != kStopSignal : has_programs(action_of(kStopSignal)) || is_awaited()) {
+    return take(second_stop_signal());
+  }
+  take(kStopSignal);
+  // One that has just come.
+  if (!has_programs(action_before)) return;
+  give_back();
+  take(second_stop_signal());
+}
+
 bool does_not_come(std::uint32_t thread) noexcept {
   const SignalState state{thread};
   return state.is_gone || state.is_held || (state.sleeps && state.is_blocked);
 }
 
-// Is the call sigwait() or the like for the signal?
-bool takes_signal(const ThreadFile& call) noexcept {
-  if (call.number("") != SYS_rt_sigtimedwait) return false;
+// How a signal ends the call that a thread sleeps in. Its handler has SA_RESTART; see signal(7).
+enum class Interruption : std::uint8_t {
+  begins_anew,
+  is_told,  // by EINTR, which who calls it has to expect
+  is_felt,  // also where the program knows of no signals
+  takes_it  // it is sigwait() or the like for this one
+};
+
+// Of a descriptor of the program: the sweeper has a table of its own.
+bool has_timeout(Address descriptor, int which) noexcept {
+  timeval time{};
+  socklen_t size = sizeof time;
+  const long process = raw_syscall(SYS_pidfd_open, raw_syscall(SYS_getpid), 0);
+  const long socket = raw_syscall(SYS_pidfd_getfd, process, static_cast<long>(descriptor), 0);
+  const long failed = raw_syscall(SYS_getsockopt, socket, SOL_SOCKET, which,
+                                  reinterpret_cast<long>(&time), reinterpret_cast<long>(&size));
+  if (socket >= 0) raw_syscall(SYS_close, socket);
+  if (process >= 0) raw_syscall(SYS_close, process);
+  return failed == 0 && (time.tv_sec != 0 || time.tv_usec != 0);
+}
+bool is_in_set(Address set) noexcept {
   std::uint64_t signals = 0;
   const iovec to{&signals, sizeof signals};
-  const iovec from{reinterpret_cast<void*>(call.number(" 0x", 16)), sizeof signals};
+  const iovec from{reinterpret_cast<void*>(set), sizeof signals};
   raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_getpid), reinterpret_cast<long>(&to), 1,
               reinterpret_cast<long>(&from), 1, 0);
-  return has_stop_signal(signals);
+  return has(signals, stop.signal);
 }
-
-// What becomes of the signal if it is sent to a thread: it comes to its handler, or waits, as the
-// thread blocks it, for long if it sleeps. GLib has such a thread in each program. A signal that
-// waits would be handed to the program by sigwait() or a signalfd later; and so would one that
-// comes when sigwait() is just about to take another, for it has let in both until then.
-enum class Prospect : std::uint8_t { comes, waits, waits_long, is_held };
-Prospect prospect_of(std::uint32_t thread) noexcept {
-  const SignalState state{thread};
-  if (state.is_held) return Prospect::is_held;
-  if (!state.takes_now) {
-    return state.is_blocked && state.sleeps ? Prospect::waits_long : Prospect::waits;
+Interruption interruption_of(std::uint64_t call, Address first_argument) noexcept {
+  const auto felt_if = [](bool is_felt) noexcept {
+    return is_felt ? Interruption::is_felt : Interruption::begins_anew;
+  };
+  switch (call) {
+    case SYS_rt_sigtimedwait:
+      return is_in_set(first_argument) ? Interruption::takes_it : Interruption::is_felt;
+    case SYS_rt_sigsuspend:
+#if defined(SYS_pause)
+    case SYS_pause:
+#endif
+      return Interruption::is_felt;
+    case SYS_read:
+    case SYS_readv:
+    case SYS_recvfrom:
+    case SYS_recvmsg:
+    case SYS_recvmmsg:
+    case SYS_accept:
+    case SYS_accept4:
+      return felt_if(has_timeout(first_argument, SO_RCVTIMEO));
+    case SYS_write:
+    case SYS_writev:
+    case SYS_sendto:
+    case SYS_sendmsg:
+    case SYS_sendmmsg:
+    case SYS_sendfile:
+    case SYS_connect:
+      return felt_if(has_timeout(first_argument, SO_SNDTIMEO));
+    case SYS_ppoll:
+    case SYS_pselect6:
+    case SYS_epoll_pwait:
+#if defined(SYS_epoll_pwait2)
+    case SYS_epoll_pwait2:
+#endif
+#if defined(SYS_poll)
+    case SYS_poll:
+    case SYS_select:
+    case SYS_epoll_wait:
+#endif
+    case SYS_nanosleep:
+    case SYS_clock_nanosleep:
+    case SYS_semop:
+    case SYS_semtimedop:
+    case SYS_msgrcv:
+    case SYS_msgsnd:
+    case SYS_io_getevents:
+    case SYS_io_uring_enter:
+      return Interruption::is_told;
+    default:
+      return Interruption::begins_anew;
   }
-  const ThreadFile call{thread, "/syscall"};
-  if (!call.has("running")) return takes_signal(call) ? Prospect::waits_long : Prospect::comes;
-  // Not if it was just on its way into sigwait(), or out.
-  const SignalState now{thread};
-  return !state.sleeps && !now.sleeps && now.takes_now ? Prospect::comes : Prospect::waits;
 }
 
 // Threads that sleep, and are not stopped: have they run since?
 struct Sleeper {
   std::uint32_t thread = 0;
-  std::uint64_t switches = 0;
+  std::uint64_t switches = 0;  // kRuns: it did not sleep
+  Address stack = 0;           // what is in use begins there; 0: not known
 };
-constexpr std::size_t kMostSleepers = 64;
-constinit Sleeper sleepers[kMostSleepers] = {};
-constinit std::size_t sleeper_count = 0;
-
 constexpr std::uint64_t kRuns = ~std::uint64_t{0};
-std::uint64_t switches_of(std::uint32_t thread) noexcept {
-  const SignalState state{thread};
+constexpr std::size_t kMostSleepers = 1024;
+constexpr std::size_t kArguments = 6;
+constinit std::size_t sleeper_count = 0;
+constinit std::size_t restless_count = 0;
+constinit Sleeper sleepers[kMostSleepers] = {};
+constinit Address arguments[kMostSleepers * kArguments] = {};  // what they have given the system
+// Those that had run when threads were stopped the last time, although they slept.
+constinit std::uint32_t restless[kMostSleepers] = {};
+
+std::uint64_t switches_of(const SignalState& state) noexcept {
   return state.sleeps || state.is_held ? state.switches : kRuns;
 }
-void note_sleeper(std::uint32_t thread) noexcept {
+void note_sleeper(const Sleeper& sleeper, const Address* its_arguments) noexcept {
   for (std::size_t i = 0; i < sleeper_count; ++i) {
-    if (sleepers[i].thread == thread) return;
+    if (sleepers[i].thread == sleeper.thread) return;
   }
-  if (sleeper_count < kMostSleepers) sleepers[sleeper_count++] = {thread, switches_of(thread)};
+  if (sleeper_count == kMostSleepers) return;
+  sleepers[sleeper_count] = sleeper;
+  Address* const to = arguments + sleeper_count++ * kArguments;
+  for (std::size_t i = 0; i < kArguments; ++i) to[i] = its_arguments[i];
 }
+bool is_restless(std::uint32_t thread) noexcept {
+  for (std::size_t i = 0; i < restless_count; ++i) {
+    if (restless[i] == thread) return true;
+  }
+  return false;
+}
+
+// What becomes of the signal if it is sent to a thread: it comes to its handler, or waits, as the
+// thread blocks it, for long if it sleeps. GLib has such a thread in each program. A signal that
+// waits would be handed to the program by sigwait() or a signalfd later; and so would one that
+// comes when sigwait() is just about to take another, for it has let in both until then. Who sleeps
+// in a call that would end is let sleep, and so counts as one that blocks it.
+enum class Prospect : std::uint8_t { comes, waits, waits_long, is_held };
+struct Candidate {
+  Candidate(std::uint32_t thread, StoppedThreads::Round round) noexcept {
+    const SignalState state{thread};
+    const ThreadFile call{thread, "/syscall"};
+    const bool is_in_call = call.begins_with_digit();
+    if (is_in_call) call.read_words(words, kArguments + 1);
+    sleeper = {thread, switches_of(state), words[kArguments]};
+    prospect = [&]() noexcept {
+      if (state.is_held) return Prospect::is_held;
+      if (!state.takes_now) {
+        return state.is_blocked && state.sleeps ? Prospect::waits_long : Prospect::waits;
+      }
+      if (is_in_call) {
+        const Interruption how = interruption_of(call.number(""), words[0]);
+        return lets_sleep(how, round) ? Prospect::waits_long : Prospect::comes;
+      }
+      if (!call.has("running")) return Prospect::comes;
+      // Not if it was just on its way into sigwait(), or out.
+      const SignalState now{thread};
+      return !state.sleeps && !now.sleeps && now.takes_now ? Prospect::comes : Prospect::waits;
+    }();
+  }
+
+  Sleeper sleeper;
+  Address words[kArguments + 1] = {};
+  Prospect prospect;
+
+ private:
+  // One that has run meanwhile would do so again.
+  [[nodiscard]] bool lets_sleep(Interruption how, StoppedThreads::Round round) const noexcept {
+    if (how == Interruption::takes_it) return true;
+    if (how == Interruption::begins_anew || round == StoppedThreads::Round::only) return false;
+    if (sleeper_count == kMostSleepers) return false;
+    return how == Interruption::is_felt || !is_restless(sleeper.thread);
+  }
+};
 
 // The signal waits for those of them that are not gone.
 void note_absent() noexcept {
@@ -270,8 +432,9 @@ void note_absent() noexcept {
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
     const std::uint32_t thread = stop.threads[i].load();
     if (stop.has_come[i].load() || raw_syscall(SYS_tgkill, process, thread, 0) != 0) continue;
-    must_stay = true;
-    note_sleeper(thread);
+    must_stay = must_stay || stop.signal != kStopSignal;
+    const Candidate candidate{thread, StoppedThreads::Round::only};
+    note_sleeper(candidate.sleeper, candidate.words);
   }
 }
 
@@ -300,12 +463,12 @@ void wait_for_stopped() noexcept {
     if (missing != 0 && absent_now >= missing && absent_before >= missing) return note_absent();
     absent_before = absent_now;
   }
-  must_stay = true;
+  must_stay = must_stay || stop.signal != kStopSignal;
 }
 
 }  // namespace
 
-StoppedThreads::StoppedThreads() noexcept {
+StoppedThreads::StoppedThreads(Round round) noexcept {
   // Whoever stops threads here is stopped itself perhaps, until the other one is done.
   while (stop.taken.exchange(1) != 0) Linux::futex_wait_ms(&stop.taken, 1, 1);
   stop.signalled.store(0);
@@ -313,12 +476,14 @@ StoppedThreads::StoppedThreads() noexcept {
   stop.left.store(0);
   stop.go.store(0);
   sleeper_count = 0;
-  take_signal();
-  stop_all();
+  if (round != Round::again) restless_count = 0;
+  stop.process.store(static_cast<std::int32_t>(raw_syscall(SYS_getpid)));
+  take_signal(round);
+  stop_all(round);
 }
 
 // Until no thread is found that was not stopped, and could be.
-void StoppedThreads::stop_all() noexcept {
+void StoppedThreads::stop_all(Round round) noexcept {
   constexpr int kPatience = 20;  // milliseconds, for those that run with it blocked, or are held
   const auto self = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
   const long process = raw_syscall(SYS_getpid);
@@ -329,13 +494,20 @@ void StoppedThreads::stop_all() noexcept {
       const std::uint32_t place = stop.signalled.load();
       if (thread == self || place == kMost || place_of(thread) != kMost) return;
       if (Linux::Purger::is(thread) || Sweeper::is(thread)) return;
-      const Prospect prospect = prospect_of(thread);
-      if (prospect == Prospect::waits_long) return note_sleeper(thread);
-      if (prospect != Prospect::comes && waited < kPatience) {
+      const Candidate candidate{thread, round};
+      const auto note = [&]() noexcept { note_sleeper(candidate.sleeper, candidate.words); };
+      if (candidate.prospect == Prospect::waits_long) return note();
+      if (candidate.prospect != Prospect::comes && waited < kPatience) {
         has_runner = true;
         return;
       }
-      if (prospect == Prospect::is_held) return note_sleeper(thread);
+      if (candidate.prospect == Prospect::is_held) return note();
+      // The program has just set up a handler.
+      if (waited < kPatience && !is_ours(action_of(stop.signal))) {
+        take_signal(StoppedThreads::Round::only);
+        has_runner = true;
+        return;
+      }
       stop.threads[place].store(thread);
       stop.has_come[place].store(false);
       stop.signalled.store(place + 1);
@@ -350,6 +522,7 @@ void StoppedThreads::stop_all() noexcept {
 // Threads that have not come ignore the signal, or find the handler when they do, which lets them
 // pass.
 StoppedThreads::~StoppedThreads() {
+  give_back();
   stop.go.store(1);
   Linux::futex_wake(&stop.go, 0x7fffffff);
   for (;;) {
@@ -357,20 +530,28 @@ StoppedThreads::~StoppedThreads() {
     if (left >= stop.stopped.load()) break;
     Linux::futex_wait_ms(&stop.left, left, 1);
   }
-  give_back();
   stop.taken.store(0);
 }
 
 bool StoppedThreads::have_slept() const noexcept {
+  restless_count = 0;
   for (std::size_t i = 0; i < sleeper_count; ++i) {
-    const std::uint64_t switches = switches_of(sleepers[i].thread);
-    if (switches == kRuns || switches != sleepers[i].switches) return false;
+    const Sleeper& sleeper = sleepers[i];
+    const std::uint64_t switches = switches_of(SignalState{sleeper.thread});
+    if (switches == sleeper.switches && switches != kRuns) continue;
+    const std::size_t place = place_of(sleeper.thread);
+    if (place == kMost || !stop.has_come[place].load()) restless[restless_count++] = sleeper.thread;
   }
-  return true;
+  return restless_count == 0;
 }
 
+const Address* StoppedThreads::arguments_of_sleepers(std::size_t* count) const noexcept {
+  *count = sleeper_count * kArguments;
+  return arguments;
+}
+
+// The system copies the handlers first, and the memory later: nothing else tells of ours.
 void StoppedThreads::reset_in_child() noexcept {
-  if (stop.taken.load() == 0) return;
   stop.go.store(1);
   give_back();
   stop.taken.store(0);
@@ -389,6 +570,10 @@ Address StoppedThreads::used_from(Address begin, Address end) const noexcept {
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
     if (!stop.has_come[i].load()) continue;
     const Address at = stop.stacks[i].load();
+    if (at >= begin && at < end && at < from) from = at;
+  }
+  for (std::size_t i = 0; i < sleeper_count; ++i) {
+    const Address at = sleepers[i].stack - kRedZone;
     if (at >= begin && at < end && at < from) from = at;
   }
   return from == end ? begin : from;

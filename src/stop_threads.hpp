@@ -14,7 +14,12 @@ using Sweeper = os::LinuxHelper<struct Sweeping>;
 // One at a time.
 class StoppedThreads {
  public:
-  StoppedThreads() noexcept;
+  // Is who sleeps let sleep, in a call that a signal would end? In the first of several rounds yes;
+  // in the others, not if it did not sleep through the one before. A socket with a timeout is
+  // waited for in either: programs that have no signals do not expect that to end. Else everybody
+  // stops.
+  enum class Round : std::uint8_t { first, again, only };
+  explicit StoppedThreads(Round round) noexcept;
   ~StoppedThreads();
   StoppedThreads(const StoppedThreads&) = delete;
   StoppedThreads& operator=(const StoppedThreads&) = delete;
@@ -23,7 +28,10 @@ class StoppedThreads {
   // none, or it is not known.
   [[nodiscard]] Address used_from(Address begin, Address end) const noexcept;
 
-  // Have those that were found asleep, and could not be stopped, slept since?
+  // What those that were found asleep have given the system: it may stand nowhere else.
+  [[nodiscard]] const Address* arguments_of_sleepers(std::size_t* count) const noexcept;
+
+  // Have those that were found asleep, and were not stopped, slept since?
   [[nodiscard]] bool have_slept() const noexcept;
 
   // In the child of a fork, where whoever was about to stop others is not.
@@ -33,7 +41,7 @@ class StoppedThreads {
   static void wait_for_end() noexcept;
 
  private:
-  void stop_all() noexcept;
+  void stop_all(Round round) noexcept;
 };
 
 }  // namespace allod

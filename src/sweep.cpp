@@ -111,8 +111,12 @@ class Search {
     }
     reader_.begin_last();
     for (int i = 0; i < kMostStops; ++i) {
-      const StoppedThreads stopped;
+      using Round = StoppedThreads::Round;
+      const StoppedThreads stopped{i == 0 ? Round::first : Round::again};
       if (!look_at_all(&stopped)) return false;
+      std::size_t arguments = 0;
+      const Address* const first = stopped.arguments_of_sleepers(&arguments);
+      look_at(first, arguments);
       if (stopped.have_slept()) break;
     }
     return true;

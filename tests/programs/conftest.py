@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .launcher import Launcher, Sides
+from .launcher import Launcher, Preload, Sides
 
 WITNESS = Path(__file__).with_name("witness.c")
 
@@ -25,18 +25,18 @@ def scratch() -> Iterator[Path]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
-def library(scratch: Path, request: pytest.FixtureRequest) -> Path:
-    """A copy of the library under test that any user can read.
-
-    ALLOD_TEST_LIBRARY names another library than the release build's.
-    """
-    named = os.environ.get("ALLOD_TEST_LIBRARY")
-    original = Path(named or request.getfixturevalue("liballod"))
+@pytest.fixture(scope="session", params=["liballod", "liballod_hardened"])
+def preload(scratch: Path, request: pytest.FixtureRequest) -> Preload:
+    """A copy of a library that any user can read; the hardened one with all its measures."""
+    original: Path = request.getfixturevalue(request.param)
     copy = scratch / original.name
     shutil.copyfile(original, copy)
     copy.chmod(0o755)
-    return copy
+    options = {"ALLOD_SHOW_ERRORS": "1", "ALLOD_ABORT_ON_ERROR": "1"}
+    is_hardened = request.param == "liballod_hardened"
+    if is_hardened:
+        options["ALLOD_HARDENED"] = "all,sweep"
+    return Preload(copy, options, is_hardened)
 
 
 @pytest.fixture(scope="session")
@@ -51,13 +51,13 @@ def witness(scratch: Path) -> Path:
 
 
 @pytest.fixture
-def sides(scratch: Path, library: Path, witness: Path) -> Iterator[Sides]:
+def sides(scratch: Path, preload: Preload, witness: Path) -> Iterator[Sides]:
     """The plain and the preloaded side, each with an empty directory to work in."""
     directory = Path(tempfile.mkdtemp(dir=scratch))
     directory.chmod(0o755)
     pair = Sides(
-        plain=Launcher(directory / "plain", library, witness, preloads=False),
-        preloaded=Launcher(directory / "preloaded", library, witness, preloads=True),
+        plain=Launcher(directory / "plain", preload, witness, preloads=False),
+        preloaded=Launcher(directory / "preloaded", preload, witness, preloads=True),
     )
     yield pair
     pair.plain.close()

@@ -142,12 +142,21 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+@dataclass(frozen=True)
+class Preload:
+    """A library that is tried, and with which options."""
+
+    library: Path
+    options: Mapping[str, str]
+    is_hardened: bool
+
+
 @dataclass
 class Launcher:
     """Starts programs on one side: all with the library preloaded, or none."""
 
     directory: Path
-    library: Path
+    preload: Preload
     witness: Path
     preloads: bool
     servers: list[Server] = field(default_factory=list)
@@ -159,6 +168,11 @@ class Launcher:
         self.journal.chmod(0o666)
 
     @property
+    def library(self) -> Path:
+        """The library, on the plain side as well."""
+        return self.preload.library
+
+    @property
     def journal(self) -> Path:
         """Where the witness writes down which programs were started."""
         return self.directory.with_suffix(".journal")
@@ -166,11 +180,7 @@ class Launcher:
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment of every program: nothing is inherited."""
         preloaded = [str(self.library)] if self.preloads else []
-        options = (
-            {"ALLOD_SHOW_ERRORS": "1", "ALLOD_ABORT_ON_ERROR": "1"}
-            if self.preloads
-            else {}
-        )
+        options = self.preload.options if self.preloads else {}
         return {
             "PATH": SYSTEM_PATH,
             "HOME": str(self.directory),

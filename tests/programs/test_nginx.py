@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import os
-import re
 import signal
-import socket
-from pathlib import Path
-from random import Random
-from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
@@ -22,44 +16,9 @@ from .launcher import (
     digest,
     listens,
 )
+from .web import FILES, fetch, free_port, load, write_files
 
-FILES = 40
 REQUESTS = 6000
-
-
-def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        assert isinstance(port, int)
-        return port
-
-
-def write_files(directory: Path) -> list[str]:
-    """Files from a few bytes to a megabyte, some of which compress well."""
-    chance = Random(4)
-    directory.mkdir()
-    names = []
-    for number in range(FILES):
-        name = f"file{number}.bin"
-        size = int(2 ** (number / 2))
-        content = chance.randbytes(max(1, size // 7))
-        (directory / name).write_bytes((content * 8)[:size])
-        names.append(name)
-    return names
-
-
-def fetch(address: str, accept_gzip: bool) -> bytes:
-    """The content behind an address."""
-    encoding = "gzip" if accept_gzip else "identity"
-    request = Request(address, headers={"Accept-Encoding": encoding})
-    with build_opener(ProxyHandler({})).open(request, timeout=60) as answer:
-        content = answer.read()
-        assert isinstance(content, bytes)
-        if answer.headers.get("Content-Encoding") == "gzip":
-            return gzip.decompress(content)
-        return content
 
 
 @pytest.mark.slow
@@ -81,15 +40,6 @@ def test_nginx_serves_every_file_whole_under_load_and_across_a_reload(
         site = f"http://127.0.0.1:{port}"
         contents: dict[str, str] = {}
 
-        def load(path: str, *options: str) -> None:
-            report = launcher.run(
-                *("ab", "-q", "-n", str(REQUESTS), "-c", "40", *options),
-                f"{site}/{path}",
-            ).text
-            assert re.search(rf"Complete requests: +{REQUESTS}\n", report), report
-            assert re.search(r"Failed requests: +0\n", report), report
-            assert "Non-2xx" not in report, report
-
         def fetch_all() -> None:
             for name in names:
                 original = (launcher.directory / "files" / name).read_bytes()
@@ -105,18 +55,30 @@ def test_nginx_serves_every_file_whole_under_load_and_across_a_reload(
             server.wait_until(lambda: listens(port), "nginx answers")
             first = workers(server.pid)
             launcher.check_mapped_in(server.pid, *first)
-            load("file20.bin", "-k")
-            load("proxied/file28.bin", "-H", "Accept-Encoding: gzip")
+            load(launcher, f"{site}/file20.bin", REQUESTS, "-k")
+            load(
+                launcher,
+                f"{site}/proxied/file28.bin",
+                REQUESTS,
+                "-H",
+                "Accept-Encoding: gzip",
+            )
             fetch_all()
             server.process.send_signal(signal.SIGHUP)
-            load("file24.bin")
+            load(launcher, f"{site}/file24.bin", REQUESTS)
             server.wait_until(
                 lambda: (
                     not first & workers(server.pid) and len(workers(server.pid)) == 2
                 ),
                 "the workers have been replaced",
             )
-            load("moved/file30.bin", "-H", "Accept-Encoding: gzip")
+            load(
+                launcher,
+                f"{site}/moved/file30.bin",
+                REQUESTS,
+                "-H",
+                "Accept-Encoding: gzip",
+            )
             fetch_all()
             launcher.check_mapped_in(*workers(server.pid))
             assert server.stop(signal.SIGQUIT) == 0

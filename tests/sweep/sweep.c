@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -316,7 +317,7 @@ static void set_signal_stack(void* memory, int flags) {
 static void* rest_with_signal_stack(void* memory) {
   set_signal_stack(memory, 0);
   CHECK(sem_post(&is_ready) == 0, "sem_post");
-  while (!is_over) usleep(1000);
+  while (!is_over) sched_yield();
   set_signal_stack(memory, SS_DISABLE);
   return NULL;
 }
@@ -439,6 +440,99 @@ CASE(no_signal_of_a_sweep_comes_to_a_program_that_is_executed) {
   pthread_sigmask(SIG_UNBLOCK, &all, NULL);
 }
 
+// A thread that sweeps, until it is told.
+static void* churn_until_over(void* unused) {
+  while (!is_over) churn(NULL);
+  return unused;
+}
+static pthread_t begin_to_churn(void) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, churn_until_over, NULL) == 0, "pthread_create");
+  return thread;
+}
+static void end_churning(pthread_t thread) {
+  is_over = true;
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
+static void* read_until_cancelled(void* unused) {
+  char byte;
+  CHECK(read(end_of_pipe[0], &byte, 1) == 0, "read");
+  return unused;
+}
+// Whoever stops it waits for it: it may not be gone.
+CASE(a_thread_that_is_stopped_is_cancelled_later) {
+  CHECK(pipe(end_of_pipe) == 0, "pipe");
+  const pthread_t sweeping = begin_to_churn();
+  for (int round = 0; round < 1000; ++round) {
+    pthread_t threads[4];
+    for (int i = 0; i < 4; ++i) {
+      CHECK(pthread_create(&threads[i], NULL, read_until_cancelled, NULL) == 0, "create");
+    }
+    for (int i = 0; i < 4; ++i) CHECK(pthread_cancel(threads[i]) == 0, "pthread_cancel");
+    for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
+  }
+  end_churning(sweeping);
+}
+
+// It has the handler, too, if threads are just being stopped, and nobody lets it go on.
+CASE(a_child_of_a_fork_that_tells_nobody_is_not_stopped) {
+  const pthread_t sweeping = begin_to_churn();
+  for (int round = 0; round < 2000; ++round) {
+    const pid_t child = _Fork();
+    if (child == 0) _exit(raise(SIGURG));
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "the child: %x", status);
+  }
+  end_churning(sweeping);
+}
+
+static void await_state(long id, char wanted) {
+  char state = 0;
+  while (state != wanted) {
+    char text[4096];
+    read_status(id, text, sizeof text);
+    const char* const line = strstr(text, "\nState:");
+    CHECK(line != NULL && sscanf(line, "\nState: %c", &state) == 1, "State");
+  }
+}
+static int receiving[2];
+static atomic_long receiver, poller;
+static secret given_to_the_system;
+static void* receive_with_timeout(void* unused) {
+  receiver = syscall(SYS_gettid);
+  const long got = syscall(SYS_recvfrom, receiving[0], ~given_to_the_system, 0, 0, NULL, NULL);
+  CHECK(got == 0, "recvfrom: %s", strerror(errno));
+  return unused;
+}
+static void* wait_in_poll(void* unused) {
+  struct pollfd end = {.fd = end_of_pipe[0], .events = POLLIN};
+  poller = syscall(SYS_gettid);
+  CHECK(poll(&end, 1, -1) == 1, "poll: %s", strerror(errno));
+  return unused;
+}
+// These calls would end with EINTR, whatever the handler. What they were given counts.
+CASE(threads_that_sleep_in_the_system_are_let_sleep) {
+  const struct timeval long_time = {.tv_sec = 600};
+  pthread_t threads[2];
+  CHECK(pipe(end_of_pipe) == 0, "pipe");
+  CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, receiving) == 0, "socketpair");
+  CHECK(setsockopt(receiving[0], SOL_SOCKET, SO_RCVTIMEO, &long_time, sizeof long_time) == 0,
+        "setsockopt");
+  char* volatile local;
+  given_to_the_system = free_one(&local, SIZE, 8) - 8;
+  local = NULL;
+  CHECK(pthread_create(&threads[0], NULL, receive_with_timeout, NULL) == 0, "pthread_create");
+  CHECK(pthread_create(&threads[1], NULL, wait_in_poll, NULL) == 0, "pthread_create");
+  while (receiver == 0 || poller == 0) continue;
+  await_state(receiver, 'S');
+  await_state(poller, 'S');
+  must_keep(given_to_the_system + 8, SIZE, "the system's");
+  for (int i = 0; i < 10; ++i) churn(NULL);
+  CHECK(send(receiving[1], "", 0, 0) == 0 && close(end_of_pipe[1]) == 0, "the end");
+  for (int i = 0; i < 2; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
+}
+
 static void* wait_for_child(void* id) {
   *(long*)id = syscall(SYS_gettid);
   CHECK(sem_post(&is_ready) == 0, "sem_post");
@@ -455,13 +549,7 @@ static void* wait_for_child(void* id) {
 CASE(a_thread_that_waits_in_vfork_is_not_asked) {
   long id = 0;
   const pthread_t thread = start_one(wait_for_child, &id);
-  char state = 0;
-  while (state != 'D') {
-    char text[4096];
-    read_status(id, text, sizeof text);
-    const char* const line = strstr(text, "\nState:");
-    CHECK(line != NULL && sscanf(line, "\nState: %c", &state) == 1, "State");
-  }
+  await_state(id, 'D');
   for (int i = 0; i < 10; ++i) churn(NULL);
   end_unasked(thread, id);
 }
