@@ -88,6 +88,16 @@ bool identify(int descriptor, struct stat* file) noexcept {
   return raw_syscall(SYS_fstat, descriptor, reinterpret_cast<long>(file)) == 0;
 }
 
+constexpr char kMeasures[] =
+    "all, none, canary, neighbours, zero, written, quarantine, shuffle, guards, empty, origin, "
+    "addresses, positions, sweep, tags, history";
+static_assert([] {
+  for (const MitigationName& known : kMitigationNames) {
+    if (std::string_view{kMeasures}.find(known.name) == std::string_view::npos) return false;
+  }
+  return true;
+}());
+
 // May the profile have the signal? Not that of an error, which would come again and again, nor what
 // cannot be caught, nor those of the C library and our own.
 bool can_take(std::int64_t signal) noexcept {
@@ -161,7 +171,7 @@ constexpr Option kOptions[] = {
        s.report_inode = file.st_ino;
        return true;
      }},
-    {"HARDENED", "names of measures, all, none", "all", true,
+    {"HARDENED", kMeasures, "all", true,
      "what the hardened library does; names are separated by commas, and with a minus before them "
      "they are left out",
      [](Settings& s, std::string_view v) noexcept {

@@ -68,7 +68,8 @@ std::string_view allocating_function(slab::Origin origin) noexcept {
   return kNames[static_cast<unsigned>(origin)];
 }
 std::string_view freeing_function(slab::Origin origin) noexcept {
-  constexpr std::string_view kNames[] = {"?", "free", "operator delete", "operator delete[]"};
+  constexpr std::string_view kNames[] = {"?", "free or realloc", "operator delete",
+                                         "operator delete[]"};
   return kNames[static_cast<unsigned>(origin)];
 }
 

@@ -44,18 +44,19 @@ def _choose(program: Path, families: tuple[str, ...]) -> list[cases.Case]:
 def _find(
     families: tuple[str, ...], given: tuple[str, ...], repeats: int, may_install: bool
 ) -> Findings:
+    program = _program(may_install)
+    chosen = _choose(program, families)
     choice = selection.choose_peers(given, peers.SECURITY)
     allocators, notes = selection.find_peers(choice, _say, may_install=may_install)
     for note in notes:
         _say(note)
-    program = _program(may_install)
     now = datetime.datetime.now().astimezone()
     found = Findings(
         machine.describe(),
         now.isoformat(timespec="seconds"),
         repeats,
         allocators,
-        _choose(program, families),
+        chosen,
         notes,
     )
     suite.run(program, found, _say)

@@ -14,10 +14,19 @@ TITLE = "Which allocator catches which defect"
 
 def headline(found: Findings) -> str:
     """What this is, in a sentence or two."""
+    has_options = any("+" in peer.name for peer in found.peers)
+    options = (
+        "with the measures that its name says" if has_options else "without options"
+    )
+    runs = (
+        f"run {found.repeats} times; the worst outcome counts."
+        if found.repeats > 1
+        else "run once."
+    )
     return (
         f"{len(found.cases)} programs with one defect each, under "
-        f"{len(found.peers)} allocators, each preloaded as it comes, without options. "
-        f"Every program was run {found.repeats} times; the worst outcome counts."
+        f"{len(found.peers)} allocators, each preloaded as it comes, {options}. "
+        f"Every program was {runs}"
     )
 
 

@@ -132,6 +132,7 @@ static void misuse_hardened(const char* how) {
     allod_free(block);
     store(block + 20, 1);
     if (strcmp(how, "written") == 0) free_many(heap);
+    if (strcmp(how, "written-collected") == 0) allod_heap_collect(heap);
     if (strcmp(how, "written-destroyed") == 0) allod_heap_destroy(heap);
     if (strcmp(how, "written-deleted") == 0) allod_heap_delete(heap);
   }

@@ -176,6 +176,7 @@ def test_a_name_cannot_look_like_a_report(
         ("zeros-before", "write past the end of", 0, 48),
         ("realloc-freed", "double free of", 0, 112),
         ("written", "write after free to", 20, 112),
+        ("written-collected", "write after free to", 20, 112),
         ("written-destroyed", "write after free to", 20, 112),
         ("written-deleted", "write after free to", 20, 112),
     ],

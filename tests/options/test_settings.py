@@ -73,7 +73,8 @@ OPTIONS = {
         ("", "-1", "stderr", "2147483647", "2147483648"),
     ),
     "HARDENED": Option(
-        "names of measures, all, none",
+        "all, none, canary, neighbours, zero, written, quarantine, shuffle, guards, empty,"
+        " origin, addresses, positions, sweep, tags, history",
         "all",
         ("all", "none", "canary", "zero,written", "all,-guards", "-guards,sweep"),
         (

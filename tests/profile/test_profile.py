@@ -103,28 +103,35 @@ def allod(*words: str | Path, directory: Path) -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.fixture(scope="module")
-def profiled(build_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the profile of the known shapes."""
-    folder = tmp_path_factory.mktemp("profile")
+def profile_shapes(build_dir: Path, folder: Path, *library: str) -> None:
+    """Runs the known shapes in the folder."""
     program = build_dir / "tests" / "profile" / "shapes"
-    result = allod(
-        "run", "--profile", "--interval", "16K", "--", program, directory=folder
-    )
+    words = ("run", *library, "--profile", "--interval", "16K", "--", program)
+    result = allod(*words, directory=folder)
     assert result.returncode == 0, result.stderr
-    return folder
-
-
-def test_a_run_writes_a_profile_and_a_page_at_the_end_and_at_the_peak(
-    profiled: Path,
-) -> None:
-    names = {each.name for each in profiled.iterdir()}
-    assert names == {
+    assert {each.name for each in folder.iterdir()} == {
         "shapes.pb.gz",
         "shapes.html",
         "shapes.peak.pb.gz",
         "shapes.peak.html",
     }
+
+
+@pytest.fixture(scope="module")
+def profiled(build_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with their profile, and a page for each, of the end and of the peak."""
+    folder = tmp_path_factory.mktemp("profile")
+    profile_shapes(build_dir, folder)
+    return folder
+
+
+@pytest.mark.parametrize("library", ["--debug", "--hardened"])
+def test_a_run_writes_a_profile_of_other_libraries(
+    library: str, build_dir: Path, tmp_path: Path
+) -> None:
+    profile_shapes(build_dir, tmp_path, library)
+    live = shares(tmp_path / "shapes.pb.gz", "live")
+    assert live["shapes::leak"] >= 6 * MIB
 
 
 def shares(path: Path, kind: str) -> dict[str, int]:

@@ -252,17 +252,15 @@ def run(
             raise click.BadParameter(f"'{option}' is not NAME=VALUE", param_hint="-o")
         plain = name.upper().replace("-", "_").removeprefix("ALLOD_")
         environment[f"ALLOD_{plain}"] = value
+    variant = "-debug" if debug else "-hardened" if hardened else ""
     if profile:
         from allod.profile.run import run_profiled
 
-        if hardened:
-            raise click.UsageError("--profile is not for the hardened library yet")
         if check_copies:
             raise click.UsageError("--profile and --check-copies do not go together")
-        sys.exit(run_profiled(program, environment, output, interval, debug=debug))
+        sys.exit(run_profiled(program, environment, output, interval, variant=variant))
     if live is not None and ":" not in live:
         live = f"127.0.0.1:{live}"
-    variant = "-debug" if debug else "-hardened" if hardened else ""
     run_program(
         program,
         environment,

@@ -118,7 +118,7 @@ ALLOD_NOINLINE void Heap<Policy>::release_hardened(HeapDomain& heap, Slab& slab,
   const std::size_t bytes = slab.block_bytes();
   if (hardening.canary.read(at, bytes) == SizedCanary::kDamaged) {
     if (hardening.waiting.holds(address)) return;
-    note(heap, {.kind = MisuseKind::overflow, .block = address, .address = address});
+    note(heap, slab, {.kind = MisuseKind::overflow, .block = address, .address = address});
   }
   outcome.given = true;
   check_block_before(heap, slab, index);
@@ -166,7 +166,7 @@ void Heap<Policy>::check_unwritten(HeapDomain& heap, const Slab& slab, void* blo
   if (bytes >= kDiscarded || is_zero(address_of(block), bytes)) return;
   const auto* byte = static_cast<const unsigned char*>(block);
   while (*byte == 0) ++byte;
-  note(heap, {.kind = MisuseKind::write_after_free, .block = block, .address = byte});
+  note(heap, slab, {.kind = MisuseKind::write_after_free, .block = block, .address = byte});
   __builtin_memset(block, 0, bytes);
 }
 
@@ -196,11 +196,12 @@ void Heap<Policy>::check_block_before(HeapDomain& heap, const Slab& slab,
   if (heap.hardening->canary.read(address_of(before), bytes) != SizedCanary::kDamaged) return;
   // What others have freed, and nobody has collected, has its canary still.
   if (heap.hardening->waiting.holds(before)) return;
-  note(heap, {.kind = MisuseKind::overflow, .block = before, .address = before});
+  note(heap, slab, {.kind = MisuseKind::overflow, .block = before, .address = before});
 }
 
 template <class Policy>
-void Heap<Policy>::note(HeapDomain& heap, const Finding& finding) noexcept {
+void Heap<Policy>::note(HeapDomain& heap, const Slab& slab, Finding finding) noexcept {
+  finding.block_bytes = slab.block_bytes();
   heap.hardening->findings.add(finding);
 }
 
@@ -216,7 +217,13 @@ void Heap<Policy>::tell_findings(HeapDomain& heap) noexcept {
   }
   findings.for_each([&](const Finding& finding) noexcept {
     Misuse misuse = describe(finding.kind, finding.block);
+    // The slab may have gone with its last block.
+    const bool is_same = misuse.block == finding.block && misuse.owner == heap.id();
+    if (!is_same) misuse = {.kind = finding.kind, .address = finding.address};
     misuse.address = finding.address;
+    misuse.block = finding.block;
+    misuse.block_bytes = finding.block_bytes;
+    misuse.owner = heap.id();
     Reporter::report(misuse);
   });
 }

@@ -10,6 +10,7 @@ namespace allod::heap {
 // Something wrong that was seen in a turn, and is told after it.
 struct Finding {
   MisuseKind kind = MisuseKind::overflow;
+  std::uint32_t block_bytes = 0;
   const void* block = nullptr;
   const void* address = nullptr;
 };

@@ -568,7 +568,7 @@ class Heap {
   void collect_hardened(HeapDomain& heap, Slab& slab, const void** doubled) noexcept;
   void check_unwritten(HeapDomain& heap, const Slab& slab, void* block) noexcept;
   void check_block_before(HeapDomain& heap, const Slab& slab, std::uint32_t index) noexcept;
-  void note(HeapDomain& heap, const Finding& finding) noexcept;
+  void note(HeapDomain& heap, const Slab& slab, Finding finding) noexcept;
   void tell_findings(HeapDomain& heap) noexcept;
   void settle_hardening(HeapDomain& heap) noexcept;
   [[nodiscard]] Bounds bounds_elsewhere(Address at, space::Tag tag) const noexcept;

@@ -28,12 +28,12 @@ def run_profiled(
     output: Path | None,
     interval: str,
     *,
-    debug: bool,
+    variant: str,
 ) -> int:
     """Runs the program to its end; returns what the shell would show as its status."""
     ensure_profile()
     path = find_program(program[0])
-    library = library_for(path, "liballod-debug.so" if debug else "liballod.so")
+    library = library_for(path, f"liballod{variant}.so")
     stem = (output or Path(path.name)).absolute()
     if not os.access(stem.parent, os.W_OK):
         raise Failure(f"{stem.parent} cannot be written to")
