@@ -106,8 +106,8 @@ def allod(*words: str | Path, directory: Path) -> subprocess.CompletedProcess[st
 def profile_shapes(build_dir: Path, folder: Path, *library: str) -> None:
     """Runs the known shapes in the folder."""
     program = build_dir / "tests" / "profile" / "shapes"
-    words = ("run", *library, "--profile", "--interval", "16K", "--", program)
-    result = allod(*words, directory=folder)
+    words: list[str | Path] = ["run", *library, "--profile", "--interval", "16K"]
+    result = allod(*words, "--", program, directory=folder)
     assert result.returncode == 0, result.stderr
     assert {each.name for each in folder.iterdir()} == {
         "shapes.pb.gz",
