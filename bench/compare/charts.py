@@ -13,7 +13,7 @@ from bench.compare import wording
 
 _BAR_HEIGHT = 26
 _CURVE_HEIGHT = 340
-# A bar longer than this many times the best is cut off, its figure stands beside it.
+# A bar longer than this many times the best is cut off; its figure stands beside it, and says so.
 _LONGEST_BAR = 6.0
 # Figures on the axis of a curve that spans more than this are spaced by their ratio.
 _LOGARITHMIC_FROM = 16.0
@@ -86,6 +86,9 @@ def bars(title: str, rows: Sequence[Bar], unit: str) -> Chart:
     longest = max((max(bar.high, *bar.single, bar.value) for bar in rows), default=1.0)
     reach = min(longest, _LONGEST_BAR * min(positive, default=1.0)) * 1.04 or 1.0
     lowest = min((bar.low for bar in rows), default=0.0)
+    for bar in rows:
+        if bar.value > reach:
+            ticks[bar.name] += ", cut off"
     layout = {
         "xaxis": {"title": {"text": unit}, "range": [min(0.0, lowest), reach]},
         "yaxis": {

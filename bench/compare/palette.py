@@ -33,7 +33,7 @@ _KNOWN = {
 }
 _OTHERS = (
     Look("#0d9488", "#2dd4bf", "square-open", "longdash"),
-    Look("#be123c", "#f472a6", "triangle-left", "longdash"),
+    Look("#1e3a8a", "#93a5e8", "triangle-left", "longdash"),
     Look("#3f8f2e", "#86c98f", "triangle-right", "longdash"),
     Look("#8b3fc4", "#c084fc", "star-open", "longdash"),
 )

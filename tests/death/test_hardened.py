@@ -210,11 +210,14 @@ def about_no_bytes(
 BY_ORIGIN = "allod:   found by the measure origin of ALLOD_HARDENED\n"
 
 
+RESIZED = ("realloc", "misusing_realloc")
+
+
 def wrong_functions() -> Iterator[Misuse]:
     """Every family with another's free."""
     for case, allocated, freed, misused in (
-        ("new_and_free", "operator new", "free", MISUSED),
-        ("new_and_realloc", "operator new", "free", ("realloc", "misusing_realloc")),
+        ("new_and_free", "operator new", "free or realloc", MISUSED),
+        ("new_and_realloc", "operator new", "free or realloc", RESIZED),
         ("malloc_and_delete", "malloc", "operator delete", ("_ZdlPv", "using_delete")),
         (
             "new_and_array_delete",

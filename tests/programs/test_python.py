@@ -52,6 +52,8 @@ def test_python_computes_the_same_in_objects_threads_and_processes(
 
 
 @pytest.mark.slow
+# With one library: they take the longest of all, and have deadlines of their own.
+@pytest.mark.parametrize("preload", ["liballod"], indirect=True)
 def test_python_passes_the_same_tests_of_its_own_regression_suite(
     sides: Sides, debian_packages: DebianPackages
 ) -> None:
@@ -70,7 +72,9 @@ def test_python_passes_the_same_tests_of_its_own_regression_suite(
     def work(launcher: Launcher) -> Counter[tuple[str, str]]:
         cases = (part for case in MULTIPROCESSING_CASES for part in ("--match", case))
         results = regression(launcher, *WHOLE_MODULES)
-        results += regression(launcher, *cases, "test_multiprocessing_fork")
+        # With the C library's own malloc, too, this one hangs now and then.
+        hanging = ("--ignore", "*Pool.test_terminate")
+        results += regression(launcher, *cases, *hanging, "test_multiprocessing_fork")
         launcher.check_allocator_of(PYTHON)
         return results
 
