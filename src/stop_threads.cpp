@@ -1,17 +1,14 @@
 #include "stop_threads.hpp"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
-#include <sys/uio.h>
 #include <ucontext.h>
 
+#include "interruption.hpp"
 #include "signal_stacks.hpp"
 #include "stop_signal.hpp"
+#include "thread_files.hpp"
 
 namespace allod {
 
@@ -104,97 +101,6 @@ struct sigaction action_of(int signal) noexcept {
   return action;
 }
 
-struct Entry {  // of a folder, as the kernel writes it
-  std::uint64_t inode;
-  std::int64_t offset;
-  unsigned short length;
-  unsigned char type;
-  char name[1];
-};
-
-// Calls `visit` with the id of each thread.
-template <class Visit>
-void for_each_thread(Visit&& visit) noexcept {
-  const long folder = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/task"),
-                                  O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return;
-  alignas(8) char buffer[4096] = {};
-  for (;;) {
-    const long got =
-        raw_syscall(SYS_getdents64, folder, reinterpret_cast<long>(buffer), sizeof buffer);
-    if (got <= 0) break;
-    for (long at = 0; at < got;) {
-      const auto& entry = *reinterpret_cast<const Entry*>(buffer + at);
-      at += entry.length;
-      std::uint32_t thread = 0;
-      for (const char* digit = entry.name; *digit >= '0' && *digit <= '9'; ++digit) {
-        thread = thread * 10 + static_cast<std::uint32_t>(*digit - '0');
-      }
-      if (thread != 0) visit(thread);
-    }
-  }
-  raw_syscall(SYS_close, folder);
-}
-
-// What the system says of a thread in a file; one at a time.
-class ThreadFile {
- public:
-  ThreadFile(std::uint32_t thread, const char* name) noexcept {
-    constexpr char kFolder[] = "/proc/self/task/";
-    char path[48];
-    char* end = path + sizeof path - 1 - strlen(name);
-    strcpy(end, name);
-    for (; thread != 0; thread /= 10) *--end = static_cast<char>('0' + thread % 10);
-    end -= sizeof kFolder - 1;
-    memcpy(end, kFolder, sizeof kFolder - 1);
-    const long file =
-        raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(end), O_RDONLY | O_CLOEXEC);
-    is_gone_ = file == -ENOENT;
-    const long got =
-        file < 0 ? 0 : raw_syscall(SYS_read, file, reinterpret_cast<long>(text_), sizeof text_ - 1);
-    if (file >= 0) raw_syscall(SYS_close, file);
-    text_[got < 0 ? 0 : got] = '\0';
-  }
-  // The thread has ended.
-  [[nodiscard]] bool is_gone() const noexcept { return is_gone_; }
-  [[nodiscard]] bool has(const char* what) const noexcept { return strstr(text_, what) != nullptr; }
-  [[nodiscard]] bool begins_with_digit() const noexcept {
-    return text_[0] >= '0' && text_[0] <= '9';
-  }
-  // What stands behind the first `key`, or 0.
-  [[nodiscard]] std::uint64_t number(const char* key, unsigned base = 10) const noexcept {
-    const char* const found = strstr(text_, key);
-    return found == nullptr ? 0 : number_at(found + strlen(key), base);
-  }
-  // The first words that begin with 0x.
-  void read_words(Address* words, std::size_t count) const noexcept {
-    const char* at = text_;
-    for (std::size_t i = 0; i < count; ++i) {
-      at = strstr(at, " 0x");
-      if (at == nullptr) return;
-      at += 3;
-      words[i] = number_at(at, 16);
-    }
-  }
-
- private:
-  static std::uint64_t number_at(const char* at, unsigned base) noexcept {
-    std::uint64_t value = 0;
-    for (;; ++at) {
-      const auto digit = static_cast<unsigned>(*at - (*at < 'a' ? '0' : 'a' - 10));
-      if (digit >= base) return value;
-      value = value * base + digit;
-    }
-  }
-
-  // A sweep may run on a small stack. The files of large machines are long.
-  static constinit char text_[8192];
-  bool is_gone_;
-};
-constinit char ThreadFile::text_[8192] = {};
-
-bool has(std::uint64_t signals, int signal) noexcept { return (signals >> (signal - 1) & 1) != 0; }
-
 // What a thread is doing, and what that means for the signal.
 struct SignalState {
   explicit SignalState(std::uint32_t thread) noexcept {
@@ -205,7 +111,7 @@ struct SignalState {
     is_gone = status.is_gone();
     is_held = status.has("\nState:\tD");
     sleeps = status.has("\nState:\tS");
-    is_blocked = has(blocked, stop.signal);
+    is_blocked = has_signal(blocked, stop.signal);
     takes_now = !is_blocked && (pending & ~blocked) == 0;
     switches = status.number("\nvoluntary_ctxt_switches:\t") +
                status.number("\nnonvoluntary_ctxt_switches:\t");
@@ -227,8 +133,8 @@ bool is_awaited() noexcept {
   for_each_thread([&](std::uint32_t thread) noexcept {
     const SignalState state{thread};
     const bool is_chosen =
-        has(state.blocked, kStopSignal) && !has(state.blocked, second_stop_signal());
-    is_awaited = is_awaited || is_chosen || has(state.pending, kStopSignal);
+        has_signal(state.blocked, kStopSignal) && !has_signal(state.blocked, second_stop_signal());
+    is_awaited = is_awaited || is_chosen || has_signal(state.pending, kStopSignal);
   });
   return is_awaited;
 }
@@ -265,87 +171,6 @@ void take_signal(StoppedThreads::Round round) noexcept {
 bool does_not_come(std::uint32_t thread) noexcept {
   const SignalState state{thread};
   return state.is_gone || state.is_held || (state.sleeps && state.is_blocked);
-}
-
-// How a signal ends the call that a thread sleeps in. Its handler has SA_RESTART; see signal(7).
-enum class Interruption : std::uint8_t {
-  begins_anew,
-  is_told,  // by EINTR, which who calls it has to expect
-  is_felt,  // also where the program knows of no signals
-  takes_it  // it is sigwait() or the like for this one
-};
-
-// Of a descriptor of the program: the sweeper has a table of its own.
-bool has_timeout(Address descriptor, int which) noexcept {
-  timeval time{};
-  socklen_t size = sizeof time;
-  const long process = raw_syscall(SYS_pidfd_open, raw_syscall(SYS_getpid), 0);
-  const long socket = raw_syscall(SYS_pidfd_getfd, process, static_cast<long>(descriptor), 0);
-  const long failed = raw_syscall(SYS_getsockopt, socket, SOL_SOCKET, which,
-                                  reinterpret_cast<long>(&time), reinterpret_cast<long>(&size));
-  if (socket >= 0) raw_syscall(SYS_close, socket);
-  if (process >= 0) raw_syscall(SYS_close, process);
-  return failed == 0 && (time.tv_sec != 0 || time.tv_usec != 0);
-}
-bool is_in_set(Address set) noexcept {
-  std::uint64_t signals = 0;
-  const iovec to{&signals, sizeof signals};
-  const iovec from{reinterpret_cast<void*>(set), sizeof signals};
-  raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_getpid), reinterpret_cast<long>(&to), 1,
-              reinterpret_cast<long>(&from), 1, 0);
-  return has(signals, stop.signal);
-}
-Interruption interruption_of(std::uint64_t call, Address first_argument) noexcept {
-  const auto felt_if = [](bool is_felt) noexcept {
-    return is_felt ? Interruption::is_felt : Interruption::begins_anew;
-  };
-  switch (call) {
-    case SYS_rt_sigtimedwait:
-      return is_in_set(first_argument) ? Interruption::takes_it : Interruption::is_felt;
-    case SYS_rt_sigsuspend:
-#if defined(SYS_pause)
-    case SYS_pause:
-#endif
-      return Interruption::is_felt;
-    case SYS_read:
-    case SYS_readv:
-    case SYS_recvfrom:
-    case SYS_recvmsg:
-    case SYS_recvmmsg:
-    case SYS_accept:
-    case SYS_accept4:
-      return felt_if(has_timeout(first_argument, SO_RCVTIMEO));
-    case SYS_write:
-    case SYS_writev:
-    case SYS_sendto:
-    case SYS_sendmsg:
-    case SYS_sendmmsg:
-    case SYS_sendfile:
-    case SYS_connect:
-      return felt_if(has_timeout(first_argument, SO_SNDTIMEO));
-    case SYS_ppoll:
-    case SYS_pselect6:
-    case SYS_epoll_pwait:
-#if defined(SYS_epoll_pwait2)
-    case SYS_epoll_pwait2:
-#endif
-#if defined(SYS_poll)
-    case SYS_poll:
-    case SYS_select:
-    case SYS_epoll_wait:
-#endif
-    case SYS_nanosleep:
-    case SYS_clock_nanosleep:
-    case SYS_semop:
-    case SYS_semtimedop:
-    case SYS_msgrcv:
-    case SYS_msgsnd:
-    case SYS_io_getevents:
-    case SYS_io_uring_enter:
-      return Interruption::is_told;
-    default:
-      return Interruption::begins_anew;
-  }
 }
 
 // Threads that sleep, and are not stopped: have they run since?
@@ -402,7 +227,7 @@ struct Candidate {
         return state.is_blocked && state.sleeps ? Prospect::waits_long : Prospect::waits;
       }
       if (is_in_call) {
-        const Interruption how = interruption_of(call.number(""), words[0]);
+        const Interruption how = interruption_of(call.number(""), words[0], stop.signal);
         return lets_sleep(how, round) ? Prospect::waits_long : Prospect::comes;
       }
       if (!call.has("running")) return Prospect::comes;

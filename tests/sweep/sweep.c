@@ -409,6 +409,21 @@ CASE(a_thread_that_blocks_signals_is_not_asked) {
   CHECK(!comes_back(hide(block), SIZE, FOR_EVER), "used again");
 }
 
+// A thread that sweeps, until it is told.
+static void* churn_until_over(void* unused) {
+  while (!is_over) churn(NULL);
+  return unused;
+}
+static pthread_t begin_to_churn(void) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, churn_until_over, NULL) == 0, "pthread_create");
+  return thread;
+}
+static void end_churning(pthread_t thread) {
+  is_over = true;
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
 CASE(a_signal_that_the_program_handles_is_its_own) {
   pthread_t thread;
   signal(SIGURG, count_urgent);
@@ -417,6 +432,20 @@ CASE(a_signal_that_the_program_handles_is_its_own) {
   for (; pthread_tryjoin_np(thread, NULL) != 0; ++sent) CHECK(raise(SIGURG) == 0, "raise");
   CHECK(urgent_signals == sent, "%d of %d came", urgent_signals, sent);
   CHECK(signal(SIGURG, SIG_DFL) == count_urgent, "another handler");
+}
+
+// It goes with its handler otherwise.
+CASE(a_signal_that_the_program_waits_for_is_its_own) {
+  sigset_t urgent;
+  sigemptyset(&urgent);
+  sigaddset(&urgent, SIGURG);
+  CHECK(pthread_sigmask(SIG_BLOCK, &urgent, NULL) == 0 && raise(SIGURG) == 0, "raise");
+  const pthread_t sweeping = begin_to_churn();
+  for (int i = 0; i < 5; ++i) churn(NULL);
+  end_churning(sweeping);
+  const struct timespec now = {0};
+  CHECK(sigtimedwait(&urgent, NULL, &now) == SIGURG, "it is gone");
+  CHECK(sigtimedwait(&urgent, NULL, &now) == -1, "there is another");
 }
 
 // The thread that is about to execute it runs, and is sent one although it blocks them: as if it
@@ -438,21 +467,6 @@ CASE(no_signal_of_a_sweep_comes_to_a_program_that_is_executed) {
     CHECK(false, "execl: %s", strerror(errno));
   }
   pthread_sigmask(SIG_UNBLOCK, &all, NULL);
-}
-
-// A thread that sweeps, until it is told.
-static void* churn_until_over(void* unused) {
-  while (!is_over) churn(NULL);
-  return unused;
-}
-static pthread_t begin_to_churn(void) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, churn_until_over, NULL) == 0, "pthread_create");
-  return thread;
-}
-static void end_churning(pthread_t thread) {
-  is_over = true;
-  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
 }
 
 static void* read_until_cancelled(void* unused) {
@@ -692,17 +706,8 @@ CASE(a_list_of_mappings_that_cannot_be_read_is_not_taken_for_an_empty_one) {
   expect_to_be_told(SYS_read);
 }
 
-static void* churn_on(void* unused) {
-  while (!is_over) {
-    char* volatile local;
-    const secret block = free_one(&local, SIZE, 0);
-    CHECK(!comes_back(block, SIZE, 1000), "used again");
-  }
-  return unused;
-}
 CASE(a_child_goes_on_with_what_is_kept) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, churn_on, NULL) == 0, "pthread_create");
+  const pthread_t thread = begin_to_churn();
   const secret block = free_one(&global, SIZE, 0);
   for (int i = 0; i < 10; ++i) {
     const pid_t child = fork();
@@ -715,6 +720,5 @@ CASE(a_child_goes_on_with_what_is_kept) {
     int status = 1;
     CHECK(waitpid(child, &status, 0) == child && status == 0, "status %#x", status);
   }
-  is_over = true;
-  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+  end_churning(thread);
 }

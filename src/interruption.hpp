@@ -1,0 +1,99 @@
+// What a signal does to a system call.
+#pragma once
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+
+#include "allod/os/linux.hpp"
+
+namespace allod {
+
+// How `signal` ends the call that a thread sleeps in. Its handler has SA_RESTART; see signal(7).
+enum class Interruption : std::uint8_t {
+  begins_anew,
+  is_told,  // by EINTR, which who calls it has to expect
+  is_felt,  // also where the program knows of no signals
+  takes_it  // it is sigwait() or the like for this one
+};
+
+// Of a descriptor of the program: the sweeper has a table of its own.
+inline bool has_timeout(Address descriptor, int which) noexcept {
+  timeval time{};
+  socklen_t size = sizeof time;
+  const long process = raw_syscall(SYS_pidfd_open, raw_syscall(SYS_getpid), 0);
+  const long socket = raw_syscall(SYS_pidfd_getfd, process, static_cast<long>(descriptor), 0);
+  const long failed = raw_syscall(SYS_getsockopt, socket, SOL_SOCKET, which,
+                                  reinterpret_cast<long>(&time), reinterpret_cast<long>(&size));
+  if (socket >= 0) raw_syscall(SYS_close, socket);
+  if (process >= 0) raw_syscall(SYS_close, process);
+  return failed == 0 && (time.tv_sec != 0 || time.tv_usec != 0);
+}
+inline bool has_signal(std::uint64_t signals, int signal) noexcept {
+  return (signals >> (signal - 1) & 1) != 0;
+}
+inline bool is_in_set(Address set, int signal) noexcept {
+  std::uint64_t signals = 0;
+  const iovec to{&signals, sizeof signals};
+  const iovec from{reinterpret_cast<void*>(set), sizeof signals};
+  raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_getpid), reinterpret_cast<long>(&to), 1,
+              reinterpret_cast<long>(&from), 1, 0);
+  return has_signal(signals, signal);
+}
+inline Interruption interruption_of(std::uint64_t call, Address first_argument,
+                                    int signal) noexcept {
+  const auto felt_if = [](bool is_felt) noexcept {
+    return is_felt ? Interruption::is_felt : Interruption::begins_anew;
+  };
+  switch (call) {
+    case SYS_rt_sigtimedwait:
+      return is_in_set(first_argument, signal) ? Interruption::takes_it : Interruption::is_felt;
+    case SYS_rt_sigsuspend:
+#if defined(SYS_pause)
+    case SYS_pause:
+#endif
+      return Interruption::is_felt;
+    case SYS_read:
+    case SYS_readv:
+    case SYS_recvfrom:
+    case SYS_recvmsg:
+    case SYS_recvmmsg:
+    case SYS_accept:
+    case SYS_accept4:
+      return felt_if(has_timeout(first_argument, SO_RCVTIMEO));
+    case SYS_write:
+    case SYS_writev:
+    case SYS_sendto:
+    case SYS_sendmsg:
+    case SYS_sendmmsg:
+    case SYS_sendfile:
+    case SYS_connect:
+      return felt_if(has_timeout(first_argument, SO_SNDTIMEO));
+    case SYS_ppoll:
+    case SYS_pselect6:
+    case SYS_epoll_pwait:
+#if defined(SYS_epoll_pwait2)
+    case SYS_epoll_pwait2:
+#endif
+#if defined(SYS_poll)
+    case SYS_poll:
+    case SYS_select:
+    case SYS_epoll_wait:
+#endif
+    case SYS_nanosleep:
+    case SYS_clock_nanosleep:
+    case SYS_semop:
+    case SYS_semtimedop:
+    case SYS_msgrcv:
+    case SYS_msgsnd:
+    case SYS_io_getevents:
+    case SYS_io_uring_enter:
+      return Interruption::is_told;
+    default:
+      return Interruption::begins_anew;
+  }
+}
+
+}  // namespace allod

@@ -1,0 +1,101 @@
+// What the system says of the threads of the process, in /proc.
+#pragma once
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "allod/os/linux.hpp"
+
+namespace allod {
+
+struct FolderEntry {  // as the kernel writes it
+  std::uint64_t inode;
+  std::int64_t offset;
+  unsigned short length;
+  unsigned char type;
+  char name[1];
+};
+
+// Calls `visit` with the id of each thread.
+template <class Visit>
+void for_each_thread(Visit&& visit) noexcept {
+  const long folder = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/task"),
+                                  O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return;
+  alignas(8) char buffer[4096] = {};
+  for (;;) {
+    const long got =
+        raw_syscall(SYS_getdents64, folder, reinterpret_cast<long>(buffer), sizeof buffer);
+    if (got <= 0) break;
+    for (long at = 0; at < got;) {
+      const auto& entry = *reinterpret_cast<const FolderEntry*>(buffer + at);
+      at += entry.length;
+      std::uint32_t thread = 0;
+      for (const char* digit = entry.name; *digit >= '0' && *digit <= '9'; ++digit) {
+        thread = thread * 10 + static_cast<std::uint32_t>(*digit - '0');
+      }
+      if (thread != 0) visit(thread);
+    }
+  }
+  raw_syscall(SYS_close, folder);
+}
+
+// What the system says of a thread in a file; one at a time.
+class ThreadFile {
+ public:
+  ThreadFile(std::uint32_t thread, const char* name) noexcept {
+    constexpr char kFolder[] = "/proc/self/task/";
+    char path[48];
+    char* end = path + sizeof path - 1 - strlen(name);
+    strcpy(end, name);
+    for (; thread != 0; thread /= 10) *--end = static_cast<char>('0' + thread % 10);
+    end -= sizeof kFolder - 1;
+    memcpy(end, kFolder, sizeof kFolder - 1);
+    const long file =
+        raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(end), O_RDONLY | O_CLOEXEC);
+    is_gone_ = file == -ENOENT;
+    const long got =
+        file < 0 ? 0 : raw_syscall(SYS_read, file, reinterpret_cast<long>(text_), sizeof text_ - 1);
+    if (file >= 0) raw_syscall(SYS_close, file);
+    text_[got < 0 ? 0 : got] = '\0';
+  }
+  // The thread has ended.
+  [[nodiscard]] bool is_gone() const noexcept { return is_gone_; }
+  [[nodiscard]] bool has(const char* what) const noexcept { return strstr(text_, what) != nullptr; }
+  [[nodiscard]] bool begins_with_digit() const noexcept {
+    return text_[0] >= '0' && text_[0] <= '9';
+  }
+  // What stands behind the first `key`, or 0.
+  [[nodiscard]] std::uint64_t number(const char* key, unsigned base = 10) const noexcept {
+    const char* const found = strstr(text_, key);
+    return found == nullptr ? 0 : number_at(found + strlen(key), base);
+  }
+  // The first words that begin with 0x.
+  void read_words(Address* words, std::size_t count) const noexcept {
+    const char* at = text_;
+    for (std::size_t i = 0; i < count; ++i) {
+      at = strstr(at, " 0x");
+      if (at == nullptr) return;
+      at += 3;
+      words[i] = number_at(at, 16);
+    }
+  }
+
+ private:
+  static std::uint64_t number_at(const char* at, unsigned base) noexcept {
+    std::uint64_t value = 0;
+    for (;; ++at) {
+      const auto digit = static_cast<unsigned>(*at - (*at < 'a' ? '0' : 'a' - 10));
+      if (digit >= base) return value;
+      value = value * base + digit;
+    }
+  }
+
+  // A sweep may run on a small stack. The files of large machines are long.
+  static constinit inline char text_[8192] = {};
+  bool is_gone_;
+};
+
+}  // namespace allod
