@@ -1,13 +1,15 @@
 // Threads that allocate, resize, pass on and free blocks, each of which says who wrote it, where,
 // how large it is and which one it was; every byte is verified before the block goes.
 //
-//   payload SEED THREADS OPERATIONS
+//   payload SEED THREADS OPERATIONS [turns]
 //
 // Each of THREADS seats is taken by one thread after another, OPERATIONS per seat in all. A thread
 // that ends leaves its blocks to the others. A block that two hold at once, or that is written
-// after it was passed on, shows up as a stamp or a pattern of another block's.
+// after it was passed on, shows up as a stamp or a pattern of another block's. With `turns`, no two
+// threads allocate at the same time.
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -242,6 +244,24 @@ void resize(Random& random, Entry* entry, std::uint64_t writer, std::uint64_t se
   entry->write();
 }
 
+bool with_turns = false;
+pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+// As long as it is there, no other thread allocates, if they take turns.
+class Turn {
+ public:
+  Turn() { CHECK(!with_turns || pthread_mutex_lock(&turn) == 0, "pthread_mutex_lock"); }
+  // Who has waited comes before who has just been.
+  ~Turn() {
+    if (with_turns) {
+      pthread_mutex_unlock(&turn);
+      sched_yield();
+    }
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+};
+
 // Where threads leave blocks for each other: one at a time, or many at once.
 struct Batch {
   static constexpr size_t kEntries = 200;
@@ -270,8 +290,10 @@ class Worker {
 
   void run(size_t operations) {
     for (size_t i = 0; i < operations; ++i) {
+      const Turn mine;
       step();
     }
+    const Turn mine;
     leave_everything();
   }
 
@@ -420,7 +442,10 @@ void* fill_seat(void* argument) {
     left -= life;
     Job job{random.next(), seat.index + 1000 * ++generation, life};
     pthread_t thread;
-    CHECK(pthread_create(&thread, nullptr, run_job, &job) == 0, "pthread_create");
+    {
+      const Turn mine;
+      CHECK(pthread_create(&thread, nullptr, run_job, &job) == 0, "pthread_create");
+    }
     CHECK(pthread_join(thread, nullptr) == 0, "pthread_join");
   }
   return nullptr;
@@ -442,8 +467,9 @@ void empty_boxes(Random& random) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: %s SEED THREADS OPERATIONS\n", argv[0]);
+  with_turns = argc == 5 && std::strcmp(argv[4], "turns") == 0;
+  if (argc != 4 && !with_turns) {
+    std::fprintf(stderr, "usage: %s SEED THREADS OPERATIONS [turns]\n", argv[0]);
     return 2;
   }
   verify_allocator();
@@ -454,6 +480,7 @@ int main(int argc, char** argv) {
   CHECK(threads > 0 && threads <= seats.size(), "%zu threads", threads);
   for (size_t i = 0; i < threads; ++i) {
     seats[i] = {{}, seed, i, operations};
+    const Turn mine;
     CHECK(pthread_create(&seats[i].thread, nullptr, fill_seat, &seats[i]) == 0, "pthread_create");
   }
   for (size_t i = 0; i < threads; ++i) {
