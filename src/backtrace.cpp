@@ -98,6 +98,11 @@ std::string_view usual_name(std::string_view name) noexcept {
   return name == "cfree" ? "free" : name;
 }
 
+// A return address may already belong to the next function.
+std::uintptr_t inside(const Stack& stack, std::uint32_t frame) noexcept {
+  return frame == 0 && stack.begins_at_fault ? stack.frames[0] : stack.frames[frame] - 1;
+}
+
 }  // namespace
 
 void write_stack(Text& out, const Stack& stack) noexcept {
@@ -108,9 +113,7 @@ void write_stack(Text& out, const Stack& stack) noexcept {
     const std::uintptr_t frame = stack.frames[i];
     out << "\nallod:     #" << i - first << " " << Hex{frame};
     LoadedPlace place;
-    // A return address may already belong to the next function.
-    const std::uintptr_t inside = i == 0 && stack.begins_at_fault ? frame : frame - 1;
-    if (!find_loaded_place(inside, &place)) continue;
+    if (!find_loaded_place(inside(stack, i), &place)) continue;
     if (place.name != nullptr) {
       out << " " << (i < own ? usual_name(place.name) : place.name) << "+"
           << Hex{frame - place.name_begin};
@@ -131,6 +134,30 @@ void write_stack_as_json(Text& out, const Stack& stack) noexcept {
   out << "[";
   for (std::uint32_t i = 0; i < stack.depth; ++i) {
     out << (i == 0 ? "\"" : ",\"") << Hex{stack.frames[i]} << "\"";
+  }
+  out << "]";
+}
+
+void write_files_as_json(Text& out, std::initializer_list<const Stack*> stacks) noexcept {
+  constexpr std::size_t kMost = 32;
+  Address told[kMost];
+  std::size_t count = 0;
+  const auto was_told = [&](Address base) noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (told[i] == base) return true;
+    }
+    return false;
+  };
+  out << "[";
+  for (const Stack* const stack : stacks) {
+    for (std::uint32_t i = 0; stack != nullptr && i < stack->depth && count < kMost; ++i) {
+      LoadedPlace place;
+      if (!find_loaded_place(inside(*stack, i), &place) || place.file == nullptr) continue;
+      if (was_told(place.file_base)) continue;
+      out << (count == 0 ? "{\"path\":" : ",{\"path\":") << Quoted{place.file} << ",\"base\":\""
+          << Hex{place.file_base} << "\"}";
+      told[count++] = place.file_base;
+    }
   }
   out << "]";
 }

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "hardened.hpp"
 #include "process.hpp"
 #include "profile.hpp"
 #include "stop_signal.hpp"
@@ -465,6 +466,22 @@ void show_help_if_asked() noexcept {
   write_options(out);
 }
 
+namespace {
+
+// Those that are in use, which may be fewer than were asked for.
+void announce_measures() noexcept {
+  Message message;
+  std::string_view separator = "measures: ";
+  for (const MitigationName& known : kMitigationNames) {
+    if (!hardened::active().has(known.mitigation)) continue;
+    message << separator << known.name;
+    separator = ", ";
+  }
+  if (hardened::active().empty()) message << separator << "none";
+}
+
+}  // namespace
+
 void announce_start() noexcept {
   Message{} << kVersion
             << (Policy::kTracked       ? " (debug)"
@@ -477,6 +494,7 @@ void announce_start() noexcept {
             << Human{options.magazine_bytes} << ", purge after " << options.purge_delay_ms
             << " ms or above " << Human{options.purge_budget}
             << (options.purge_thread ? ", by a thread when idle" : "");
+  if constexpr (Policy::kBlockStates) announce_measures();
 }
 
 }  // namespace allod

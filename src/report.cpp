@@ -219,11 +219,17 @@ void write_json(Text& out, const heap::Misuse& misuse, const History* history) n
   number("thread", Process::heap().space().platform().thread_id());
   if (is_guarded(misuse)) out << ",\"guarded\":true";
   if (history != nullptr) write_history_as_json(out, *history);
-  if (tells_stack(misuse)) {
-    Stack stack;
+  Stack stack;
+  const bool has_stack = tells_stack(misuse);
+  if (has_stack) {
     capture_culprit(stack, misuse.kind);
     out << ",\"stack\":";
     write_stack_as_json(out, stack);
+  }
+  if (has_stack || history != nullptr) {
+    out << ",\"files\":";
+    write_files_as_json(out, {history != nullptr ? history->allocated_at : nullptr,
+                              history != nullptr ? history->freed_at : nullptr, &stack});
   }
   out << "}\n";
 }

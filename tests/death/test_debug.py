@@ -385,6 +385,9 @@ def test_report_for_programs(
     stacks = [report[name] for name in ("allocated_at", "freed_at", "stack")]
     assert all(len(stack) > 2 for stack in stacks)
     assert len({tuple(stack) for stack in stacks}) == 3
+    paths = [file["path"] for file in report["files"]]
+    assert {Path(path).name for path in paths} >= {"misuse", liballod_debug.name}
+    assert len(set(paths)) == len(paths)
 
 
 def test_reports_of_threads_do_not_mix(

@@ -362,6 +362,7 @@ def test_report_for_programs(program: Path, liballod: Path, tmp_path: Path) -> N
     assert report["allocated_at"]
     assert report["freed_at"]
     assert report["stack"]
+    assert str(program) in [file["path"] for file in report["files"]]
 
 
 HARDENED_FAULTS = [

@@ -1107,6 +1107,18 @@ def test_a_sweep_without_what_it_needs_is_told(
     assert (told in outcome.errors) == is_told, outcome.description
 
 
+def functions(stack: list[str], files: list[dict[str, str]]) -> list[str]:
+    """Those that the addresses lie in, as somebody finds who has nothing but the report."""
+    bases = sorted((int(file["base"], 16), file["path"]) for file in files)
+    found = []
+    for address in (int(frame, 16) - 1 for frame in stack):
+        base, path = next(file for file in reversed(bases) if file[0] <= address)
+        command = ["addr2line", "-f", "-e", path, hex(address - base)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found.append(done.stdout.splitlines()[0])
+    return found
+
+
 @pytest.mark.parametrize("measures", ["all", "all,history"])
 def test_report_for_programs(
     measures: str, programs: Path, liballod_hardened: Path, tmp_path: Path
@@ -1140,8 +1152,11 @@ def test_report_for_programs(
     thread = int(facts["main_thread"], 16)
     stack = found[0].pop("stack")
     assert len(stack) > 2
+    files = found[0].pop("files")
+    assert "misusing_function" in functions(stack, files)
     if measures == "all,history":
-        assert len(found[0].pop("allocated_at")) > 2
+        allocated_at = functions(found[0].pop("allocated_at"), files)
+        assert "allocating_function" in allocated_at
         assert found[0].pop("allocating_thread") == thread
     assert found[0] == {
         "allod": "error",

@@ -212,6 +212,14 @@ def start_line(library: Path) -> str:
     return rf"allod: {name} serves process \d+\n"
 
 
+def measures_line(library: Path) -> str:
+    """The pattern of the line that ALLOD_VERBOSE=2 causes besides, in the hardened library."""
+    if variant(library) != "hardened":
+        return ""
+    usual = "canary, neighbours, zero, written, quarantine, shuffle, guards, empty"
+    return f"allod: measures: {usual}, addresses, positions\n"  # see environment()
+
+
 def list_of_options(library: Path) -> str:
     """The pattern of what ALLOD_HELP=1 causes."""
     lines = [rf"Allod {re.escape(version())} reads these environment variables:\n"]
@@ -373,8 +381,27 @@ def test_verbose(
             for line in result.stderr.splitlines(keepends=True)
             if "warning: " not in line
         )
-        second = re.escape(f"allod: {shown}\n") if level == "2" else ""
-        assert re.fullmatch(start_line(library) + second, said), describe(result)
+        more = re.escape(f"allod: {shown}\n") + measures_line(library)
+        expected = start_line(library) + (more if level == "2" else "")
+        assert re.fullmatch(expected, said), describe(result)
+
+
+@pytest.mark.parametrize(
+    ("measures", "shown"),
+    [
+        ("none", "none"),
+        ("sweep,zero,quarantine", "zero, quarantine, sweep"),
+        # Those that have no effect are none that are in use.
+        ("sweep,zero", "zero"),
+    ],
+)
+def test_verbose_names_measures(
+    measures: str, shown: str, liballod_hardened: Path, settings: Path, tmp_path: Path
+) -> None:
+    """Those of the hardened library that are in use, in the order of the documentation."""
+    variables = {"ALLOD_HARDENED": measures, "ALLOD_VERBOSE": "2"}
+    result = run_well(settings, "nothing", liballod_hardened, tmp_path, variables)
+    assert f"allod: measures: {shown}\n" in result.stderr, describe(result)
 
 
 IN_A_CONTAINER = ("unshare", "--mount", "sh", "-c")
