@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench.compare import (
+    charts,
     cli,
     markdown,
     page,
@@ -477,6 +478,19 @@ def test_the_charts_are_ones_that_plotly_draws(html: Page, rich: Results) -> Non
         "Real programs: time and peak memory, geometric means",
     ):
         assert what in titles
+
+
+def test_a_bar_that_is_cut_off_says_so() -> None:
+    lengths = {"short": 10.0, "longer": 59.0, "far too long": 90.0}
+    rows = [charts.Bar(name, x, x, x, f"{x} ns") for name, x in lengths.items()]
+    layout = charts.bars("three of them", rows, "ns").layout
+    assert layout["yaxis"]["ticktext"] == [
+        "short  10.0 ns",
+        "longer  59.0 ns",
+        "far too long  90.0 ns, cut off",
+    ]
+    end = layout["xaxis"]["range"][1]
+    assert lengths["longer"] < end < lengths["far too long"]
 
 
 def test_text_from_outside_does_not_break_the_page(rich: Results) -> None:
