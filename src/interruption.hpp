@@ -1,6 +1,7 @@
 // What a signal does to a system call.
 #pragma once
 
+#include <linux/futex.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -42,14 +43,19 @@ inline bool is_in_set(Address set, int signal) noexcept {
               reinterpret_cast<long>(&from), 1, 0);
   return has_signal(signals, signal);
 }
-inline Interruption interruption_of(std::uint64_t call, Address first_argument,
+inline bool waits_with_timeout(const Address* futex) noexcept {
+  const int command = static_cast<int>(futex[1]) & FUTEX_CMD_MASK;
+  return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && futex[3] != 0;
+}
+// With the arguments that the call has.
+inline Interruption interruption_of(std::uint64_t call, const Address* arguments,
                                     int signal) noexcept {
   const auto felt_if = [](bool is_felt) noexcept {
     return is_felt ? Interruption::is_felt : Interruption::begins_anew;
   };
   switch (call) {
     case SYS_rt_sigtimedwait:
-      return is_in_set(first_argument, signal) ? Interruption::takes_it : Interruption::is_felt;
+      return is_in_set(arguments[0], signal) ? Interruption::takes_it : Interruption::is_felt;
     case SYS_rt_sigsuspend:
 #if defined(SYS_pause)
     case SYS_pause:
@@ -62,7 +68,7 @@ inline Interruption interruption_of(std::uint64_t call, Address first_argument,
     case SYS_recvmmsg:
     case SYS_accept:
     case SYS_accept4:
-      return felt_if(has_timeout(first_argument, SO_RCVTIMEO));
+      return felt_if(has_timeout(arguments[0], SO_RCVTIMEO));
     case SYS_write:
     case SYS_writev:
     case SYS_sendto:
@@ -70,7 +76,7 @@ inline Interruption interruption_of(std::uint64_t call, Address first_argument,
     case SYS_sendmmsg:
     case SYS_sendfile:
     case SYS_connect:
-      return felt_if(has_timeout(first_argument, SO_SNDTIMEO));
+      return felt_if(has_timeout(arguments[0], SO_SNDTIMEO));
     case SYS_ppoll:
     case SYS_pselect6:
     case SYS_epoll_pwait:
@@ -89,8 +95,12 @@ inline Interruption interruption_of(std::uint64_t call, Address first_argument,
     case SYS_msgrcv:
     case SYS_msgsnd:
     case SYS_io_getevents:
+    case SYS_io_pgetevents:
     case SYS_io_uring_enter:
       return Interruption::is_told;
+    // By sem_timedwait(). The same call for conditions and mutexes is made again.
+    case SYS_futex:
+      return waits_with_timeout(arguments) ? Interruption::is_told : Interruption::begins_anew;
     default:
       return Interruption::begins_anew;
   }

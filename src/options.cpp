@@ -469,7 +469,7 @@ void show_help_if_asked() noexcept {
 namespace {
 
 // Those that are in use, which may be fewer than were asked for.
-void announce_measures() noexcept {
+[[maybe_unused]] void announce_measures() noexcept {
   Message message;
   std::string_view separator = "measures: ";
   for (const MitigationName& known : kMitigationNames) {

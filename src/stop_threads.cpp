@@ -227,7 +227,7 @@ struct Candidate {
         return state.is_blocked && state.sleeps ? Prospect::waits_long : Prospect::waits;
       }
       if (is_in_call) {
-        const Interruption how = interruption_of(call.number(""), words[0], stop.signal);
+        const Interruption how = interruption_of(call.number(""), words, stop.signal);
         return lets_sleep(how, round) ? Prospect::waits_long : Prospect::comes;
       }
       if (!call.has("running")) return Prospect::comes;
