@@ -47,7 +47,6 @@ void* resize_large(const Block& block, BlockState from, std::size_t size) noexce
 void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
   if (has_tag(block)) take_tag(block, block.requested(from));
   clear_end(block, from, size);
-  block.cell.store(BlockState{});
   return seal(reinterpret_cast<void*>(block.address), size, from.origin());
 }
 
@@ -61,7 +60,6 @@ void* resize_span(const Block& block, BlockState from, std::size_t size) noexcep
   if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
   void* const same = Process::resize_in_place(old, room_again(block, size));
   if (same == nullptr) {
-    block.cell.store(BlockState{});
     static_cast<void>(seal(old, before, from.origin()));
     return nullptr;
   }
@@ -71,7 +69,6 @@ void* resize_span(const Block& block, BlockState from, std::size_t size) noexcep
     const std::size_t kept = before < now.bytes ? before : now.bytes;
     memset(reinterpret_cast<void*>(now.address + size), 0, kept - size);
   }
-  now.cell.store(BlockState{});
   return seal(same, size, from.origin());
 }
 

@@ -20,8 +20,9 @@ enum class Interruption : std::uint8_t {
   takes_it  // it is sigwait() or the like for this one
 };
 
-// Of a descriptor of the program: the sweeper has a table of its own.
-inline bool has_timeout(Address descriptor, int which) noexcept {
+// Of a descriptor of the program: the sweeper has a table of its own. True where nobody tells, as
+// under a filter of system calls.
+inline bool may_have_timeout(Address descriptor, int which) noexcept {
   timeval time{};
   socklen_t size = sizeof time;
   const long process = raw_syscall(SYS_pidfd_open, raw_syscall(SYS_getpid), 0);
@@ -30,7 +31,7 @@ inline bool has_timeout(Address descriptor, int which) noexcept {
                                   reinterpret_cast<long>(&time), reinterpret_cast<long>(&size));
   if (socket >= 0) raw_syscall(SYS_close, socket);
   if (process >= 0) raw_syscall(SYS_close, process);
-  return failed == 0 && (time.tv_sec != 0 || time.tv_usec != 0);
+  return socket < 0 || (failed == 0 && (time.tv_sec != 0 || time.tv_usec != 0));
 }
 inline bool has_signal(std::uint64_t signals, int signal) noexcept {
   return (signals >> (signal - 1) & 1) != 0;
@@ -39,7 +40,7 @@ inline bool is_in_set(Address set, int signal) noexcept {
   std::uint64_t signals = 0;
   const iovec to{&signals, sizeof signals};
   const iovec from{reinterpret_cast<void*>(set), sizeof signals};
-  raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_getpid), reinterpret_cast<long>(&to), 1,
+  raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_gettid), reinterpret_cast<long>(&to), 1,
               reinterpret_cast<long>(&from), 1, 0);
   return has_signal(signals, signal);
 }
@@ -47,6 +48,7 @@ inline bool waits_with_timeout(const Address* futex) noexcept {
   const int command = static_cast<int>(futex[1]) & FUTEX_CMD_MASK;
   return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && futex[3] != 0;
 }
+inline bool waits_for_all(Address flags) noexcept { return (flags & MSG_WAITALL) != 0; }
 // With the arguments that the call has.
 inline Interruption interruption_of(std::uint64_t call, const Address* arguments,
                                     int signal) noexcept {
@@ -63,20 +65,27 @@ inline Interruption interruption_of(std::uint64_t call, const Address* arguments
       return Interruption::is_felt;
     case SYS_read:
     case SYS_readv:
-    case SYS_recvfrom:
-    case SYS_recvmsg:
-    case SYS_recvmmsg:
     case SYS_accept:
     case SYS_accept4:
-      return felt_if(has_timeout(arguments[0], SO_RCVTIMEO));
+      return felt_if(may_have_timeout(arguments[0], SO_RCVTIMEO));
+    case SYS_recvmsg:
+      return felt_if(waits_for_all(arguments[2]) || may_have_timeout(arguments[0], SO_RCVTIMEO));
+    case SYS_recvfrom:
+    case SYS_recvmmsg:
+      return felt_if(waits_for_all(arguments[3]) || may_have_timeout(arguments[0], SO_RCVTIMEO));
+    case SYS_connect:
+      return felt_if(may_have_timeout(arguments[0], SO_SNDTIMEO));
+    // They tell how much they have written until then.
     case SYS_write:
     case SYS_writev:
     case SYS_sendto:
     case SYS_sendmsg:
     case SYS_sendmmsg:
     case SYS_sendfile:
-    case SYS_connect:
-      return felt_if(has_timeout(arguments[0], SO_SNDTIMEO));
+    case SYS_splice:
+    case SYS_tee:
+    case SYS_vmsplice:
+      return Interruption::is_felt;
     case SYS_ppoll:
     case SYS_pselect6:
     case SYS_epoll_pwait:
@@ -94,6 +103,7 @@ inline Interruption interruption_of(std::uint64_t call, const Address* arguments
     case SYS_semtimedop:
     case SYS_msgrcv:
     case SYS_msgsnd:
+    case SYS_restart_syscall:  // one of those with a time, when the process has been stopped
     case SYS_io_getevents:
     case SYS_io_pgetevents:
     case SYS_io_uring_enter:

@@ -17,6 +17,7 @@
 #include "output_file.hpp"
 #include "page_reader.hpp"
 #include "profile.hpp"
+#include "signal_stacks.hpp"
 #include "stop_threads.hpp"
 
 namespace allod::leaks {
@@ -219,25 +220,33 @@ bool is_of_suspects(Address at, const Graph& graph) noexcept {
 
 void mark_from_mapping(const DataMapping& mapping, const StoppedThreads& stopped, Address own_stack,
                        const Graph& graph, Marker& marker) noexcept {
-  Address begin = mapping.begin;
-  const Address to = mapping.end;
-  if (own_stack >= begin && own_stack < to) {
-    begin = own_stack;
-  } else {
-    begin = stopped.used_from(begin, to);
-  }
   const space::PageMap& map = Process::heap().space().map();
-  marker.mark_roots(begin, to, [&](Address at) noexcept {
+  const Address to = mapping.end;
+  const bool is_own = own_stack >= mapping.begin && own_stack < to;
+  const Address frames = address_of(__builtin_frame_address(0));
+  // What is not in use of a stack holds pointers of calls that are over. Others may lie in a block,
+  // or beside the program's data.
+  const bool is_stack =
+      mapping.is_main_stack || (mapping.follows_guard && map.tag_of(to - 1) == space::kForeignTag);
+  Address begin = mapping.begin;
+  if (is_stack) {
+    const bool is_usual = is_own && !SignalStacks::is_on_one();
+    begin = is_usual ? own_stack : stopped.used_from(begin, to);
+  }
+  const auto look = [&](Address at) noexcept {
     using Page = Marker::Page;
     if (is_bookkeeping(at, graph)) return Page::skipped;
     if (is_of_suspects(at, graph)) return Page::suspects;
     if (is_guarded(at)) return Page::skipped;
     return map.tag_of(at) == space::kForeignTag ? Page::others : Page::own;
-  });
+  };
+  if (!is_own) return marker.mark_roots(begin, to, look);
+  marker.mark_roots(begin, frames, look);
+  marker.mark_roots(own_stack, to, look);
 }
 
-bool mark_from_roots(const StoppedThreads& stopped, Address own_stack, const Graph& graph,
-                     Marker& marker) noexcept {
+int mark_from_roots(const StoppedThreads& stopped, Address own_stack, const Graph& graph,
+                    Marker& marker) noexcept {
   static MappingLines lines;
   return for_each_data_mapping(lines, [&](const DataMapping& mapping) noexcept {
     mark_from_mapping(mapping, stopped, own_stack, graph, marker);
@@ -252,7 +261,8 @@ bool mark_from_roots(const StoppedThreads& stopped, Address own_stack, const Gra
   {
     Marker marker{graph};
     const StoppedThreads stopped{StoppedThreads::Round::only};
-    if (!mark_from_roots(stopped, own_stack, graph, marker)) return -1;
+    if (stopped.error() != 0) return -1;
+    if (mark_from_roots(stopped, own_stack, graph, marker) != 0) return -1;
     marker.mark_reached(Leak::none);
     for (std::size_t i = 0; i < graph.count(); ++i) {
       const Suspect& suspect = graph.suspects()[i];

@@ -1,6 +1,7 @@
 // The memory that a program keeps pointers in, for those who search it.
 #pragma once
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -46,33 +47,65 @@ struct DataMapping {
   Address begin;
   Address end;
   bool is_main_stack;
+  bool follows_guard;  // memory without any access ends where it begins, as below stacks
 };
-// Room for two lines of the system's list, with the longest names.
-using MappingLines = char[2 * 8192];
+using MappingLines = char[8192];
 
-// Calls `visit` for each data mapping. False when the system does not tell.
-template <class Visit>
-[[nodiscard]] bool for_each_data_mapping(MappingLines& buffer, Visit&& visit) noexcept {
-  const long file = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"),
-                                O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const auto visit_line = [&](std::string_view line) noexcept {
+// A line of the system's list, or the beginning of one with a long name.
+class MappingLine {
+ public:
+  explicit MappingLine(std::string_view line) noexcept : line_{line} {
     std::size_t at = 0;
-    const Address begin = parse_hex(line, &at);
+    begin = parse_hex(line, &at);
     ++at;
-    const Address to = parse_hex(line, &at);
-    if (line.size() < at + 5) return;
-    const auto has = [&](const char* text) noexcept {
-      return line.find(text) != std::string_view::npos;
-    };
-    if (line[at + 1] != 'r' || line[at + 4] != 'p' || has(" /dev/")) return;
-    const bool is_writable = line[at + 2] == 'w';
+    end = parse_hex(line, &at);
+    ++at;
+    if (line.size() >= at + 4) rights = {line.data() + at, 4};
+  }
+  [[nodiscard]] bool is_data() const noexcept {
+    if (rights[0] != 'r' || rights[3] != 'p' || is_device()) return false;
+    if (rights[1] == 'w') return true;
     const bool is_systems = has(" [v");  // vvar, vdso
-    if (!is_writable && (!has(" 00:00 0 ") || is_systems)) return;
-    if (!is_writable && Process::heap().space().map().lies_at(begin)) return;
-    visit(DataMapping{begin, to, line.ends_with("[stack]")});
+    return has(" 00:00 0 ") && !is_systems && !Process::heap().space().map().lies_at(begin);
+  }
+  [[nodiscard]] bool is_closed() const noexcept { return rights == "---p"; }
+  [[nodiscard]] bool is_main_stack() const noexcept { return line_.ends_with("[stack]"); }
+
+  Address begin;
+  Address end;
+  std::string_view rights = "    ";
+
+ private:
+  [[nodiscard]] bool has(std::string_view text) const noexcept {
+    return line_.find(text) != std::string_view::npos;
+  }
+  // What is private of /dev/zero is memory like any other.
+  [[nodiscard]] bool is_device() const noexcept {
+    return has(" /dev/") && !has(" /dev/zero") && !has(" /dev/shm/");
+  }
+
+  std::string_view line_;
+};
+
+// Calls `visit` for each data mapping. Returns 0, or the error where the system does not tell.
+// The first thread may have ended, and knows of no memory then.
+template <class Visit>
+[[nodiscard]] int for_each_data_mapping(MappingLines& buffer, Visit&& visit) noexcept {
+  const long file = raw_syscall(
+      SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/thread-self/maps"), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return static_cast<int>(-file);
+  Address guard_end = 0;
+  bool is_any = false;
+  const auto visit_line = [&](std::string_view text) noexcept {
+    const MappingLine line{text};
+    is_any = true;
+    if (line.is_data()) {
+      visit(DataMapping{line.begin, line.end, line.is_main_stack(), line.begin == guard_end});
+    }
+    if (line.is_closed()) guard_end = line.end;
   };
   std::size_t held = 0;
+  bool is_rest = false;  // of a line whose beginning was visited
   long got = 0;
   for (;;) {
     got = raw_syscall(SYS_read, file, reinterpret_cast<long>(buffer + held),
@@ -82,14 +115,20 @@ template <class Visit>
     char* line = buffer;
     while (char* const newline = static_cast<char*>(
                memchr(line, '\n', held - static_cast<std::size_t>(line - buffer)))) {
-      visit_line(std::string_view{line, static_cast<std::size_t>(newline - line)});
+      if (!is_rest) visit_line(std::string_view{line, static_cast<std::size_t>(newline - line)});
+      is_rest = false;
       line = newline + 1;
     }
     held -= static_cast<std::size_t>(line - buffer);
     memmove(buffer, line, held);
+    if (held < sizeof buffer) continue;
+    if (!is_rest) visit_line(std::string_view{buffer, held});
+    is_rest = true;
+    held = 0;
   }
   raw_syscall(SYS_close, file);
-  return got == 0;
+  if (got < 0) return static_cast<int>(-got);
+  return is_any ? 0 : ENOENT;
 }
 
 }  // namespace allod

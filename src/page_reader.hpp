@@ -14,10 +14,10 @@
 
 namespace allod {
 
-// /proc/self/pagemap tells which pages are there: the rest holds nothing, or is a guard. Pages
-// are copied by the system, so that it does not matter if they go away. Those that were read are
-// protected by a userfaultfd, and the system takes that off again when the program writes to them
-// (Linux 6.7).
+// /proc/thread-self/pagemap tells which pages are there: the rest holds nothing, or is a guard.
+// Pages are copied by the system, so that it does not matter if they go away. Those that were read
+// are protected by a userfaultfd, and the system takes that off again when the program writes to
+// them (Linux 6.7).
 class PageReader {
   static constexpr std::size_t kTogether = 512;
 
@@ -41,7 +41,8 @@ class PageReader {
   // or memory would still be protected when this is gone.
   PageReader(Memory& memory, std::size_t page_bytes, bool watches) noexcept
       : memory_{memory},
-        pagemap_{raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/pagemap"),
+        pagemap_{raw_syscall(SYS_openat, AT_FDCWD,
+                             reinterpret_cast<long>("/proc/thread-self/pagemap"),
                              O_RDONLY | O_CLOEXEC)},
         watch_{watches ? open_watch() : -1},
         page_{page_bytes} {}
@@ -163,7 +164,7 @@ class PageReader {
                           std::size_t bytes) noexcept {
     const iovec target{to, bytes};
     const long got =
-        raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_getpid), reinterpret_cast<long>(&target),
+        raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_gettid), reinterpret_cast<long>(&target),
                     1, reinterpret_cast<long>(pieces), static_cast<long>(count), 0);
     return got < 0 ? 0 : static_cast<std::size_t>(got);
   }

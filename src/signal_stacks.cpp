@@ -76,6 +76,11 @@ long SignalStacks::set(const stack_t* stack, stack_t* old) noexcept {
   return result;
 }
 
+bool SignalStacks::is_on_one() noexcept {
+  stack_t now{};
+  return set_by_system(nullptr, &now) == 0 && (now.ss_flags & SS_ONSTACK) != 0;
+}
+
 bool SignalStacks::are_shared() noexcept { return has_shared.load(); }
 
 }  // namespace allod

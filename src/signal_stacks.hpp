@@ -12,6 +12,9 @@ class SignalStacks {
   // The system call, with its result. Takes no lock, and is safe in signal handlers.
   static long set(const stack_t* stack, stack_t* old) noexcept;
 
+  // Is the calling thread on one, in a handler?
+  [[nodiscard]] static bool is_on_one() noexcept;
+
   // Have two threads set up the same memory, as far as is known? True for ever then.
   [[nodiscard]] static bool are_shared() noexcept;
 };

@@ -16,15 +16,49 @@ namespace {
 
 using os::Linux;
 
-constexpr std::size_t kMost = 4096;
+constexpr std::size_t kMost = 1 << 15;
+
+// Of a thread that was signalled: its id, how far it has come, and its stack (0: not known). Only
+// the thread itself goes on, and nobody when threads are not stopped any more: a signal may come
+// late.
+class Place {
+ public:
+  [[nodiscard]] std::uint32_t thread() const noexcept {
+    return static_cast<std::uint32_t>(state_.load());
+  }
+  [[nodiscard]] bool has_come() const noexcept { return stage() == kHasCome; }
+  [[nodiscard]] bool is_over() const noexcept {
+    return stage() == kHasLeft || stage() == kIsClosed;
+  }
+  [[nodiscard]] Address stack() const noexcept { return stack_.load(); }
+
+  void signal(std::uint32_t thread) noexcept { state_.store(thread); }
+  // False if it is not for this thread, or not now.
+  [[nodiscard]] bool come(std::uint32_t thread, Address stack) noexcept {
+    if (!pass(thread, kSignalled, kIsComing)) return false;
+    stack_.store(stack);
+    return pass(thread, kIsComing, kHasCome);
+  }
+  void leave(std::uint32_t thread) noexcept { static_cast<void>(pass(thread, kHasCome, kHasLeft)); }
+  // Who has not come does not any more.
+  void close() noexcept { static_cast<void>(pass(thread(), kSignalled, kIsClosed)); }
+
+ private:
+  enum Stage : std::uint32_t { kSignalled, kIsComing, kHasCome, kHasLeft, kIsClosed };
+  [[nodiscard]] Stage stage() const noexcept { return static_cast<Stage>(state_.load() >> 32); }
+  bool pass(std::uint32_t thread, Stage from, Stage to) noexcept {
+    std::uint64_t expected = std::uint64_t{from} << 32 | thread;
+    return state_.compare_exchange_strong(expected, std::uint64_t{to} << 32 | thread);
+  }
+
+  std::atomic<std::uint64_t> state_{0};
+  std::atomic<Address> stack_{0};
+};
 
 constinit struct {
-  std::atomic<std::uint32_t> threads[kMost] = {};  // that were signalled
+  Place places[kMost] = {};
   std::atomic<std::uint32_t> signalled{0};
-  std::atomic<bool> has_come[kMost] = {};
-  std::atomic<Address> stacks[kMost] = {};
-  std::atomic<std::uint32_t> stopped{0};
-  std::atomic<std::uint32_t> left{0};
+  std::atomic<std::uint32_t> moves{0};  // of threads that come and leave
   std::atomic<std::uint32_t> go{0};
   std::atomic<std::uint32_t> taken{0};
   std::atomic<std::int32_t> process{0};
@@ -52,13 +86,30 @@ Address stack_pointer(const ucontext_t& context) noexcept {
 std::size_t place_of(std::uint32_t thread) noexcept {
   const std::size_t count = stop.signalled.load();
   for (std::size_t i = 0; i < count; ++i) {
-    if (stop.threads[i].load() == thread) return i;
+    if (stop.places[i].thread() == thread) return i;
   }
   return kMost;
 }
+std::uint32_t count_missing() noexcept {
+  std::uint32_t count = 0;
+  for (std::size_t i = 0; i < stop.signalled.load(); ++i) count += !stop.places[i].has_come();
+  return count;
+}
+void tell_move() noexcept {
+  stop.moves.fetch_add(1);
+  Linux::futex_wake(&stop.moves, 1);
+}
 
-// The frame of the signal holds the registers. It is on the thread's stack, or on one of its own,
-// of which everything counts.
+// Where the stack that was interrupted begins; the frame of the signal, which holds the registers,
+// is on it, or on a stack for signals, of which everything counts. Of who was in a handler on one
+// already, nobody knows where the usual stack begins.
+Address used_stack(const ucontext_t& context) noexcept {
+  const Address interrupted = stack_pointer(context);
+  if (interrupted - address_of(context.uc_stack.ss_sp) < context.uc_stack.ss_size) return 0;
+  const Address here = address_of(__builtin_frame_address(0)) - 256;
+  return interrupted - here < (Address{1} << 16) ? here : interrupted;
+}
+
 void wait_in_handler(int, siginfo_t*, void* context) {
   const int error = errno;
   // The C library leaves its own signals open in each mask; but who is cancelled would not go on.
@@ -66,21 +117,16 @@ void wait_in_handler(int, siginfo_t*, void* context) {
   raw_syscall(SYS_rt_sigprocmask, SIG_BLOCK, reinterpret_cast<long>(&all), 0, sizeof all);
   // In the child of a fork of which nobody was told, nobody waits.
   if (raw_syscall(SYS_getpid) != stop.process.load()) return;
-  const Address interrupted = stack_pointer(*static_cast<const ucontext_t*>(context));
-  const Address here = address_of(__builtin_frame_address(0)) - 256;
-  const bool same_stack = interrupted - here < (Address{1} << 16);
-  const std::size_t place = place_of(static_cast<std::uint32_t>(raw_syscall(SYS_gettid)));
+  const auto self = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
+  const std::size_t place = place_of(self);
   // One that was signalled in an earlier stop waits as well, but nobody waits for it.
-  const bool counts = place < kMost && !stop.has_come[place].exchange(true);
-  if (counts) {
-    stop.stacks[place].store(same_stack ? here : interrupted);
-    stop.stopped.fetch_add(1);
-    Linux::futex_wake(&stop.stopped, 1);
-  }
+  const bool counts = place < kMost &&
+                      stop.places[place].come(self, used_stack(*static_cast<ucontext_t*>(context)));
+  if (counts) tell_move();
   while (stop.go.load() == 0) Linux::futex_wait(&stop.go, 0);
   if (counts) {
-    stop.left.fetch_add(1);
-    Linux::futex_wake(&stop.left, 1);
+    stop.places[place].leave(self);
+    tell_move();
   }
   errno = error;
 }
@@ -108,7 +154,7 @@ struct SignalState {
     const auto signals = [&](const char* key) noexcept { return status.number(key, 16); };
     blocked = signals("\nSigBlk:\t");
     pending = signals("\nSigPnd:\t") | signals("\nShdPnd:\t");
-    is_gone = status.is_gone();
+    is_gone = status.is_gone() || status.has("\nState:\tZ") || status.has("\nState:\tX");
     is_held = status.has("\nState:\tD");
     sleeps = status.has("\nState:\tS");
     is_blocked = has_signal(blocked, stop.signal);
@@ -118,7 +164,7 @@ struct SignalState {
   }
   std::uint64_t blocked;
   std::uint64_t pending;
-  bool is_gone;
+  bool is_gone;  // or will never run again, as the first thread that has ended
   bool is_held;  // in the system, by what no signal ends, as the parent of a vfork
   bool sleeps;
   bool is_blocked;
@@ -184,6 +230,7 @@ constexpr std::size_t kMostSleepers = 1024;
 constexpr std::size_t kArguments = 6;
 constinit std::size_t sleeper_count = 0;
 constinit std::size_t restless_count = 0;
+constinit bool has_more_sleepers = false;  // than there is room for
 constinit Sleeper sleepers[kMostSleepers] = {};
 constinit Address arguments[kMostSleepers * kArguments] = {};  // what they have given the system
 // Those that had run when threads were stopped the last time, although they slept.
@@ -196,7 +243,8 @@ void note_sleeper(const Sleeper& sleeper, const Address* its_arguments) noexcept
   for (std::size_t i = 0; i < sleeper_count; ++i) {
     if (sleepers[i].thread == sleeper.thread) return;
   }
-  if (sleeper_count == kMostSleepers) return;
+  has_more_sleepers = sleeper_count == kMostSleepers;
+  if (has_more_sleepers) return;
   sleepers[sleeper_count] = sleeper;
   Address* const to = arguments + sleeper_count++ * kArguments;
   for (std::size_t i = 0; i < kArguments; ++i) to[i] = its_arguments[i];
@@ -213,7 +261,41 @@ bool is_restless(std::uint32_t thread) noexcept {
 // waits would be handed to the program by sigwait() or a signalfd later; and so would one that
 // comes when sigwait() is just about to take another, for it has let in both until then. Who sleeps
 // in a call that would end is let sleep, and so counts as one that blocks it.
-enum class Prospect : std::uint8_t { comes, waits, waits_long, is_held };
+enum class Prospect : std::uint8_t { comes, waits, waits_long, is_held, is_gone };
+
+// Threads that were found asleep, this time or the last, in a call whose end they would feel. When
+// such a one runs, it is on its way out or in: a signal would end the call at once.
+class Waiters {
+ public:
+  void begin_stop() noexcept { ++stop_; }
+  void note(std::uint32_t thread) noexcept {
+    for (Waiter& each : waiters_) {
+      if (each.thread == thread) {
+        each.stop = stop_;
+        return;
+      }
+    }
+    waiters_[next_++ % kMost] = {thread, stop_};
+  }
+  [[nodiscard]] bool has(std::uint32_t thread) const noexcept {
+    for (const Waiter& each : waiters_) {
+      if (each.thread == thread) return stop_ - each.stop <= 1;
+    }
+    return false;
+  }
+
+ private:
+  struct Waiter {
+    std::uint32_t thread;
+    std::uint32_t stop;
+  };
+  static constexpr std::size_t kMost = 64;
+  Waiter waiters_[kMost] = {};
+  std::size_t next_ = 0;
+  std::uint32_t stop_ = 1;
+};
+constinit Waiters waiters;
+
 struct Candidate {
   Candidate(std::uint32_t thread, StoppedThreads::Round round) noexcept {
     const SignalState state{thread};
@@ -222,15 +304,23 @@ struct Candidate {
     if (is_in_call) call.read_words(words, kArguments + 1);
     sleeper = {thread, switches_of(state), words[kArguments]};
     prospect = [&]() noexcept {
+      if (state.is_gone) return Prospect::is_gone;
       if (state.is_held) return Prospect::is_held;
       if (!state.takes_now) {
         return state.is_blocked && state.sleeps ? Prospect::waits_long : Prospect::waits;
       }
       if (is_in_call) {
         const Interruption how = interruption_of(call.number(""), words, stop.signal);
+        const bool is_felt = how == Interruption::takes_it || how == Interruption::is_felt;
+        if (is_felt) waiters.note(thread);
         return lets_sleep(how, round) ? Prospect::waits_long : Prospect::comes;
       }
+      // The program has dropped privileges: in which call it sleeps is not told.
+      if (!call.is_known() && state.sleeps) {
+        return lets_sleep(Interruption::is_told, round) ? Prospect::waits_long : Prospect::comes;
+      }
       if (!call.has("running")) return Prospect::comes;
+      if (waiters.has(thread)) return Prospect::waits;
       // Not if it was just on its way into sigwait(), or out.
       const SignalState now{thread};
       return !state.sleeps && !now.sleeps && now.takes_now ? Prospect::comes : Prospect::waits;
@@ -255,8 +345,8 @@ struct Candidate {
 void note_absent() noexcept {
   const long process = raw_syscall(SYS_getpid);
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
-    const std::uint32_t thread = stop.threads[i].load();
-    if (stop.has_come[i].load() || raw_syscall(SYS_tgkill, process, thread, 0) != 0) continue;
+    const std::uint32_t thread = stop.places[i].thread();
+    if (stop.places[i].has_come() || raw_syscall(SYS_tgkill, process, thread, 0) != 0) continue;
     must_stay = must_stay || stop.signal != kStopSignal;
     const Candidate candidate{thread, StoppedThreads::Round::only};
     note_sleeper(candidate.sleeper, candidate.words);
@@ -267,7 +357,7 @@ void note_absent() noexcept {
 std::uint32_t count_absent() noexcept {
   std::uint32_t count = 0;
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
-    if (!stop.has_come[i].load() && does_not_come(stop.threads[i].load())) ++count;
+    if (!stop.places[i].has_come() && does_not_come(stop.places[i].thread())) ++count;
   }
   return count;
 }
@@ -279,12 +369,12 @@ void wait_for_stopped() noexcept {
   constexpr int kLooks = 4;  // one each so many milliseconds
   std::uint32_t absent_before = 0;
   for (int waited = 1; waited <= kPatience; ++waited) {
-    const std::uint32_t stopped = stop.stopped.load();
-    if (stopped >= stop.signalled.load()) return;
-    Linux::futex_wait_ms(&stop.stopped, stopped, 1);
+    const std::uint32_t moves = stop.moves.load();
+    if (count_missing() == 0) return;
+    Linux::futex_wait_ms(&stop.moves, moves, 1);
     if (waited % kLooks != 0) continue;
     const std::uint32_t absent_now = count_absent();
-    const std::uint32_t missing = stop.signalled.load() - stop.stopped.load();
+    const std::uint32_t missing = count_missing();
     if (missing != 0 && absent_now >= missing && absent_before >= missing) return note_absent();
     absent_before = absent_now;
   }
@@ -297,30 +387,37 @@ StoppedThreads::StoppedThreads(Round round) noexcept {
   // Whoever stops threads here is stopped itself perhaps, until the other one is done.
   while (stop.taken.exchange(1) != 0) Linux::futex_wait_ms(&stop.taken, 1, 1);
   stop.signalled.store(0);
-  stop.stopped.store(0);
-  stop.left.store(0);
   stop.go.store(0);
   sleeper_count = 0;
+  has_more_sleepers = false;
+  waiters.begin_stop();
   if (round != Round::again) restless_count = 0;
   stop.process.store(static_cast<std::int32_t>(raw_syscall(SYS_getpid)));
   take_signal(round);
-  stop_all(round);
+  error_ = stop_all(round);
 }
 
 // Until no thread is found that was not stopped, and could be.
-void StoppedThreads::stop_all(Round round) noexcept {
+int StoppedThreads::stop_all(Round round) noexcept {
   constexpr int kPatience = 20;  // milliseconds, for those that run with it blocked, or are held
   const auto self = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
+  // The list of another namespace has ids that are not those of the calls; and the system leaves
+  // some out when one that stands before them ends meanwhile.
+  constexpr int kMostWithoutSelf = 8;
+  int without_self = 0;
   const long process = raw_syscall(SYS_getpid);
   for (int waited = 0;;) {
     const std::uint32_t before = stop.signalled.load();
     bool has_runner = false;
-    for_each_thread([&](std::uint32_t thread) noexcept {
+    bool has_self = false;
+    const int error = for_each_thread([&](std::uint32_t thread) noexcept {
       const std::uint32_t place = stop.signalled.load();
+      has_self = has_self || thread == self;
       if (thread == self || place == kMost || place_of(thread) != kMost) return;
       if (Linux::Purger::is(thread) || Sweeper::is(thread)) return;
       const Candidate candidate{thread, round};
       const auto note = [&]() noexcept { note_sleeper(candidate.sleeper, candidate.words); };
+      if (candidate.prospect == Prospect::is_gone) return;
       if (candidate.prospect == Prospect::waits_long) return note();
       if (candidate.prospect != Prospect::comes && waited < kPatience) {
         has_runner = true;
@@ -333,13 +430,16 @@ void StoppedThreads::stop_all(Round round) noexcept {
         has_runner = true;
         return;
       }
-      stop.threads[place].store(thread);
-      stop.has_come[place].store(false);
+      stop.places[place].signal(thread);
       stop.signalled.store(place + 1);
       if (raw_syscall(SYS_tgkill, process, thread, stop.signal) != 0) stop.signalled.store(place);
     });
+    if (error != 0) return error;
+    if (stop.signalled.load() == kMost) return EAGAIN;
     if (before != stop.signalled.load()) wait_for_stopped();
-    if (!has_runner && before == stop.signalled.load()) return;
+    const bool is_last = !has_runner && before == stop.signalled.load();
+    if (is_last && has_self) return 0;
+    if (is_last && ++without_self == kMostWithoutSelf) return ESRCH;
     if (has_runner && waited++ < kPatience) Linux::futex_wait_ms(&stop.go, 0, 1);
   }
 }
@@ -350,10 +450,12 @@ StoppedThreads::~StoppedThreads() {
   give_back();
   stop.go.store(1);
   Linux::futex_wake(&stop.go, 0x7fffffff);
-  for (;;) {
-    const std::uint32_t left = stop.left.load();
-    if (left >= stop.stopped.load()) break;
-    Linux::futex_wait_ms(&stop.left, left, 1);
+  for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
+    Place& place = stop.places[i];
+    for (place.close(); !place.is_over();) {
+      const std::uint32_t moves = stop.moves.load();
+      if (!place.is_over()) Linux::futex_wait_ms(&stop.moves, moves, 1);
+    }
   }
   stop.taken.store(0);
 }
@@ -365,9 +467,10 @@ bool StoppedThreads::have_slept() const noexcept {
     const std::uint64_t switches = switches_of(SignalState{sleeper.thread});
     if (switches == sleeper.switches && switches != kRuns) continue;
     const std::size_t place = place_of(sleeper.thread);
-    if (place == kMost || !stop.has_come[place].load()) restless[restless_count++] = sleeper.thread;
+    if (place == kMost || !stop.places[place].has_come())
+      restless[restless_count++] = sleeper.thread;
   }
-  return restless_count == 0;
+  return restless_count == 0 && !has_more_sleepers;
 }
 
 const Address* StoppedThreads::arguments_of_sleepers(std::size_t* count) const noexcept {
@@ -393,8 +496,8 @@ void StoppedThreads::wait_for_end() noexcept {
 Address StoppedThreads::used_from(Address begin, Address end) const noexcept {
   Address from = end;
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
-    if (!stop.has_come[i].load()) continue;
-    const Address at = stop.stacks[i].load();
+    if (!stop.places[i].has_come()) continue;
+    const Address at = stop.places[i].stack();
     if (at >= begin && at < end && at < from) from = at;
   }
   for (std::size_t i = 0; i < sleeper_count; ++i) {

@@ -24,8 +24,11 @@ class StoppedThreads {
   StoppedThreads(const StoppedThreads&) = delete;
   StoppedThreads& operator=(const StoppedThreads&) = delete;
 
+  // 0 when all are stopped that can be; else the error for which threads may go on unseen.
+  [[nodiscard]] int error() const noexcept { return error_; }
+
   // Of the stack that lies within [begin, end): where what is in use begins. `begin` when there is
-  // none, or it is not known.
+  // none, or it is not known, as that of a thread which has a signal on a stack for signals.
   [[nodiscard]] Address used_from(Address begin, Address end) const noexcept;
 
   // What those that were found asleep have given the system: it may stand nowhere else.
@@ -41,7 +44,9 @@ class StoppedThreads {
   static void wait_for_end() noexcept;
 
  private:
-  void stop_all(Round round) noexcept;
+  [[nodiscard]] int stop_all(Round round) noexcept;
+
+  int error_;
 };
 
 }  // namespace allod

@@ -1,6 +1,6 @@
 #include "sweep.hpp"
 
-#include <pthread.h>
+#include <errno.h>
 #include <string.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "mappings.hpp"
 #include "memory_tags.hpp"
 #include "page_reader.hpp"
+#include "signal_stacks.hpp"
 #include "stop_threads.hpp"
 #include "text.hpp"
 
@@ -64,6 +65,7 @@ constinit std::size_t weight_held = 0;  // since the last sweep
 constinit std::size_t blocks_held = 0;  // the same
 constinit std::size_t bytes_wanted = kLeastBytes;
 constinit std::size_t blocks_wanted = kLeastBlocks;
+constinit std::int32_t sweeping_process = 0;
 constinit std::size_t bytes_due = 0;  // to be freed before a sweep is made for a request again
 // The same as the first `swept` of the list, sorted, with marks: the sweeper's alone. What it has
 // found becomes the list's; a child that is forked meanwhile has that as it was.
@@ -96,15 +98,16 @@ Address* find_sorted(Address block) noexcept {
 // threads are stopped, and it looks at the rest.
 class Search {
  public:
-  // On a thread of the program, what is on its stack from `own_stack` on counts, and what earlier
-  // calls have left below does not; all others stand still all the time. 0: on the sweeper.
+  // On a thread of the program, what is on its stack from `own_stack` on counts, and what this has
+  // there does not; all others stand still all the time. 0: on the sweeper.
   explicit Search(Address own_stack) noexcept
       : own_stack_{own_stack}, reader_{reader_memory, platform().page_size(), own_stack == 0} {}
 
-  bool run() noexcept {
+  // Returns 0, or the error for which it has not seen everything.
+  int run() noexcept {
     std::size_t before = ~std::size_t{0};
     for (int i = 0; reader_.can_watch() && i < kMostReadings; ++i) {
-      if (!look_at_all(nullptr)) return false;
+      if (const int error = look_at_all(nullptr); error != 0) return error;
       const bool helps = read_ < before / 4 * 3;
       if (read_ <= kShortReading || (read_ <= kFairReading && !helps)) break;
       before = read_;
@@ -113,25 +116,26 @@ class Search {
     for (int i = 0; i < kMostStops; ++i) {
       using Round = StoppedThreads::Round;
       const StoppedThreads stopped{i == 0 ? Round::first : Round::again};
-      if (!look_at_all(&stopped)) return false;
+      if (stopped.error() != 0) return stopped.error();
+      if (const int error = look_at_all(&stopped); error != 0) return error;
       std::size_t arguments = 0;
       const Address* const first = stopped.arguments_of_sleepers(&arguments);
       look_at(first, arguments);
       if (stopped.have_slept()) break;
     }
-    return true;
+    return 0;
   }
   // In the longest reading, which was one of all.
   [[nodiscard]] std::size_t bytes_read() const noexcept { return most_read_; }
 
  private:
-  bool look_at_all(const StoppedThreads* stopped) noexcept {
+  int look_at_all(const StoppedThreads* stopped) noexcept {
     static MappingLines lines;
     read_ = 0;
-    const bool done = for_each_data_mapping(
+    const int error = for_each_data_mapping(
         lines, [&](const DataMapping& mapping) noexcept { look_at_mapping(mapping, stopped); });
     most_read_ = std::max(most_read_, read_);
-    return done;
+    return error;
   }
   // A stack may lie in a block of the heap, or beside other memory: but for that of the first
   // thread, it is looked at as a whole.
@@ -140,10 +144,11 @@ class Search {
     if (mapping.is_main_stack && stopped == nullptr) return;
     // Large, and mostly without memory: not to be gone through page by page.
     if (is_whole_list(list, mapping) || is_whole_list(sorted, mapping)) return;
-    if (own_stack_ >= begin && own_stack_ < mapping.end && !is_ours(mapping)) {
-      begin = own_stack_;
-    } else if (mapping.is_main_stack) {
-      begin = stopped->used_from(begin, mapping.end);
+    const bool is_own = own_stack_ >= begin && own_stack_ < mapping.end;
+    const Address frames = address_of(__builtin_frame_address(0));
+    if (mapping.is_main_stack) {
+      const bool is_usual = is_own && !SignalStacks::is_on_one();
+      begin = is_usual ? own_stack_ : stopped->used_from(begin, mapping.end);
     }
     const bool watched = reader_.watch(mapping.begin, mapping.end);
     const auto is_left_out = [&](Address at, Address end, bool is_elsewhere) noexcept {
@@ -152,9 +157,14 @@ class Search {
       return is_list(at) || own_.holds(at) || Process::heap().space().metadata().holds(at) ||
              !hardened::may_be_in_use(at, end);
     };
-    reader_.read(
-        begin, mapping.end, watched, is_left_out,
-        [&](const Address* words, std::size_t number) noexcept { look_at(words, number); });
+    const auto read = [&](Address from, Address to) noexcept {
+      reader_.read(
+          from, to, watched, is_left_out,
+          [&](const Address* words, std::size_t number) noexcept { look_at(words, number); });
+    };
+    if (!is_own) return read(begin, mapping.end);
+    read(begin, frames);
+    read(own_stack_, mapping.end);
   }
   static bool is_list(Address at) noexcept {
     return at - address_of(list) < kListBytes || at - address_of(sorted) < kListBytes;
@@ -162,10 +172,6 @@ class Search {
   static bool is_whole_list(const Address* blocks, const DataMapping& mapping) noexcept {
     return mapping.begin == address_of(blocks) && mapping.end - mapping.begin <= kListBytes;
   }
-  static bool is_ours(const DataMapping& mapping) noexcept {
-    return Process::heap().space().map().tag_of(mapping.end - 1) != space::kForeignTag;
-  }
-
   void look_at(const Address* words, std::size_t number) noexcept {
     read_ += number * sizeof *words;
     const Address lowest = sorted[0] & ~kPointedTo;
@@ -189,6 +195,15 @@ class Search {
   std::size_t most_read_ = 0;
 };
 
+// Is it one that another time may not be? What is held is kept until then, but not for ever.
+bool may_pass(int error) noexcept {
+  constexpr int kMostDelays = 16;
+  static constinit int delays = 0;
+  const bool is_passing = error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN;
+  delays = is_passing ? delays + 1 : 0;
+  return is_passing && delays <= kMostDelays;
+}
+
 [[gnu::noinline]] void sweep(Address own_stack) noexcept {
   {
     LockGuard guard{lock};
@@ -198,15 +213,19 @@ class Search {
   sorted_count = swept;
   std::sort(sorted, sorted + sorted_count);
   Search search{own_stack};
-  const bool done = search.run();
+  const int error = search.run();
   LockGuard guard{lock};
-  bytes_wanted = std::max(kLeastBytes, search.bytes_read() / kShare);
-  blocks_wanted = std::max(kLeastBlocks, search.bytes_read() / kShare / 64);
-  looked_at = 0;
-  phase = Phase::letting_go;
-  memcpy(list, sorted, swept * sizeof *list);
-  // Or everything would be held for ever.
-  if (!done && blindness == Blindness::never) blindness = Blindness::found;
+  if (may_pass(error)) {
+    phase = Phase::holding;
+  } else {
+    bytes_wanted = std::max(kLeastBytes, search.bytes_read() / kShare);
+    blocks_wanted = std::max(kLeastBlocks, search.bytes_read() / kShare / 64);
+    looked_at = 0;
+    phase = Phase::letting_go;
+    memcpy(list, sorted, swept * sizeof *list);
+    // Or everything would be held for ever.
+    if (error != 0 && blindness == Blindness::never) blindness = Blindness::found;
+  }
   sweeps_done.fetch_add(1);
   os::Linux::futex_wake(&sweeps_done, 0x7fffffff);
 }
@@ -238,14 +257,28 @@ bool must_tell() noexcept {
   return true;
 }
 void tell() noexcept {
-  Message{}
-      << "warning: ALLOD_HARDENED=sweep has no effect any more: /proc/self/maps cannot be read";
+  Message{} << "warning: ALLOD_HARDENED=sweep has no effect any more: /proc does not tell of this "
+               "process";
+}
+
+// The sweeper is not there any more.
+void forget_sweeper() noexcept {
+  if (phase == Phase::sweeping) phase = Phase::holding;
+  Sweeper::reset_after_fork();
+  StoppedThreads::reset_in_child();
+}
+// With the lock held: is there a sweep? Not in the child of a fork of which nobody was told.
+bool is_sweeping() noexcept {
+  if (phase != Phase::sweeping) return false;
+  if (sweeping_process != raw_syscall(SYS_getpid)) forget_sweeper();
+  return phase == Phase::sweeping;
 }
 
 // With the lock held. From then on the list stays as it is, and nobody else begins a sweep.
 bool begin_sweep(bool is_due) noexcept {
   if (phase != Phase::holding || !is_due) return false;
   phase = Phase::sweeping;
+  sweeping_process = static_cast<std::int32_t>(raw_syscall(SYS_getpid));
   swept = count;
   return true;
 }
@@ -308,11 +341,8 @@ void wait_for_sweeper(std::uint32_t done) noexcept {
 
 void lock_for_fork() noexcept { lock.lock_for_fork(); }
 void unlock_in_parent() noexcept { lock.unlock_in_parent(); }
-// The sweeper is not there any more.
 void reset_in_child() noexcept {
-  if (phase == Phase::sweeping) phase = Phase::holding;
-  Sweeper::reset_after_fork();
-  StoppedThreads::reset_in_child();
+  forget_sweeper();
   lock.reset_in_child();
 }
 
@@ -347,7 +377,7 @@ bool hold(Batch& blocks, LetGo let_go) noexcept {
     blocks.drain([](Address block) noexcept { list[count++] = block; });
     is_late = is_much_held(kPatience);
     // Or more and more would be held, and each sweep take longer.
-    waits = phase == Phase::sweeping && is_much_held(1);
+    waits = is_sweeping() && is_much_held(1);
     waits_long = waits && is_much_held(kMostPatience);
     begins = begin_sweep(is_much_held(1));
     tells = must_tell();
@@ -377,8 +407,9 @@ Room make_room(std::size_t bytes, bool may_sweep, LetGo let_go) noexcept {
     const std::uint32_t done = sweeps_done.load();
     {
       LockGuard guard{lock};
+      const bool is_others = is_sweeping();
       begins = begin_sweep(may_sweep && !has_swept && bytes_due == 0 && blocks_held != 0);
-      waits = phase == Phase::sweeping && !begins;
+      waits = is_others;
       if (phase == Phase::letting_go) {
         take_free(batch);
       } else if (phase == Phase::holding) {

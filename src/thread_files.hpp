@@ -18,16 +18,16 @@ struct FolderEntry {  // as the kernel writes it
   char name[1];
 };
 
-// Calls `visit` with the id of each thread.
+// Calls `visit` with the id of each thread. Returns 0, or the error where the system does not tell.
 template <class Visit>
-void for_each_thread(Visit&& visit) noexcept {
+int for_each_thread(Visit&& visit) noexcept {
   const long folder = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/task"),
                                   O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return;
+  if (folder < 0) return static_cast<int>(-folder);
   alignas(8) char buffer[4096] = {};
+  long got = 0;
   for (;;) {
-    const long got =
-        raw_syscall(SYS_getdents64, folder, reinterpret_cast<long>(buffer), sizeof buffer);
+    got = raw_syscall(SYS_getdents64, folder, reinterpret_cast<long>(buffer), sizeof buffer);
     if (got <= 0) break;
     for (long at = 0; at < got;) {
       const auto& entry = *reinterpret_cast<const FolderEntry*>(buffer + at);
@@ -40,6 +40,7 @@ void for_each_thread(Visit&& visit) noexcept {
     }
   }
   raw_syscall(SYS_close, folder);
+  return static_cast<int>(-got);
 }
 
 // What the system says of a thread in a file; one at a time.
@@ -61,6 +62,8 @@ class ThreadFile {
     if (file >= 0) raw_syscall(SYS_close, file);
     text_[got < 0 ? 0 : got] = '\0';
   }
+  // False where it may not be read.
+  [[nodiscard]] bool is_known() const noexcept { return text_[0] != '\0'; }
   // The thread has ended.
   [[nodiscard]] bool is_gone() const noexcept { return is_gone_; }
   [[nodiscard]] bool has(const char* what) const noexcept { return strstr(text_, what) != nullptr; }

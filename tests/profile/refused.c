@@ -1,5 +1,7 @@
-// Memory that the system lists as readable, and that cannot be read. A search for leaks goes past
-// it, and finds what lies behind.
+// Memory that the system lists as readable, and that cannot be read: a search for leaks goes past
+// it, and finds what lies behind. And searches at odd places, which find what there is, too.
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,4 +67,44 @@ CASE(guards_in_a_block) {
   keep_at((void**)(block + 3 * page()));
   leak();
   overwrite_stack();
+}
+
+static void* kept_by_data[BLOCKS];
+
+static bool has_mappings(void) {
+  FILE* list = fopen("/proc/self/maps", "r");
+  CHECK(list != NULL, "maps");
+  const bool has_some = fgetc(list) != EOF;
+  fclose(list);
+  return has_some;
+}
+static void* keep_and_exit(void* unused) {
+  while (has_mappings()) continue;
+  keep_at(kept_by_data);
+  leak();
+  overwrite_stack();
+  exit(0);
+  return unused;
+}
+// The system takes the process's memory for that of its first thread.
+CASE(the_first_thread_has_ended) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, keep_and_exit, NULL) == 0, "pthread_create");
+  pthread_exit(NULL);
+}
+
+static struct {
+  char begin[16 * KIB];  // on the page of other data
+  void* kept[BLOCKS];
+  char stack[64 * KIB];
+} signals;
+static void exit_in_handler(int signal) { exit(signal == 0); }
+CASE(a_search_on_a_stack_for_signals) {
+  const stack_t stack = {.ss_sp = signals.stack, .ss_size = sizeof signals.stack};
+  struct sigaction action = {.sa_handler = exit_in_handler, .sa_flags = SA_ONSTACK};
+  CHECK(sigaltstack(&stack, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0, "signal");
+  keep_at(signals.kept);
+  leak();
+  overwrite_stack();
+  CHECK(raise(SIGUSR1) == 0, "raise");
 }

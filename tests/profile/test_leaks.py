@@ -66,7 +66,13 @@ def test_what_something_leads_to_is_no_leak(build_dir: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "case",
-    ["a_file_that_has_become_shorter", "guards_in_a_mapping", "guards_in_a_block"],
+    [
+        "a_file_that_has_become_shorter",
+        "guards_in_a_mapping",
+        "guards_in_a_block",
+        "the_first_thread_has_ended",
+        "a_search_on_a_stack_for_signals",
+    ],
 )
 def test_memory_that_cannot_be_read_is_passed(
     case: str, library: Path, build_dir: Path, tmp_path: Path

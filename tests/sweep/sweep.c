@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -501,6 +502,129 @@ CASE(a_child_of_a_fork_that_tells_nobody_is_not_stopped) {
   end_churning(sweeping);
 }
 
+// Private memory of the device is like any other.
+CASE(a_pointer_may_lie_in_private_zeros) {
+  const int zeros = open("/dev/zero", O_RDWR);
+  char* volatile* place = mmap(NULL, 4 * KIB, PROT_READ | PROT_WRITE, MAP_PRIVATE, zeros, 0);
+  CHECK(zeros >= 0 && place != MAP_FAILED, "/dev/zero");
+  must_keep(free_one(place, SIZE, 0), SIZE, "private zeros");
+}
+
+// The system writes each end of a line in a name as four characters.
+CASE(mappings_may_have_names_of_any_length) {
+  enum { DEPTH = 17, NAME = 250 };
+  char name[NAME + 1] = {0};
+  memset(name, '\n', NAME);
+  for (int i = 0; i < DEPTH; ++i) CHECK(mkdir(name, 0700) == 0 && chdir(name) == 0, "mkdir");
+  const int file = open("file", O_RDWR | O_CREAT, 0600);
+  CHECK(file >= 0 && ftruncate(file, 4 * KIB) == 0, "file");
+  char* volatile* place = mmap(NULL, 4 * KIB, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+  CHECK(place != MAP_FAILED, "mmap");
+  must_keep(free_one(place, SIZE, 0), SIZE, "a file with a long name");
+  char* volatile local;
+  must_keep(free_one(&local, SIZE, 0), SIZE, "the stack above it");
+}
+
+static void* keep_and_end(void* unused) {
+  must_keep(free_one(&global, SIZE, 0), SIZE, "a global");
+  exit(0);
+  return unused;
+}
+// The system takes the process's memory for that of its first thread.
+CASE(the_first_thread_may_have_ended) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, keep_and_end, NULL) == 0, "pthread_create");
+  pthread_exit(NULL);
+}
+
+static void* keep_below_stack(void* memory) {
+  point_from(memory, (char*)memory + 4 * KIB);
+  must_keep_secrets("what lies below a stack", 4 * KIB);
+  return NULL;
+}
+CASE(a_stack_may_lie_above_other_memory) {
+  enum { BYTES = MIB };
+  char* memory = mmap(NULL, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED, "mmap");
+  pthread_attr_t attributes;
+  pthread_t thread;
+  CHECK(pthread_attr_init(&attributes) == 0, "attributes");
+  CHECK(pthread_attr_setstack(&attributes, memory + BYTES, BYTES) == 0, "stack");
+  CHECK(pthread_create(&thread, &attributes, keep_below_stack, memory) == 0, "create");
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
+// Of another thread, whose pointers are those of blocks that were this one's: they come back here.
+static char* volatile* _Atomic of_other_thread;
+static void keep_for_other_thread(const char* where, int times) {
+  while (of_other_thread == NULL) continue;
+  char* const begin = (char*)of_other_thread;
+  point_from(begin, begin + POINTERS * sizeof(char*));
+  clear_stack();
+  for (int i = 0; i < times; ++i) {
+    CHECK(sweeps_without(secrets, secret_count, SIZE, SWEEPS, where) > 0, "no sweeps");
+  }
+  is_over = true;
+}
+
+static void wait_until_over(int signal) {
+  while (!is_over || signal == 0) continue;
+}
+static void* keep_for_first_thread(void* unused) {
+  keep_for_other_thread("a stack that was left for one of signals", 1);
+  return unused;
+}
+__attribute__((noinline)) static void take_signal_below(void) {
+  char* volatile local[POINTERS] = {NULL};
+  of_other_thread = local;
+  CHECK(raise(SIGUSR1) == 0 && local[0] != NULL, "raise");
+}
+// What is in use of the usual stack lies below then.
+CASE(a_signal_stack_may_lie_on_the_stack_of_the_first_thread) {
+  char memory[64 * KIB];
+  const stack_t stack = {.ss_sp = memory, .ss_size = sizeof memory};
+  struct sigaction action = {.sa_handler = wait_until_over, .sa_flags = SA_ONSTACK};
+  pthread_t thread;
+  CHECK(sigaltstack(&stack, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0, "signal");
+  CHECK(pthread_create(&thread, NULL, keep_for_first_thread, NULL) == 0, "pthread_create");
+  take_signal_below();
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
+static void* resize_in_place(void* unused) {
+  enum { ROOM = 20000 };
+  char* block = obtain(ROOM);
+  of_other_thread = (char* volatile*)(void*)block;
+  for (size_t i = 0; !is_over; ++i) {
+    char* const same = realloc(block, ROOM - 8 * (i & 1));
+    CHECK(same == block, "it has moved");
+  }
+  free(block);
+  return unused;
+}
+CASE(a_block_that_is_resized_is_looked_at) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, resize_in_place, NULL) == 0, "pthread_create");
+  keep_for_other_thread("a block in realloc", 20);
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
+// What cannot be seen for now is kept for now.
+CASE(nothing_is_let_go_of_while_there_are_no_descriptors) {
+  struct rlimit limit;
+  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0, "getrlimit");
+  const rlim_t most = limit.rlim_cur;
+  const secret block = free_one(&global, SIZE, 0);
+  limit.rlim_cur = 0;
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+  CHECK(!comes_back(block, SIZE, 100000), "used again");
+  limit.rlim_cur = most;
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+  must_keep(block, SIZE, "a global");
+  global = NULL;
+  must_let_go(block, SIZE, "a global");
+}
+
 static void await_state(long id, char wanted) {
   char state = 0;
   while (state != wanted) {
@@ -519,18 +643,38 @@ static void* receive_with_timeout(void* unused) {
   CHECK(got == 0, "recvfrom: %s", strerror(errno));
   return unused;
 }
+static int written_to[2], filled[2];
+static atomic_long writer, filler;
+enum { MUCH = MIB };
+static void* write_much(void* unused) {
+  char* bytes = calloc(1, MUCH);
+  writer = syscall(SYS_gettid);
+  const ssize_t written = write(written_to[1], bytes, MUCH);
+  CHECK(written == MUCH, "write: %zd", written);
+  free(bytes);
+  return unused;
+}
+static void* receive_all(void* unused) {
+  char bytes[100];
+  filler = syscall(SYS_gettid);
+  const ssize_t got = recv(filled[0], bytes, sizeof bytes, MSG_WAITALL);
+  CHECK(got == sizeof bytes, "recv: %zd", got);
+  return unused;
+}
 static void* wait_in_poll(void* unused) {
   struct pollfd end = {.fd = end_of_pipe[0], .events = POLLIN};
   poller = syscall(SYS_gettid);
   CHECK(poll(&end, 1, -1) == 1, "poll: %s", strerror(errno));
   return unused;
 }
-// These calls would end with EINTR, whatever the handler. What they were given counts.
+// These calls would end, whatever the handler: with EINTR, or with a part of what they are for.
+// What they were given counts.
 CASE(threads_that_sleep_in_the_system_are_let_sleep) {
   const struct timeval long_time = {.tv_sec = 600};
-  pthread_t threads[2];
-  CHECK(pipe(end_of_pipe) == 0, "pipe");
+  pthread_t threads[4];
+  CHECK(pipe(end_of_pipe) == 0 && pipe(written_to) == 0, "pipe");
   CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, receiving) == 0, "socketpair");
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, filled) == 0, "socketpair");
   CHECK(setsockopt(receiving[0], SOL_SOCKET, SO_RCVTIMEO, &long_time, sizeof long_time) == 0,
         "setsockopt");
   char* volatile local;
@@ -538,13 +682,21 @@ CASE(threads_that_sleep_in_the_system_are_let_sleep) {
   local = NULL;
   CHECK(pthread_create(&threads[0], NULL, receive_with_timeout, NULL) == 0, "pthread_create");
   CHECK(pthread_create(&threads[1], NULL, wait_in_poll, NULL) == 0, "pthread_create");
-  while (receiver == 0 || poller == 0) continue;
+  CHECK(pthread_create(&threads[2], NULL, write_much, NULL) == 0, "pthread_create");
+  CHECK(pthread_create(&threads[3], NULL, receive_all, NULL) == 0, "pthread_create");
+  CHECK(send(filled[1], "some", 4, 0) == 4, "send");
+  while (receiver == 0 || poller == 0 || writer == 0 || filler == 0) continue;
   await_state(receiver, 'S');
   await_state(poller, 'S');
+  await_state(writer, 'S');
+  await_state(filler, 'S');
   must_keep(given_to_the_system + 8, SIZE, "the system's");
   for (int i = 0; i < 10; ++i) churn(NULL);
   CHECK(send(receiving[1], "", 0, 0) == 0 && close(end_of_pipe[1]) == 0, "the end");
-  for (int i = 0; i < 2; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
+  static char rest[MUCH];
+  CHECK(send(filled[1], rest, 96, 0) == 96, "send");
+  for (size_t got = 0; got < MUCH;) got += (size_t)read(written_to[0], rest, sizeof rest);
+  for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
 }
 
 static void* wait_for_child(void* id) {
@@ -693,7 +845,8 @@ static void expect_to_be_told(unsigned number) {
   static char text[1000];
   const ssize_t length = pread(fileno(messages), text, sizeof text - 1, 0);
   static const char expected[] =
-      "warning: ALLOD_HARDENED=sweep has no effect any more: /proc/self/maps cannot be read\n";
+      "warning: ALLOD_HARDENED=sweep has no effect any more: /proc does not tell of this "
+      "process\n";
   const char* const told = strstr(text, expected);
   CHECK(told != NULL && told + sizeof expected - 1 == text + length, "messages: \"%s\"", text);
   fclose(messages);

@@ -35,6 +35,22 @@ def test_sweep(
     assert (result.returncode, result.stderr) == (0, ""), describe(result)
 
 
+def test_it_says_that_threads_have_other_names(
+    liballod_hardened: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """In a namespace of processes that has no /proc of its own, no thread can be stopped."""
+    program = build_dir / "tests" / "sweep" / "sweep"
+    variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all,sweep"}
+    namespace = ["unshare", "--pid", "--fork"]
+    if run_program([*namespace, "true"], {}, tmp_path).returncode != 0:
+        pytest.skip("there are no namespaces of processes to be had")
+    case = "what_short_threads_free_does_not_pile_up"
+    result = run_program([*namespace, program, case], variables, tmp_path)
+    assert "ALLOD_HARDENED=sweep has no effect any more" in result.stderr, describe(
+        result
+    )
+
+
 def test_it_has_to_be_asked_for(
     liballod_hardened: Path, build_dir: Path, tmp_path: Path
 ) -> None:
