@@ -65,18 +65,33 @@ bool is_in_use(const void* address) noexcept {
   return empty_blocks.holds(address) && empty_blocks.is_in_use(address);
 }
 
+namespace {
+
+// Of an address with the tag of a slab, about which any thread may ask: others may be freeing the
+// slab. Null when its descriptor serves it no more, as the map tells; what begins to be another
+// right afterwards is read with care.
+[[nodiscard]] ALLOD_INLINE const slab::Slab* find_slab(Address at) noexcept {
+  const space::PageMap& map = Process::heap().space().map();
+  space::Span* const span = map.span_at(at);
+  if (__builtin_expect(span == nullptr || span->home == nullptr, 0)) return nullptr;
+  return __builtin_expect(map.span_of(span->base) == span, 1) ? slab::as_slab(span) : nullptr;
+}
+
+}  // namespace
+
 bool may_be_in_use(Address from, Address to) noexcept {
   const space::PageMap& map = Process::heap().space().map();
   const space::Tag tag = map.tag_of(from);
   if (tag == space::kFreeTag) return false;
   // Blocks that are held keep slabs whose threads have ended.
   if (!space::is_domains(tag) && space::owner_of(tag) != space::kOrphanOwner) return true;
-  const slab::Slab& slab = *slab::as_slab(map.span_at(from));
+  const slab::Slab* const slab = find_slab(from);
+  if (slab == nullptr) return true;
   // What lies behind the last block counts as that: it may just be growing.
-  const std::uint32_t most = slab.capacity() - 1;
-  const std::uint32_t last = std::min(slab.index_around(to - 1), most);
-  for (std::uint32_t i = std::min(slab.index_around(from), last); i <= last; ++i) {
-    const BlockState state = slab::BlockStates::of(slab, i).load();
+  const std::uint32_t most = slab->capacity() - 1;
+  const std::uint32_t last = std::min(slab->index_around(to - 1), most);
+  for (std::uint32_t i = std::min(slab->index_around(from), last); i <= last; ++i) {
+    const BlockState state = slab::BlockStates::look_at(*slab, i);
     if (!state.was_freed() && state != BlockState{}) return true;
   }
   return false;
@@ -111,18 +126,36 @@ std::size_t usable_size(const void* address) noexcept {
 
 namespace {
 
-[[nodiscard]] ALLOD_INLINE heap::Bounds bounds_in(const Block& block) noexcept {
-  const BlockState state = block.cell.load();
-  if (!state.is_live() && !state.was_freed()) return {};
-  return {reinterpret_cast<const void*>(block.address),
-          state.was_freed() ? heap::Bounds::kFreed : block.requested(state)};
+// What does not fit together is of a block that goes meanwhile.
+[[nodiscard]] ALLOD_INLINE heap::Bounds bounds_by(Address start, std::size_t bytes,
+                                                  BlockState state) noexcept {
+  const auto* const block = reinterpret_cast<const void*>(start);
+  if (state.was_freed()) return {block, heap::Bounds::kFreed};
+  if (!state.is_live() || state.slack() > bytes) return {};
+  return {block, bytes - state.slack()};
+}
+[[nodiscard]] ALLOD_INLINE heap::Bounds bounds_in_slab(Address at) noexcept {
+  const slab::Slab* const slab = find_slab(at);
+  if (slab == nullptr) return {};
+  const std::uint32_t index = slab->index_around(at);
+  if (index >= slab->capacity()) return {};
+  const std::size_t bytes = slab->block_bytes();
+  const Address start = address_of(slab->block_at(index));
+  if (__builtin_expect(start > at, 0)) return {};
+  return bounds_by(start, bytes, slab::BlockStates::look_at(*slab, index));
 }
 [[nodiscard]] heap::Bounds bounds_elsewhere(const void* address) noexcept {
   const heap::Bounds whole = Process::heap().bounds_of(address);
   if (whole.start == nullptr) return {};
-  const Block block = find(whole.start);
-  if (block.is_unwatched) return whole;
-  return block.bytes != 0 ? bounds_in(block) : heap::Bounds{};
+  const space::PageMap& map = Process::heap().space().map();
+  const Address start = address_of(whole.start);
+  const space::Tag tag = map.tag_of(start);
+  if (space::is_slab(tag)) {
+    return space::class_of(tag) == space::kMixedClass ? whole : bounds_in_slab(start);
+  }
+  space::Span* const span = map.span_of(start);
+  if (span == nullptr) return {};
+  return bounds_by(start, whole.bytes, slab::BlockStates::of(*span).load());
 }
 [[nodiscard]] heap::Bounds bounds_of_nothing(const void* address) noexcept {
   const bool is_block = empty_blocks.is_block(address) && empty_blocks.is_in_use(address);
@@ -136,12 +169,8 @@ ALLOD_INLINE heap::Bounds bounds_at(Address at) noexcept {
   if (tag == space::kForeignTag) {
     return empty_blocks.holds(address) ? bounds_of_nothing(address) : heap::Bounds{};
   }
-  if (__builtin_expect(!space::is_domains(tag), 0)) return bounds_elsewhere(address);
-  const slab::Slab& slab = *slab::as_slab(map.span_at(at));
-  const std::uint32_t index = slab.index_around(at);
-  if (index >= slab.capacity()) return {};
-  const Address start = address_of(slab.block_at(index));
-  return bounds_in(block_in(slab, index, start, false));
+  return __builtin_expect(space::is_domains(tag), 1) ? bounds_in_slab(at)
+                                                     : bounds_elsewhere(address);
 }
 
 }  // namespace

@@ -278,4 +278,41 @@ CASE(threads_may_ask_while_others_free) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// The same where slabs themselves go: what described one describes another then, or a large block.
+CASE(threads_may_ask_while_slabs_go) {
+  enum { kAsking = 2, kFreeing = 2, kShown = 256, kRounds = 6000 };
+  static std::atomic<char*> shown[kShown];
+  static std::atomic<int> freeing{kFreeing};
+  std::vector<std::thread> threads;
+  for (unsigned number = 0; number < kFreeing; ++number) {
+    threads.emplace_back([number] {
+      std::minstd_rand random{number + 1};
+      std::vector<char*> own;
+      for (int round = 0; round < kRounds; ++round) {
+        // One size after the other, so that nothing else stays in their slabs.
+        const std::size_t size = std::size_t{64} << random() % 14;
+        for (std::size_t bytes = 0; bytes < 200 * KIB; bytes += size) {
+          own.push_back(static_cast<char*>(obtain(size - random() % (size / 4))));
+          shown[random() % kShown] = own.back();
+        }
+        for (char* block : own) free(block);
+        own.clear();
+        allod_collect(0);
+      }
+      --freeing;
+    });
+  }
+  for (unsigned number = 0; number < kAsking; ++number) {
+    threads.emplace_back([number] {
+      std::minstd_rand random{number + 100};
+      while (freeing != 0) {
+        const char* const other = shown[random() % kShown];
+        const std::size_t offset = random() % 4 == 0 ? random() % MIB : random() % 600;
+        if (other != nullptr) static_cast<void>(find(other + offset));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 }  // namespace

@@ -109,6 +109,15 @@ class BlockStateCell {
     return on_cell(
         [](auto* cell) noexcept { return BlockState{__atomic_load_n(cell, __ATOMIC_ACQUIRE)}; });
   }
+  // States of a slab lie in its descriptor, which is as large in each of its lives: at a place
+  // elsewhere, there is none.
+  [[nodiscard]] ALLOD_INLINE BlockState load_within(const Slab& slab) const noexcept {
+    void* const cell = opaque(cell_);  // so that it is not computed again, from other numbers
+    const std::size_t offset = address_of(cell) - address_of(&slab);
+    const space::Span& record = slab;
+    const std::size_t bytes = __atomic_load_n(&record.descriptor_bytes, __ATOMIC_RELAXED);
+    return offset < bytes ? BlockStateCell{cell, width_}.load() : BlockState{};
+  }
   ALLOD_INLINE void store(BlockState state) const noexcept {
     on_cell([&](auto* cell) noexcept {
       using Value = std::remove_reference_t<decltype(*cell)>;
@@ -165,6 +174,12 @@ class BlockStates {
   }
   [[nodiscard]] static BlockStateCell of(space::Span& span) noexcept {
     return {&span.block_state, BlockStateCell::Width::huge};
+  }
+  // The state itself, for who only asks: another thread may be freeing the slab, whose descriptor
+  // then is on its way into its next life, so that what it says of itself does not fit together.
+  [[nodiscard]] static ALLOD_INLINE BlockState look_at(const Slab& slab,
+                                                       std::uint32_t index) noexcept {
+    return of(slab, index).load_within(slab);
   }
 
  private:
