@@ -184,6 +184,34 @@ CASE(blocks_of_heaps_are_found) {
   }
 }
 
+// The slices at the ends of a buffer are the heap's in part only.
+CASE(what_lies_beside_the_buffer_of_a_heap_is_in_no_block) {
+  enum { kMargin = 100'000, kBytes = 200'000 };
+  static char memory[kMargin + kBytes + kMargin];
+  for (std::size_t shift = 0; shift < 64 * KIB; shift += 5003) {
+    char* const buffer = memory + kMargin - shift;
+    allod_heap_options_t options{};
+    options.struct_size = sizeof options;
+    options.memory = buffer;
+    options.memory_bytes = kBytes;
+    allod_heap_t* const heap = allod_heap_new_ex(&options);
+    CHECK(heap != nullptr, "errno %d", errno);
+    // Full, so that blocks lie at its very ends.
+    for (std::size_t size = 3000; size > 0; size /= 2) {
+      while (auto* const block = static_cast<char*>(allod_heap_malloc(heap, size))) {
+        must_find(block, find(block).size, size - 1);
+        CHECK(allod_room(block + 1, SIZE_MAX) < kBytes, "the block ends");
+      }
+    }
+    for (const char* at = memory; at < memory + sizeof memory; at += 7) {
+      if (at >= buffer && at < buffer + kBytes) continue;
+      must_not_find(at);
+      CHECK(allod_room(at, SIZE_MAX) == SIZE_MAX, "%td bytes from the buffer", at - buffer);
+    }
+    allod_heap_destroy(heap);
+  }
+}
+
 CASE(a_block_of_no_bytes_has_none) {
   void* const block = malloc(hidden_size(0));
   const Found found = find(block);

@@ -61,7 +61,7 @@ Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexce
   misuse.owner = space::owner_of(map.tag_of(span->base));
   if (slab::is_mixed(slab)) {
     const auto& mixed = slab::as_mixed(slab);
-    index = mixed.start_around(index);
+    index = mixed.is_usable(index) ? mixed.start_around(index) : Slab::kNoBlock;
     if (index == Slab::kNoBlock) return misuse;
     misuse.block_bytes = mixed.run_at(index) * slab::MixedSlab::kGrain;
   } else {
@@ -104,7 +104,7 @@ bool Heap<Policy>::is_guarded(const void* address) const noexcept {
 }
 [[nodiscard]] inline Bounds bounds_in(const slab::MixedSlab& slab, Address at) noexcept {
   const std::uint32_t grain = slab.index_around(at);
-  const std::uint32_t start = grain < slab.capacity() ? slab.start_around(grain) : Slab::kNoBlock;
+  const std::uint32_t start = slab.is_usable(grain) ? slab.start_around(grain) : Slab::kNoBlock;
   if (start == Slab::kNoBlock || slab.is_marked_remote(start)) return {};
   const std::size_t bytes = slab.run_at(start) * slab::MixedSlab::kGrain;
   return {slab.block_at(start), bytes};
@@ -155,8 +155,11 @@ std::size_t Heap<Policy>::room_in_place(const void* address) const noexcept {
   if (span == nullptr || map.span_of(span->base) != span) return SIZE_MAX;
   if (!space::is_slab(map.tag_of(span->base))) return SIZE_MAX;
   const Slab& slab = *slab::as_slab(span);
+  const std::uint32_t index = slab.index_around(at);
+  // Beside a heap's buffer, the slice is the program's own.
+  if (slab::is_mixed(slab) && !slab::as_mixed(slab).is_usable(index)) return SIZE_MAX;
   Address end = span->base + span->size.bytes();
-  if (const std::uint32_t index = slab.index_around(at); index < slab.capacity()) {
+  if (index < slab.capacity()) {
     end = address_of(slab.block_at(index)) + slab.block_bytes();
   }
   return end > at ? end - at : 0;

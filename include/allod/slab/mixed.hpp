@@ -30,6 +30,7 @@ class MixedSlab : public Slab {
     const auto end = static_cast<std::uint32_t>((to - base) / kGrain);
     set_used(0, first < end ? first : kGrains);
     if (first < end) set_used(end, kGrains);
+    first_usable_ = first;
     usable_ = free_count();
     refused_ = kGrains + 1;
   }
@@ -44,6 +45,10 @@ class MixedSlab : public Slab {
   }
   [[nodiscard]] std::size_t usable_bytes() const noexcept { return usable_ * kGrain; }
   [[nodiscard]] bool is_whole() const noexcept { return usable_ == kGrains; }
+  // May blocks have this grain, or does it belong to others? From any thread.
+  [[nodiscard]] bool is_usable(std::uint32_t at) const noexcept {
+    return at - first_usable_ < usable_;
+  }
 
   // A block of so many grains whose address is a multiple of `alignment`, at most a slice.
   // The first that fits; null when there is none.
@@ -155,6 +160,7 @@ class MixedSlab : public Slab {
     return next_bit(from, end, [&](std::uint32_t word) noexcept { return ~free_word(word); });
   }
 
+  std::uint32_t first_usable_;
   std::uint32_t usable_;   // grains
   std::uint32_t refused_;  // no run of so many grains is free
 };
