@@ -59,6 +59,9 @@ constinit uintptr_t allod_end = 0;
 ALLOD_INLINE_HERE void* move(void* to, const void* from, size_t bytes) {
   return __builtin_expect(ready, 1) ? tools.move(to, from, bytes) : move_plainly(to, from, bytes);
 }
+ALLOD_INLINE_HERE void set(void* to, int byte, size_t bytes) {
+  __builtin_expect(ready, 1) ? tools.set(to, byte, bytes) : set_plainly(to, byte, bytes);
+}
 ALLOD_INLINE_HERE size_t length_within(const char* text, size_t most) {
   if (__builtin_expect(ready, 1)) {
     return most == SIZE_MAX ? tools.length(text) : tools.length_within(text, most);
@@ -152,7 +155,7 @@ ALLOD_INLINE_HERE void copy_field(char* to, const char* from, size_t bytes, cons
   if (ready) bytes = checked(to, bytes, Access::write, function);
   const size_t copied = length < bytes ? length : bytes;
   move(to, from, copied);
-  for (size_t i = copied; i < bytes; ++i) static_cast<volatile char*>(to)[i] = '\0';
+  set(to + copied, 0, bytes - copied);
 }
 
 // --- start ---------------------------------------------------------------------------------------
