@@ -116,6 +116,15 @@ Guards::Slot* Guards::slot_near(const void* address) noexcept {
   return was_used(nearer) ? nearer : is_nearer_to_the_next ? before : after;
 }
 
+// Pages are used from the first on. Null when none was.
+const Guards::Slot* Guards::last_used_before(const Slot* slot) noexcept {
+  while (slot != slots_) {
+    --slot;
+    if (slot->state.load(std::memory_order_acquire) != State::unused) return slot;
+  }
+  return nullptr;
+}
+
 // A page that was never used, or that was freed longest ago.
 Guards::Slot* Guards::claim() noexcept {
   constexpr int kTries = 4;  // others may be faster
@@ -256,9 +265,16 @@ Misuse Guards::describe(MisuseKind kind, const void* address) noexcept {
 
 bool Guards::explain_fault(const void* address, Misuse* misuse) noexcept {
   if (base_.load(std::memory_order_acquire) == 0 || !holds(address)) return false;
-  const Slot* const slot = slot_near(address);
+  const Slot* slot = slot_near(address);
+  State state = slot == nullptr ? State::unused : slot->state.load(std::memory_order_acquire);
+  if (slot != nullptr && state == State::unused) {
+    // Over a guard, the access has come to a page that never had a block, so it is no use of one
+    // that was freed.
+    slot = last_used_before(slot);
+    state = State::live;
+  }
   auto kind = MisuseKind::access_past_the_end;
-  if (slot != nullptr && slot->state.load(std::memory_order_acquire) != State::live) {
+  if (slot != nullptr && state != State::live) {
     kind = MisuseKind::access_after_free;
   } else if (slot != nullptr && address_of(address) < slot->block()) {
     kind = MisuseKind::access_before_the_start;

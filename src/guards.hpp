@@ -73,6 +73,7 @@ class Guards {
   // Null for a guard.
   [[nodiscard]] static Slot* slot_at(const void* address) noexcept;
   [[nodiscard]] static Slot* slot_near(const void* address) noexcept;
+  [[nodiscard]] static const Slot* last_used_before(const Slot* slot) noexcept;
   [[nodiscard]] static Address page_of(const Slot& slot) noexcept;
   static void check_surroundings(const Slot& slot) noexcept;
   [[nodiscard]] static heap::Misuse misuse_of(heap::MisuseKind kind, const void* address,

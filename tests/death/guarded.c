@@ -79,6 +79,12 @@ CASE(access_past_the_end_of_a_large_block) {
   accessing_function(block + size() + parameter("TEST_OFFSET"));
 }
 
+// Over the guard: in a page of which nothing was ever freed.
+CASE(access_far_past_the_end) {
+  unsigned char* block = tell_block(allocating_function(size()));
+  accessing_function(block + parameter("TEST_OFFSET"));
+}
+
 CASE(access_before_the_start) {
   unsigned char* block = block_at(1);
   accessing_function(block - parameter("TEST_OFFSET"));

@@ -20,6 +20,7 @@ FREEING = "freeing_function"
 MISUSING = "misusing_function"
 ACCESSING = "accessing_function"
 SIZES = (16, 100, 1000, 4096)
+PAGE = 4096
 
 HEX = r"0x[0-9a-f]+"
 FRAMES = rf"(?:allod:     #\d+ {HEX}(?: \S+\+{HEX})? \([^\n]+\+{HEX}\)\n)*"
@@ -129,6 +130,20 @@ FAULTS = [
         )
         for size in (16, 64, 1008)
         for offset in (0, 500)
+    ),
+    *(
+        Misuse(
+            "guarded",
+            "access_far_past_the_end",
+            about(
+                "access past the end at",
+                100,
+                distance=distance,
+                where=f"{distance - 100} bytes behind ",
+            ),
+            {"SIZE": 100, "OFFSET": distance},
+        )
+        for distance in (2 * PAGE, 5 * PAGE, 101 * PAGE, 102 * PAGE)
     ),
     *(
         Misuse(
