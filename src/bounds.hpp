@@ -5,7 +5,8 @@
 
 namespace allod::bounds {
 
-// Any address, from any thread, in a signal handler too. No start where no block is known.
+// Any address, from any thread, in a signal handler too. No start where no block is known. In a
+// heap that is hardened in a library that is not, the block is read, and must not go meanwhile.
 [[nodiscard]] heap::Bounds find(const void* address) noexcept;
 
 // How many of so many bytes from the address on lie within its block. Where none is known: all, but
