@@ -70,6 +70,10 @@ TEST(MixedSlab, agrees_with_a_model_of_first_fit) {
     const std::size_t usable = model.from < model.to ? model.to - model.from : 0;
     ASSERT_EQ(slab.usable_bytes(), usable);
     ASSERT_EQ(slab.is_whole(), usable == kSliceBytes);
+    for (std::uint32_t grain = 0; grain < MixedSlab::kGrains; ++grain) {
+      const Address at = kBase + grain * MixedSlab::kGrain;
+      ASSERT_EQ(slab.is_usable(grain), at >= model.from && at < model.to) << "grain " << grain;
+    }
     for (int step = 0; step < 2000; ++step) {
       if (!random.one_in(3)) {
         const std::size_t alignment = std::size_t{16} << random.below(random.one_in(9) ? 13 : 2);
