@@ -25,9 +25,13 @@ constinit std::atomic<bool> is_watching{false};
   return misuse->block != nullptr || Process::heap().describe_behind(address, misuse);
 }
 
+// By a program, and not by the processor.
+[[nodiscard]] bool is_sent(const siginfo_t& info) noexcept { return info.si_code <= 0; }
+
 constexpr int kWrongTag = 9;  // SEGV_MTESERR of <asm-generic/siginfo.h>
 
-void explain(const void* address, int code) noexcept {
+// False when there was nothing to report.
+bool explain(const void* address, int code) noexcept {
   heap::Misuse misuse{.kind = heap::MisuseKind::access_past_the_end, .address = address};
   bool is_ours = Guards::explain_fault(address, &misuse);
   if constexpr (Policy::kBlockStates) {
@@ -37,30 +41,45 @@ void explain(const void* address, int code) noexcept {
     is_ours = is_ours || explain_guard(address, &misuse);
   }
   if (is_ours) ReportToUser::report(misuse);
+  return is_ours;
+}
+
+// To the calling thread, once more. With what the signal has told, for those who look at what is
+// left of the process; a second one is none while that waits, which a sandbox or an emulator may
+// not let come.
+void send_again(siginfo_t& info) noexcept {
+  const long process = raw_syscall(SYS_getpid);
+  const long thread = raw_syscall(SYS_gettid);
+  const long told = reinterpret_cast<long>(&info);
+  raw_syscall(SYS_rt_tgsigqueueinfo, process, thread, SIGSEGV, told);
+  raw_syscall(SYS_tgkill, process, thread, SIGSEGV);
 }
 
 // As if nobody had watched. An access that fails is tried again, and fails again; what another
-// process has sent must be sent again.
-void leave_to_system(const siginfo_t& info) noexcept {
+// process has sent must be sent again, and so must a fault that was reported: while that was
+// written, another thread may have opened the page. What is sent comes before the access.
+void leave_to_system(siginfo_t& info, bool was_reported) noexcept {
   struct sigaction action{};
-  action.sa_handler = before.sa_handler;
+  action.sa_handler = SIG_DFL;
   sigaction(SIGSEGV, &action, nullptr);
-  if (info.si_code <= 0) {
-    raw_syscall(SYS_tgkill, raw_syscall(SYS_getpid), raw_syscall(SYS_gettid), SIGSEGV);
-  }
+  if (is_sent(info) || was_reported) send_again(info);
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) noexcept {
-  // By the processor, and not by a program.
-  if (info->si_code > 0) {
+  bool was_reported = false;
+  if (!is_sent(*info)) {
     const int error = errno;
-    explain(info->si_addr, info->si_code);
+    was_reported = explain(info->si_addr, info->si_code);
     errno = error;
   }
   const struct sigaction next = before;
+  // Faults cannot be ignored, but end the process.
+  if (next.sa_handler == SIG_IGN && is_sent(*info)) return;
+  if (next.sa_handler == SIG_DFL || next.sa_handler == SIG_IGN) {
+    return leave_to_system(*info, was_reported);
+  }
   if ((static_cast<unsigned>(next.sa_flags) & SA_RESETHAND) != 0) before = {};
   if ((next.sa_flags & SA_SIGINFO) != 0) return next.sa_sigaction(signal, info, context);
-  if (next.sa_handler == SIG_DFL || next.sa_handler == SIG_IGN) return leave_to_system(*info);
   next.sa_handler(signal);
 }
 

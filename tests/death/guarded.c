@@ -1,10 +1,14 @@
 // Blocks on pages of their own: what is done to them that must not be done, and what may be. All
 // run with every allocation guarded, as long as there are pages.
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -139,6 +143,63 @@ CASE(a_handler_of_the_program_passes_on) {
   struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO};
   CHECK(sigaction(SIGSEGV, &action, &handler_before) == 0, "sigaction");
   CHECK((handler_before.sa_flags & SA_SIGINFO) != 0, "nobody watches");
+  unsigned char* block = tell_block(allocating_function(size()));
+  freeing_function(block);
+  accessing_function(block + parameter("TEST_OFFSET"));
+}
+
+// A report for programs comes before the one for people, which nobody reads meanwhile.
+static int to_programs[2];
+static int to_people[2];
+
+static void fill_pipe(int end) {
+  static const char line[kPage] = {'\n'};
+  CHECK(fcntl(end, F_SETFL, O_NONBLOCK) == 0, "fcntl");
+  while (write(end, line, sizeof line) > 0 || write(end, line, 1) > 0) {
+  }
+  CHECK(fcntl(end, F_SETFL, 0) == 0, "fcntl");
+}
+
+static _Atomic(bool) is_freed;
+
+// Has the page of the block again before the report is read.
+static void* free_and_obtain_again(void* block) {
+  enum { kTries = 100000 };
+  freeing_function(block);
+  is_freed = true;
+  char text[kPage];
+  CHECK(read(to_programs[0], text, 1) == 1, "read");
+  uintptr_t page = 0;
+  for (int i = 0; i < kTries && page != (uintptr_t)block / kPage; ++i) {
+    void* other = allocating_function(size());
+    page = (uintptr_t)other / kPage;
+    if (page != (uintptr_t)block / kPage) free(other);
+  }
+  if (page != (uintptr_t)block / kPage) _exit(3);
+  while (read(to_people[0], text, sizeof text) > 0) {
+  }
+  return NULL;
+}
+
+CASE(a_block_is_handed_out_during_the_report) {
+  CHECK(pipe(to_programs) == 0 && pipe(to_people) == 0, "pipe");
+  char number[16];
+  snprintf(number, sizeof number, "%d", to_programs[1]);
+  int (*set_option)(const char*, const char*) =
+      (int (*)(const char*, const char*))find_function("allod_option_set");
+  CHECK(set_option("REPORT_FD", number) == 0, "allod_option_set");
+  unsigned char* block = tell_block(allocating_function(size()));
+  fill_pipe(to_people[1]);
+  CHECK(dup2(to_people[1], STDERR_FILENO) == STDERR_FILENO, "dup2");
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, free_and_obtain_again, block) == 0, "pthread_create");
+  while (!is_freed) sched_yield();
+  accessing_function(block);
+  survive();
+}
+
+CASE(a_signal_from_outside_and_an_access_after_free) {
+  CHECK(kill(getpid(), SIGSEGV) == 0, "kill");
   unsigned char* block = tell_block(allocating_function(size()));
   freeing_function(block);
   accessing_function(block + parameter("TEST_OFFSET"));

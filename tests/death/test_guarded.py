@@ -301,6 +301,46 @@ def test_a_signal_that_was_sent_ends_the_process(
     fatal(run(program, "a_signal_from_outside", liballod, tmp_path, {}, ALL), "")
 
 
+def test_an_ignored_signal_that_was_sent_changes_nothing(
+    program: Path, liballod: Path, tmp_path: Path
+) -> None:
+    """Faults are reported afterwards as before."""
+
+    def ignore() -> None:
+        signal.signal(signal.SIGSEGV, signal.SIG_IGN)
+
+    result = subprocess.run(
+        [program, "a_signal_from_outside_and_an_access_after_free"],
+        env=environment(liballod)
+        | {"ALLOD_GUARD_SAMPLE": "1", "TEST_SIZE": "100", "TEST_OFFSET": "5"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=ignore,
+    )
+    assert result.returncode == -signal.SIGSEGV
+    assert "error: access after free to" in result.stderr
+
+
+@pytest.mark.parametrize("is_hardened", [False, True])
+def test_the_process_ends_where_the_access_would_succeed_after_the_report(
+    is_hardened: bool,
+    program: Path,
+    liballod: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    """Another thread has got the block while the report was written."""
+    case = "a_block_is_handed_out_during_the_report"
+    library = liballod_hardened if is_hardened else liballod
+    size = 1 << 20 if is_hardened else 100
+    options = {} if is_hardened else ALL | {"GUARD_SLOTS": "8"}
+    outcome = run(program, case, library, tmp_path, {"SIZE": size}, options)
+    assert outcome.status == -signal.SIGSEGV, outcome.description
+    assert not outcome.survived
+
+
 @pytest.mark.parametrize(
     "case", ["guarded_blocks_are_like_others", "a_handler_of_the_program_goes_on"]
 )
