@@ -69,6 +69,8 @@ bool is_filler(Address from, Address to) noexcept {
 
 }  // namespace
 
+std::size_t Guards::largest() noexcept { return platform().page_size(); }
+
 // Guards and pages for blocks in turn; a guard is the first, and the last.
 void Guards::prepare() noexcept {
   Process::ensure_started();

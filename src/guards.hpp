@@ -30,8 +30,9 @@ class Guards {
   [[nodiscard]] static std::size_t period() noexcept {
     return period_.load(std::memory_order_relaxed);
   }
-  // Larger blocks are not guarded.
-  [[nodiscard]] static std::size_t largest() noexcept { return page_; }
+  // Larger blocks are not guarded. Known as soon as the heap has started, for what is drawn before
+  // prepare() counts on.
+  [[nodiscard]] static std::size_t largest() noexcept;
 
   // From the options, before the heap has started; prepare() must follow.
   static void start_with_process(std::size_t period) noexcept {

@@ -485,6 +485,34 @@ def test_access_to_a_block_of_no_bytes(
     fatal(outcome, text)
 
 
+def with_allod_in_it(
+    source: str, flags: list[str], build_dir: Path, directory: Path
+) -> Path:
+    """A program of this folder that Allod is linked into."""
+    path = Path(__file__).with_name(source)
+    program = directory / path.stem
+    allod = build_dir / "allod.o"
+    subprocess.run(
+        ["cc", "-O1", "-g", *flags, str(path), str(allod), "-o", str(program)],
+        check=True,
+        capture_output=True,
+    )
+    return program
+
+
+@pytest.mark.parametrize("flags", [[], ["-static"], ["-static-pie"]], ids=" ".join)
+def test_every_size_is_guarded_in_a_program_with_the_allocator_in_it(
+    flags: list[str], build_dir: Path, tmp_path: Path
+) -> None:
+    """Also one that libc has allocated before the program's start, and that of Allod."""
+    program = with_allod_in_it("sizes.c", flags, build_dir, tmp_path)
+    options = {"ALLOD_GUARD_SAMPLE": "1", "ALLOD_GUARD_SLOTS": "1000"}
+    variables = environment(program) | options
+    del variables["LD_PRELOAD"]
+    result = run_program([program], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+
+
 @pytest.mark.parametrize(
     "flags",
     [[], ["-no-pie"], ["-static", "-Wl,--eh-frame-hdr"], ["-static-pie"]],
@@ -498,14 +526,7 @@ def test_the_program_is_not_taken_for_the_allocator_in_it(
     Allod's come first there, as nobody can tell them apart. Functions that are not exported have
     no names in a report, so they are looked up, as its reader would, by the addresses in it.
     """
-    program = tmp_path / "inside"
-    source = Path(__file__).with_name("inside.c")
-    allod = build_dir / "allod.o"
-    subprocess.run(
-        ["cc", "-O1", "-g", *flags, str(source), str(allod), "-o", str(program)],
-        check=True,
-        capture_output=True,
-    )
+    program = with_allod_in_it("inside.c", flags, build_dir, tmp_path)
     variables = environment(program) | {"ALLOD_GUARD_SAMPLE": "1"}
     del variables["LD_PRELOAD"]
     result = run_program([program], variables, tmp_path)
