@@ -17,39 +17,41 @@ namespace {
 
 long to_long(const void* pointer) noexcept { return reinterpret_cast<long>(pointer); }
 
-// While it exists, the calling thread can write into a pipe that nobody reads: the signal that the
-// system then sends is taken back, unless the program has one waiting already.
-class NoPipeSignal {
+// While it exists, the calling thread can write into a pipe that nobody reads, and into a file that
+// must not become longer: the signal that the system then sends is taken back, unless the program
+// has one waiting already.
+class NoSignals {
  public:
-  NoPipeSignal() noexcept {
-    change_mask(SIG_BLOCK, &kPipe, &before_);
-    if ((before_ & kPipe) != 0) {
-      Mask pending = 0;
-      raw_syscall(SYS_rt_sigpending, to_long(&pending), sizeof pending);
-      is_own_ = (pending & kPipe) == 0;
-    }
+  NoSignals() noexcept {
+    change_mask(SIG_BLOCK, &kBoth, &before_);
+    if ((before_ & kBoth) == 0) return;
+    raw_syscall(SYS_rt_sigpending, to_long(&waiting_), sizeof waiting_);
+    waiting_ &= before_;
   }
-  ~NoPipeSignal() { change_mask(SIG_SETMASK, &before_, nullptr); }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+  ~NoSignals() { change_mask(SIG_SETMASK, &before_, nullptr); }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
 
-  void take_back() const noexcept {
+  // After a write that has failed by this.
+  void take_back(long error) const noexcept {
+    const Mask sent = error == -EPIPE ? kPipe : error == -EFBIG ? kTooLong : 0;
+    if (sent == 0 || (waiting_ & sent) != 0) return;
     constexpr timespec kAtOnce{};
-    if (is_own_) {
-      raw_syscall(SYS_rt_sigtimedwait, to_long(&kPipe), 0, to_long(&kAtOnce), sizeof(Mask));
-    }
+    raw_syscall(SYS_rt_sigtimedwait, to_long(&sent), 0, to_long(&kAtOnce), sizeof(Mask));
   }
 
  private:
   using Mask = std::uint64_t;  // the kernel's
   static constexpr Mask kPipe = Mask{1} << (SIGPIPE - 1);
+  static constexpr Mask kTooLong = Mask{1} << (SIGXFSZ - 1);
+  static constexpr Mask kBoth = kPipe | kTooLong;
 
   static void change_mask(int how, const Mask* mask, Mask* before) noexcept {
     raw_syscall(SYS_rt_sigprocmask, how, to_long(mask), to_long(before), sizeof(Mask));
   }
 
   Mask before_ = 0;
-  bool is_own_ = true;
+  Mask waiting_ = 0;  // of both
 };
 
 // Until a descriptor of which nobody waits takes more, but not for long.
@@ -95,13 +97,13 @@ void DescriptorText::give_room_back(char* room) noexcept {
 
 void DescriptorText::write(const char* text, std::size_t length, void* context) noexcept {
   DescriptorText& out = *static_cast<DescriptorText*>(context);
-  const NoPipeSignal no_signal;
+  const NoSignals no_signals;
   Patience patience;
   while (length > 0 && !out.is_lost_) {
     const long written =
         raw_syscall(SYS_write, out.descriptor_, to_long(text), static_cast<long>(length));
     if (written == -EINTR || (written == -EAGAIN && patience.wait_for(out.descriptor_))) continue;
-    if (written == -EPIPE) no_signal.take_back();
+    no_signals.take_back(written);
     out.is_lost_ = written <= 0;
     if (out.is_lost_) return;
     text += written;

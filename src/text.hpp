@@ -71,7 +71,7 @@ class Text {
 
 // Text for a file descriptor. Up to 4 KiB go out at once, which a pipe keeps together; of what is
 // longer, whole lines. What cannot be written is lost with all that follows: where others would
-// have to wait, it waits for a moment. Leaves errno alone, and sends no SIGPIPE.
+// have to wait, it waits for a moment. Leaves errno alone, and sends neither SIGPIPE nor SIGXFSZ.
 class DescriptorText : public Text {
  public:
   explicit DescriptorText(int descriptor) noexcept : DescriptorText{descriptor, take_room()} {}

@@ -1,8 +1,10 @@
-// Standard error is a pipe without a reader: what the allocator writes there is lost, and nothing
-// else happens to the program.
+// Standard error is a pipe without a reader, or a file that must not become longer: what the
+// allocator writes there is lost, and nothing else happens to the program.
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,16 +18,33 @@ static void break_stderr(void) {
   close(ends[1]);
 }
 
-static bool is_pending(void) {
-  sigset_t pending;
-  CHECK(sigpending(&pending) == 0, "sigpending");
-  return sigismember(&pending, SIGPIPE) == 1;
+static void fill_stderr(void) {
+  enum { kBytes = 10 };
+  const int file = open("errors", O_CREAT | O_WRONLY, 0600);
+  CHECK(file >= 0, "open");
+  CHECK(dup2(file, STDERR_FILENO) == STDERR_FILENO, "dup2");
+  close(file);
+  const struct rlimit limit = {kBytes, kBytes};
+  CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0, "setrlimit");
 }
 
-static bool is_blocked(void) {
+static bool is_pending(int signal) {
+  sigset_t pending;
+  CHECK(sigpending(&pending) == 0, "sigpending");
+  return sigismember(&pending, signal) == 1;
+}
+
+static bool is_blocked(int signal) {
   sigset_t blocked;
   CHECK(sigprocmask(SIG_BLOCK, NULL, &blocked) == 0, "sigprocmask");
-  return sigismember(&blocked, SIGPIPE) == 1;
+  return sigismember(&blocked, signal) == 1;
+}
+
+static void block(int signal) {
+  sigset_t only;
+  sigemptyset(&only);
+  sigaddset(&only, signal);
+  CHECK(sigprocmask(SIG_BLOCK, &only, NULL) == 0, "sigprocmask");
 }
 
 // With statistics at the end, if the test asks for them.
@@ -37,7 +56,26 @@ CASE(the_end) {
 CASE(statistics_are_lost) {
   break_stderr();
   malloc_stats();
-  if (is_blocked() || is_pending()) _exit(3);
+  if (is_blocked(SIGPIPE) || is_pending(SIGPIPE)) _exit(3);
+}
+
+CASE(the_end_of_a_full_file) {
+  fill_stderr();
+  free(obtain(1));
+}
+
+CASE(statistics_do_not_fit_into_a_file) {
+  fill_stderr();
+  malloc_stats();
+  if (is_blocked(SIGXFSZ) || is_pending(SIGXFSZ)) _exit(3);
+}
+
+CASE(a_waiting_signal_of_a_full_file_stays) {
+  block(SIGXFSZ);
+  CHECK(raise(SIGXFSZ) == 0, "raise");
+  fill_stderr();
+  malloc_stats();
+  if (!is_blocked(SIGXFSZ) || !is_pending(SIGXFSZ)) _exit(3);
 }
 
 CASE(a_report_aborts) {
@@ -56,22 +94,16 @@ CASE(a_report_aborts) {
 }
 
 CASE(a_blocked_signal_does_not_come) {
-  sigset_t pipe_only;
-  sigemptyset(&pipe_only);
-  sigaddset(&pipe_only, SIGPIPE);
-  CHECK(sigprocmask(SIG_BLOCK, &pipe_only, NULL) == 0, "sigprocmask");
+  block(SIGPIPE);
   break_stderr();
   malloc_stats();
-  if (!is_blocked() || is_pending()) _exit(3);
+  if (!is_blocked(SIGPIPE) || is_pending(SIGPIPE)) _exit(3);
 }
 
 CASE(a_waiting_signal_stays) {
-  sigset_t pipe_only;
-  sigemptyset(&pipe_only);
-  sigaddset(&pipe_only, SIGPIPE);
-  CHECK(sigprocmask(SIG_BLOCK, &pipe_only, NULL) == 0, "sigprocmask");
+  block(SIGPIPE);
   CHECK(raise(SIGPIPE) == 0, "raise");
   break_stderr();
   malloc_stats();
-  if (!is_blocked() || !is_pending()) _exit(3);
+  if (!is_blocked(SIGPIPE) || !is_pending(SIGPIPE)) _exit(3);
 }

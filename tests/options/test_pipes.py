@@ -1,4 +1,4 @@
-"""Text that nobody reads any more does not end the program."""
+"""Text that cannot be written any more does not end the program."""
 
 from __future__ import annotations
 
