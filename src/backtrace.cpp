@@ -139,7 +139,7 @@ void write_stack_as_json(Text& out, const Stack& stack) noexcept {
 }
 
 void write_files_as_json(Text& out, std::initializer_list<const Stack*> stacks) noexcept {
-  constexpr std::size_t kMost = 32;
+  constexpr std::size_t kMost = 3 * Stack::kDepth;  // as many as three stacks can have
   Address told[kMost];
   std::size_t count = 0;
   const auto was_told = [&](Address base) noexcept {
@@ -155,7 +155,9 @@ void write_files_as_json(Text& out, std::initializer_list<const Stack*> stacks) 
       if (!find_loaded_place(inside(*stack, i), &place) || place.file == nullptr) continue;
       if (was_told(place.file_base)) continue;
       out << (count == 0 ? "{\"path\":" : ",{\"path\":") << Quoted{place.file} << ",\"base\":\""
-          << Hex{place.file_base} << "\"}";
+          << Hex{place.file_base} << "\"";
+      if (place.file_end != 0) out << ",\"end\":\"" << Hex{place.file_end} << "\"";
+      out << "}";
       told[count++] = place.file_base;
     }
   }

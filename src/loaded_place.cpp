@@ -3,7 +3,14 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "allod/base/cpu.hpp"
 
 namespace allod {
 
@@ -12,7 +19,10 @@ namespace {
 [[nodiscard]] bool ask_dladdr(Address at, LoadedPlace* place) noexcept {
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(at), &info) == 0) return false;
-  *place = {info.dli_fname, address_of(info.dli_fbase), info.dli_sname, address_of(info.dli_saddr)};
+  *place = {.file = info.dli_fname,
+            .file_base = address_of(info.dli_fbase),
+            .name = info.dli_sname,
+            .name_begin = address_of(info.dli_saddr)};
   return true;
 }
 
@@ -94,6 +104,27 @@ class Symbols {
   const std::uint32_t* old_hash_ = nullptr;
 };
 
+[[nodiscard]] bool look_up(const char* path, struct stat* file) noexcept {
+  return raw_syscall(SYS_newfstatat, AT_FDCWD, reinterpret_cast<long>(path),
+                     reinterpret_cast<long>(file), 0) == 0;
+}
+[[nodiscard]] bool is_program(const char* path) noexcept {
+  struct stat own;
+  struct stat other;
+  return look_up("/proc/self/exe", &own) && look_up(path, &other) && own.st_dev == other.st_dev &&
+         own.st_ino == other.st_ino;
+}
+
+// The path by which the program was executed. The name that it is called by may be anything; but of
+// a script it is the interpreter's path, where the other one is the script's.
+[[nodiscard]] const char* path_of_program() noexcept {
+  const auto* const executed = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  const char* const called = program_invocation_name;
+  if (executed == nullptr) return called;
+  const bool may_be_interpreter = strchr(called, '/') != nullptr && strcmp(called, executed) != 0;
+  return may_be_interpreter && is_program(called) ? called : executed;
+}
+
 }  // namespace
 
 bool find_loaded_place(Address at, LoadedPlace* place) noexcept {
@@ -101,8 +132,9 @@ bool find_loaded_place(Address at, LoadedPlace* place) noexcept {
   dl_find_object object;
   if (_dl_find_object(reinterpret_cast<void*>(at), &object) != 0) return false;
   const char* const file = object.dlfo_link_map->l_name;
-  *place = {.file = *file != '\0' ? file : program_invocation_name,
-            .file_base = object.dlfo_link_map->l_addr};
+  *place = {.file = *file != '\0' ? file : path_of_program(),
+            .file_base = object.dlfo_link_map->l_addr,
+            .file_end = address_of(object.dlfo_map_end)};
   Symbols{object}.find(at, place);
   return true;
 }

@@ -8,6 +8,7 @@ namespace allod {
 struct LoadedPlace {
   const char* file = nullptr;  // the object's; null: not known
   Address file_base = 0;       // where its address 0 is, by which its symbols and tools count
+  Address file_end = 0;        // behind all that is mapped of it; 0: not known
   const char* name = nullptr;  // of the nearest symbol that others can see; null: none
   Address name_begin = 0;
 };

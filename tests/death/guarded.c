@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +42,24 @@ CASE(access_after_free) {
   unsigned char* block = tell_block(allocating_function(size()));
   freeing_function(block);
   accessing_function(block + parameter("TEST_OFFSET"));
+}
+
+// Of no file: *address = 0.
+CASE(access_after_free_by_code_of_its_own) {
+#ifdef __x86_64__
+  static const unsigned char code[] = {0xc6, 0x07, 0x00, 0xc3};
+#else
+  static const uint32_t code[] = {0x3900001f, 0xd65f03c0};
+#endif
+  void* page = mmap(NULL, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(page != MAP_FAILED, "mmap");
+  memcpy(page, code, sizeof code);
+  __builtin___clear_cache(page, (char*)page + sizeof code);
+  CHECK(mprotect(page, kPage, PROT_READ | PROT_EXEC) == 0, "mprotect");
+  tell("code", (uintptr_t)page);
+  unsigned char* block = tell_block(allocating_function(size()));
+  freeing_function(block);
+  ((void (*)(void*))page)(block);
 }
 
 static void doing_nothing(void* unused) { (void)unused; }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -388,6 +390,35 @@ def test_report_for_programs(
     paths = [file["path"] for file in report["files"]]
     assert {Path(path).name for path in paths} >= {"misuse", liballod_debug.name}
     assert len(set(paths)) == len(paths)
+
+
+def test_report_for_programs_names_all_files(
+    liballod_debug: Path, tmp_path: Path
+) -> None:
+    """As many as three stacks can have."""
+    source = Path(__file__).with_name("many_files.c")
+    program = tmp_path / "program"
+    library = tmp_path / "library.so"
+    for made, flags in ((program, []), (library, ["-shared", "-fPIC"])):
+        subprocess.run(["cc", "-O1", *flags, source, "-o", made], check=True)
+    files = [tmp_path / f"{number}.so" for number in range(3 * 20)]
+    for file in files:
+        shutil.copy(library, file)
+    result = subprocess.run(
+        [program, *files],
+        env=environment(liballod_debug)
+        | {"ALLOD_SHOW_ERRORS": "0", "ALLOD_REPORT_FD": "2"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    report = json.loads(result.stderr)
+    ranges = [(int(file["base"], 16), int(file["end"], 16)) for file in report["files"]]
+    assert len(ranges) > 3 * 15
+    for name in ("allocated_at", "freed_at", "stack"):
+        for address in (int(frame, 16) - 1 for frame in report[name]):
+            assert any(base <= address < end for base, end in ranges)
 
 
 def test_reports_of_threads_do_not_mix(

@@ -420,6 +420,55 @@ def test_report_for_programs(program: Path, liballod: Path, tmp_path: Path) -> N
     assert str(program) in [file["path"] for file in report["files"]]
 
 
+def test_code_of_no_file_lies_in_none_of_a_report(
+    program: Path, liballod: Path, tmp_path: Path
+) -> None:
+    """Its address is not below the end of the file whose base is before it."""
+    options = ALL | {"SHOW_ERRORS": "0", "REPORT_FD": "2"}
+    case = "access_after_free_by_code_of_its_own"
+    outcome = run(program, case, liballod, tmp_path, {"SIZE": 100}, options)
+    report = json.loads(outcome.errors)
+    ranges = [(int(file["base"], 16), int(file["end"], 16)) for file in report["files"]]
+    code = int(report["stack"][0], 16)
+    assert code == outcome.scene.facts["code"]
+    assert not any(base <= code < end for base, end in ranges)
+    for address in (int(frame, 16) - 1 for frame in report["allocated_at"]):
+        assert any(base <= address < end for base, end in ranges)
+
+
+@pytest.mark.parametrize("is_script", [False, True])
+def test_a_report_names_the_program_by_what_was_executed(
+    is_script: bool, program: Path, liballod: Path, tmp_path: Path
+) -> None:
+    """Not by the name that it was called by, which is any text; nor by a script's name."""
+    case = "access_after_free"
+    script = tmp_path / case
+    script.write_text(f"#!{program}\n")
+    script.chmod(0o700)
+    variables = environment(liballod) | {
+        "ALLOD_GUARD_SAMPLE": "1",
+        "ALLOD_REPORT_FD": "1",
+        "TEST_SIZE": "100",
+        "TEST_OFFSET": "5",
+        "PATH": "",  # the script is found in the directory, and passed by its name
+    }
+    result = subprocess.run(
+        [case] if is_script else ["/bin/sh", case],
+        executable=case if is_script else program,
+        env=variables,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    report = json.loads(result.stdout.splitlines()[-1])
+    paths = [file["path"] for file in report["files"]]
+    assert str(program) in paths
+    assert not {"/bin/sh", case} & set(paths)
+    assert " main+" in result.stderr
+    assert f" ({program}+0x" in result.stderr
+
+
 HARDENED_FAULTS = [
     ("access_after_free", "access after free to", 10 << 20, 5000, "free"),
     ("access_after_free", "access after free to", 200 << 10, 5000, "free"),

@@ -1109,10 +1109,13 @@ def test_a_sweep_without_what_it_needs_is_told(
 
 def functions(stack: list[str], files: list[dict[str, str]]) -> list[str]:
     """Those that the addresses lie in, as somebody finds who has nothing but the report."""
-    bases = sorted((int(file["base"], 16), file["path"]) for file in files)
+    ranges = sorted(
+        (int(file["base"], 16), int(file["end"], 16), file["path"]) for file in files
+    )
     found = []
     for address in (int(frame, 16) - 1 for frame in stack):
-        base, path = next(file for file in reversed(bases) if file[0] <= address)
+        base, end, path = next(file for file in reversed(ranges) if file[0] <= address)
+        assert address < end
         command = ["addr2line", "-f", "-e", path, hex(address - base)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found.append(done.stdout.splitlines()[0])
