@@ -379,6 +379,16 @@ namespace {
   return platform().page_size() == ShortClass::kPageBytes && is_whole_map &&
          active().has_all(kDone) && !on<Mitigation::tags>() && !on<Mitigation::history>();
 }
+// What relies on a measure that was left out has no effect, and is left out as well. Nobody is
+// told: whoever leaves out `zero` means that.
+void leave_out_dependent() noexcept {
+  if (!on<Mitigation::zero>() || !on<Mitigation::quarantine>()) {
+    chosen = chosen.without(Mitigation::written);
+  }
+  if (!on<Mitigation::canary>() && !on<Mitigation::zero>()) {
+    chosen = chosen.without(Mitigation::neighbours);
+  }
+}
 // Of a measure that somebody has named. The program runs without it.
 [[gnu::cold]] void tell_no_effect(std::string_view name, std::string_view reason) noexcept {
   Message{} << "warning: ALLOD_HARDENED=" << name << " has no effect: " << reason;
@@ -387,6 +397,7 @@ namespace {
 }  // namespace
 
 void start() noexcept {
+  leave_out_dependent();
   if (on<Mitigation::empty>()) empty_blocks.start(platform());
   if (on<Mitigation::sweep>() && !(on<Mitigation::quarantine>() && on<Mitigation::zero>())) {
     chosen = chosen.without(Mitigation::sweep);

@@ -1107,6 +1107,41 @@ def test_a_sweep_without_what_it_needs_is_told(
     assert (told in outcome.errors) == is_told, outcome.description
 
 
+@pytest.mark.parametrize(
+    ("measures", "used"),
+    [
+        ("written", "none"),
+        ("zero,quarantine,written", "zero, written, quarantine"),
+        ("zero,written", "zero"),
+        ("quarantine,written", "quarantine"),
+        ("neighbours", "none"),
+        ("canary,neighbours", "canary, neighbours"),
+        ("zero,neighbours", "neighbours, zero"),
+        (
+            "-zero",
+            "canary, neighbours, quarantine, shuffle, guards, empty, origin, "
+            "addresses, positions",
+        ),
+    ],
+)
+def test_a_measure_without_what_it_needs_is_not_in_use(
+    measures: str,
+    used: str,
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    """It would never find anything, and nobody is told so who has left out another one."""
+    given = {"SIZE": 100}
+    options = {"HARDENED": measures, "VERBOSE": "2"}
+    program = programs / "overruns"
+    case = "slabs_come_and_go"
+    outcome = run(program, case, liballod_hardened, tmp_path, given, options)
+    assert outcome.survived, outcome.description
+    assert f"allod: measures: {used}\n" in outcome.errors, outcome.description
+    assert "warning" not in outcome.errors, outcome.description
+
+
 def functions(stack: list[str], files: list[dict[str, str]]) -> list[str]:
     """Those that the addresses lie in, as somebody finds who has nothing but the report."""
     ranges = sorted(
