@@ -1,9 +1,7 @@
 // Copies that stay in their blocks, and copies that leave them.
 #include <allod.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "functions.h"
 
@@ -110,29 +108,6 @@ CASE(copies_elsewhere_are_done) {
   memmove(to, to + 2, 5);
   CHECK(strcmp(to, "bcde") == 0, "%s", to);
   CHECK(memcpy(hidden(NULL), hidden(NULL), hidden_size(0)) == NULL, "nothing, to nowhere");
-}
-
-// The best of some runs, in nanoseconds.
-static long time_of(copy_function copy, char* to, const char* from, size_t count) {
-  long best = LONG_MAX;
-  for (int run = 0; run < 20; ++run) {
-    struct timespec before, after;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-    copy(to, from, count);
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
-    const long took = (after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec;
-    best = took < best ? took : best;
-  }
-  return best;
-}
-
-// A byte at a time would be many times slower.
-CASE(zeros_behind_a_text_are_as_fast_as_any) {
-  char* to = obtain(4 * MIB);
-  const long wanted = time_of(by_memset, to, "", 4 * MIB);
-  const long padding = time_of(by_strncpy, to, "", 4 * MIB);
-  CHECK(padding < 8 * wanted, "%ld ns, where memset takes %ld", padding, wanted);
-  free(to);
 }
 
 // `TEST_COUNT` bytes, from a block of `TEST_FROM` to one of `TEST_TO`; the test is told of the one

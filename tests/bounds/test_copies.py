@@ -93,15 +93,6 @@ def test_copies_do_what_those_of_libc_do(
     assert (result.returncode, result.stderr) == (0, ""), describe(result)
 
 
-def test_zeros_behind_a_text_are_fast(
-    liballod: Path, copies: Path, program: Path, tmp_path: Path
-) -> None:
-    """strncpy fills what is left of a field as memset would."""
-    case = "zeros_behind_a_text_are_as_fast_as_any"
-    result = run_program([program, case], beside(liballod, copies), tmp_path)
-    assert (result.returncode, result.stderr) == (0, ""), describe(result)
-
-
 def test_without_allod_copies_are_not_checked(copies: Path, tmp_path: Path) -> None:
     """The library alone changes nothing."""
     result = run_program(

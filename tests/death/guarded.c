@@ -179,25 +179,29 @@ static void fill_pipe(int end) {
   CHECK(fcntl(end, F_SETFL, 0) == 0, "fcntl");
 }
 
-static _Atomic(bool) is_freed;
+static _Atomic(unsigned char*) freed_block;
 
-// Has the page of the block again before the report is read.
-static void* free_and_obtain_again(void* block) {
-  enum { kTries = 100000 };
+// Has the page of its block again before the report is read.
+static void* free_and_obtain_again(void* unused) {
+  enum { kBefore = 2000, kTries = 100000 };
+  // By then a thread has memory of its own.
+  for (int i = 0; i < kBefore; ++i) freeing_function(allocating_function(size()));
+  unsigned char* block = tell_block(allocating_function(size()));
+  const uintptr_t page = (uintptr_t)block / kPage;
   freeing_function(block);
-  is_freed = true;
+  freed_block = block;
   char text[kPage];
   CHECK(read(to_programs[0], text, 1) == 1, "read");
-  uintptr_t page = 0;
-  for (int i = 0; i < kTries && page != (uintptr_t)block / kPage; ++i) {
+  int tries = 0;
+  for (; tries < kTries; ++tries) {
     void* other = allocating_function(size());
-    page = (uintptr_t)other / kPage;
-    if (page != (uintptr_t)block / kPage) free(other);
+    if ((uintptr_t)other / kPage == page) break;
+    freeing_function(other);
   }
-  if (page != (uintptr_t)block / kPage) _exit(3);
+  if (tries == kTries) _exit(3);
   while (read(to_people[0], text, sizeof text) > 0) {
   }
-  return NULL;
+  return unused;
 }
 
 CASE(a_block_is_handed_out_during_the_report) {
@@ -207,13 +211,12 @@ CASE(a_block_is_handed_out_during_the_report) {
   int (*set_option)(const char*, const char*) =
       (int (*)(const char*, const char*))find_function("allod_option_set");
   CHECK(set_option("REPORT_FD", number) == 0, "allod_option_set");
-  unsigned char* block = tell_block(allocating_function(size()));
   fill_pipe(to_people[1]);
   CHECK(dup2(to_people[1], STDERR_FILENO) == STDERR_FILENO, "dup2");
   pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, free_and_obtain_again, block) == 0, "pthread_create");
-  while (!is_freed) sched_yield();
-  accessing_function(block);
+  CHECK(pthread_create(&thread, NULL, free_and_obtain_again, NULL) == 0, "pthread_create");
+  while (freed_block == NULL) sched_yield();
+  accessing_function(freed_block);
   survive();
 }
 

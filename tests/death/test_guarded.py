@@ -335,7 +335,7 @@ def test_the_process_ends_where_the_access_would_succeed_after_the_report(
     case = "a_block_is_handed_out_during_the_report"
     library = liballod_hardened if is_hardened else liballod
     size = 1 << 20 if is_hardened else 100
-    options = {} if is_hardened else ALL | {"GUARD_SLOTS": "8"}
+    options = {} if is_hardened else ALL | {"GUARD_SLOTS": "16"}
     outcome = run(program, case, library, tmp_path, {"SIZE": size}, options)
     assert outcome.status == -signal.SIGSEGV, outcome.description
     assert not outcome.survived
