@@ -44,25 +44,16 @@ bool explain(const void* address, int code) noexcept {
   return is_ours;
 }
 
-// To the calling thread, once more. With what the signal has told, for those who look at what is
-// left of the process; a second one is none while that waits, which a sandbox or an emulator may
-// not let come.
-void send_again(siginfo_t& info) noexcept {
-  const long process = raw_syscall(SYS_getpid);
-  const long thread = raw_syscall(SYS_gettid);
-  const long told = reinterpret_cast<long>(&info);
-  raw_syscall(SYS_rt_tgsigqueueinfo, process, thread, SIGSEGV, told);
-  raw_syscall(SYS_tgkill, process, thread, SIGSEGV);
-}
-
 // As if nobody had watched. An access that fails is tried again, and fails again; what another
 // process has sent must be sent again, and so must a fault that was reported: while that was
 // written, another thread may have opened the page. What is sent comes before the access.
-void leave_to_system(siginfo_t& info, bool was_reported) noexcept {
+void leave_to_system(const siginfo_t& info, bool was_reported) noexcept {
   struct sigaction action{};
   action.sa_handler = SIG_DFL;
   sigaction(SIGSEGV, &action, nullptr);
-  if (is_sent(info) || was_reported) send_again(info);
+  if (is_sent(info) || was_reported) {
+    raw_syscall(SYS_tgkill, raw_syscall(SYS_getpid), raw_syscall(SYS_gettid), SIGSEGV);
+  }
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) noexcept {

@@ -109,8 +109,8 @@ class Symbols {
                      reinterpret_cast<long>(file), 0) == 0;
 }
 [[nodiscard]] bool is_program(const char* path) noexcept {
-  struct stat own;
-  struct stat other;
+  struct stat own{};
+  struct stat other{};
   return look_up("/proc/self/exe", &own) && look_up(path, &other) && own.st_dev == other.st_dev &&
          own.st_ino == other.st_ino;
 }

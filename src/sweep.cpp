@@ -270,13 +270,15 @@ void forget_sweeper() noexcept {
 // With the lock held: is there a sweep? Not in the child of a fork of which nobody was told.
 bool is_sweeping() noexcept {
   if (phase != Phase::sweeping) return false;
-  if (sweeping_process != raw_syscall(SYS_getpid)) forget_sweeper();
+  const bool is_owner = sweeping_process == raw_syscall(SYS_getpid);
+  if (!is_owner && !os::LinuxGuest::is_here()) forget_sweeper();
   return phase == Phase::sweeping;
 }
 
-// With the lock held. From then on the list stays as it is, and nobody else begins a sweep.
+// With the lock held. From then on the list stays as it is, and nobody else begins a sweep. A child
+// of vfork does not: its threads go with it, and those of its parent are not its own.
 bool begin_sweep(bool is_due) noexcept {
-  if (phase != Phase::holding || !is_due) return false;
+  if (phase != Phase::holding || !is_due || os::LinuxGuest::is_here()) return false;
   phase = Phase::sweeping;
   sweeping_process = static_cast<std::int32_t>(raw_syscall(SYS_getpid));
   swept = count;

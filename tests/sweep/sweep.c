@@ -699,6 +699,21 @@ CASE(threads_that_sleep_in_the_system_are_let_sleep) {
   for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
 }
 
+static void free_much_in_a_child_of_vfork(void) {
+  const pid_t child = vfork();
+  if (child == 0) {
+    for (int i = 0; i < 2000; ++i) free(hidden(malloc(SIZE)));
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "the child: %x", status);
+}
+// A sweep that it began would never end.
+CASE(a_child_of_vfork_leaves_no_sweep_behind) {
+  for (int i = 0; i < 400; ++i) free_much_in_a_child_of_vfork();
+  CHECK(sweeps_without(NULL, 0, SIZE, SWEEPS, "") > 0, "no sweeps any more");
+}
+
 static void* wait_for_child(void* id) {
   *(long*)id = syscall(SYS_gettid);
   CHECK(sem_post(&is_ready) == 0, "sem_post");
