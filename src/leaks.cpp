@@ -17,7 +17,6 @@
 #include "output_file.hpp"
 #include "page_reader.hpp"
 #include "profile.hpp"
-#include "signal_stacks.hpp"
 #include "stop_threads.hpp"
 
 namespace allod::leaks {
@@ -228,11 +227,7 @@ void mark_from_mapping(const DataMapping& mapping, const StoppedThreads& stopped
   // or beside the program's data.
   const bool is_stack =
       mapping.is_main_stack || (mapping.follows_guard && map.tag_of(to - 1) == space::kForeignTag);
-  Address begin = mapping.begin;
-  if (is_stack) {
-    const bool is_usual = is_own && !SignalStacks::is_on_one();
-    begin = is_usual ? own_stack : stopped.used_from(begin, to);
-  }
+  const Address begin = is_stack ? stopped.used_from(mapping.begin, to, own_stack) : mapping.begin;
   const auto look = [&](Address at) noexcept {
     using Page = Marker::Page;
     if (is_bookkeeping(at, graph)) return Page::skipped;

@@ -493,7 +493,9 @@ void StoppedThreads::wait_for_end() noexcept {
   }
 }
 
-Address StoppedThreads::used_from(Address begin, Address end) const noexcept {
+Address StoppedThreads::used_from(Address begin, Address end, Address own_stack) const noexcept {
+  const bool is_own = own_stack >= begin && own_stack < end;
+  if (is_own && !SignalStacks::is_on_one()) return own_stack;
   Address from = end;
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
     if (!stop.places[i].has_come()) continue;

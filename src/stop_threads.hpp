@@ -27,9 +27,10 @@ class StoppedThreads {
   // 0 when all are stopped that can be; else the error for which threads may go on unseen.
   [[nodiscard]] int error() const noexcept { return error_; }
 
-  // Of the stack that lies within [begin, end): where what is in use begins. `begin` when there is
-  // none, or it is not known, as that of a thread which has a signal on a stack for signals.
-  [[nodiscard]] Address used_from(Address begin, Address end) const noexcept;
+  // Of the stack that lies within [begin, end): where what is in use begins; that of the caller at
+  // `own_stack`. `begin` when there is none, or it is not known, as that of a thread which has a
+  // signal on a stack for signals.
+  [[nodiscard]] Address used_from(Address begin, Address end, Address own_stack) const noexcept;
 
   // What those that were found asleep have given the system: it may stand nowhere else.
   [[nodiscard]] const Address* arguments_of_sleepers(std::size_t* count) const noexcept;

@@ -10,7 +10,6 @@
 #include "mappings.hpp"
 #include "memory_tags.hpp"
 #include "page_reader.hpp"
-#include "signal_stacks.hpp"
 #include "stop_threads.hpp"
 #include "text.hpp"
 
@@ -146,10 +145,7 @@ class Search {
     if (is_whole_list(list, mapping) || is_whole_list(sorted, mapping)) return;
     const bool is_own = own_stack_ >= begin && own_stack_ < mapping.end;
     const Address frames = address_of(__builtin_frame_address(0));
-    if (mapping.is_main_stack) {
-      const bool is_usual = is_own && !SignalStacks::is_on_one();
-      begin = is_usual ? own_stack_ : stopped->used_from(begin, mapping.end);
-    }
+    if (mapping.is_main_stack) begin = stopped->used_from(begin, mapping.end, own_stack_);
     const bool watched = reader_.watch(mapping.begin, mapping.end);
     const auto is_left_out = [&](Address at, Address end, bool is_elsewhere) noexcept {
       // Where the system does not tell guards from pages that are elsewhere.
