@@ -130,6 +130,12 @@ function(allod_add_products)
   foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared)
     target_link_options(${target} PRIVATE LINKER:-z,initfirst)
   endforeach()
+  # Newer kernels map a larger piece of a file's memory as a whole where it lies within a segment.
+  # With this, the code that every program needs fills one of 128 KiB.
+  foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared
+      allod_prefixed_shared)
+    target_link_options(${target} PRIVATE LINKER:-z,max-page-size=131072)
+  endforeach()
 
   # A program may name nothing of Allod and still want its malloc: the reference keeps the library
   # on the list of needed ones where the linker drops those that look unused.

@@ -428,7 +428,16 @@ void respect_memory_limit(std::size_t limit) noexcept {
 void read_options_from_environment() noexcept {
   current_settings.heap.report_foreign = kReportsForeign;
   if (environ == nullptr) return take_initial_environment();
-  for (char** variable = environ; *variable != nullptr; ++variable) take_variable(*variable);
+  // Hardly any variable is ours, and the length of the others would make more of libc resident.
+  const auto is_ours = [](const char* variable) noexcept {
+    for (const char letter : kPrefix) {
+      if (*variable++ != letter) return false;
+    }
+    return true;
+  };
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (is_ours(*variable)) take_variable(*variable);
+  }
 }
 
 int set_option(const char* name, const char* value) noexcept {

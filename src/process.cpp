@@ -1,17 +1,28 @@
 // Start and end of the process, as far as the heap is concerned.
 #include "process.hpp"
 
+#include <dlfcn.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
 #include "allod/os/at_fork.hpp"
 #include "faults.hpp"
 #include "hardened.hpp"
 #include "heaps.hpp"
 #include "leaks.hpp"
 #include "options.hpp"
+#include "own_image.hpp"
 #include "profile.hpp"
 #include "profile_file.hpp"
 #include "report.hpp"
 #include "stats.hpp"
 #include "tracker.hpp"
+
+#if defined(DLFO_STRUCT_HAS_EH_DBASE)
+// An older libc may be there when the program runs.
+#pragma weak _dl_find_object
+#endif
 
 template class allod::heap::Heap<allod::Policy>;
 
@@ -22,6 +33,33 @@ heap::HeapOptions LibraryPolicy::options() noexcept {
   check_failure_handler = &report_failed_check;
   return heap_options();
 }
+
+namespace {
+
+// To register the first handler of fork, glibc reads one constant of its own. The kernel maps what
+// lies around it in the file: 64 KiB, or more where the file came into memory in larger pieces. The
+// smallest programs read none of that again. For others, it is mapped again when they do.
+ALLOD_HOT void drop_constants_of_libc() noexcept {
+#if defined(DLFO_STRUCT_HAS_EH_DBASE)
+  dl_find_object libc{};
+  if (&_dl_find_object == nullptr) return;
+  if (_dl_find_object(reinterpret_cast<void*>(&__register_atfork), &libc) != 0) return;
+  const auto& header = *static_cast<const ElfW(Ehdr)*>(libc.dlfo_map_start);
+  // In a program that libc is a part of, these may be constants of anybody.
+  if (header.e_type != ET_DYN || libc.dlfo_map_start == &__ehdr_start) return;
+  const Address begin = address_of(&header);
+  const auto* const parts = reinterpret_cast<const ElfW(Phdr)*>(begin + header.e_phoff);
+  for (unsigned i = 0; i < header.e_phnum; ++i) {
+    const auto& part = parts[i];
+    // Never written: relocations of the loader go elsewhere.
+    if (part.p_type != PT_LOAD || part.p_flags != PF_R || part.p_offset == 0) continue;
+    raw_syscall(SYS_madvise, static_cast<long>(begin + part.p_vaddr),
+                static_cast<long>(part.p_memsz), MADV_DONTNEED);
+  }
+#endif
+}
+
+}  // namespace
 
 void start_process() noexcept {
   static constinit std::atomic<bool> was_called{false};
@@ -41,6 +79,7 @@ void start_process() noexcept {
     os::at_fork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
   }
   if constexpr (Policy::kBlockStates) hardened::start();
+  drop_constants_of_libc();
   show_help_if_asked();
   if (verbosity() > 0) announce_start();
 }

@@ -55,8 +55,9 @@ class Place {
   std::atomic<Address> stack_{0};
 };
 
+// Apart from what is not zero, so that it takes no place in the library's file.
+constinit Place places[kMost] = {};
 constinit struct {
-  Place places[kMost] = {};
   std::atomic<std::uint32_t> signalled{0};
   std::atomic<std::uint32_t> moves{0};  // of threads that come and leave
   std::atomic<std::uint32_t> go{0};
@@ -86,13 +87,13 @@ Address stack_pointer(const ucontext_t& context) noexcept {
 std::size_t place_of(std::uint32_t thread) noexcept {
   const std::size_t count = stop.signalled.load();
   for (std::size_t i = 0; i < count; ++i) {
-    if (stop.places[i].thread() == thread) return i;
+    if (places[i].thread() == thread) return i;
   }
   return kMost;
 }
 std::uint32_t count_missing() noexcept {
   std::uint32_t count = 0;
-  for (std::size_t i = 0; i < stop.signalled.load(); ++i) count += !stop.places[i].has_come();
+  for (std::size_t i = 0; i < stop.signalled.load(); ++i) count += !places[i].has_come();
   return count;
 }
 void tell_move() noexcept {
@@ -121,11 +122,11 @@ void wait_in_handler(int, siginfo_t*, void* context) {
   const std::size_t place = place_of(self);
   // One that was signalled in an earlier stop waits as well, but nobody waits for it.
   const bool counts = place < kMost &&
-                      stop.places[place].come(self, used_stack(*static_cast<ucontext_t*>(context)));
+                      places[place].come(self, used_stack(*static_cast<ucontext_t*>(context)));
   if (counts) tell_move();
   while (stop.go.load() == 0) Linux::futex_wait(&stop.go, 0);
   if (counts) {
-    stop.places[place].leave(self);
+    places[place].leave(self);
     tell_move();
   }
   errno = error;
@@ -345,8 +346,8 @@ struct Candidate {
 void note_absent() noexcept {
   const long process = raw_syscall(SYS_getpid);
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
-    const std::uint32_t thread = stop.places[i].thread();
-    if (stop.places[i].has_come() || raw_syscall(SYS_tgkill, process, thread, 0) != 0) continue;
+    const std::uint32_t thread = places[i].thread();
+    if (places[i].has_come() || raw_syscall(SYS_tgkill, process, thread, 0) != 0) continue;
     must_stay = must_stay || stop.signal != kStopSignal;
     const Candidate candidate{thread, StoppedThreads::Round::only};
     note_sleeper(candidate.sleeper, candidate.words);
@@ -357,7 +358,7 @@ void note_absent() noexcept {
 std::uint32_t count_absent() noexcept {
   std::uint32_t count = 0;
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
-    if (!stop.places[i].has_come() && does_not_come(stop.places[i].thread())) ++count;
+    if (!places[i].has_come() && does_not_come(places[i].thread())) ++count;
   }
   return count;
 }
@@ -430,7 +431,7 @@ int StoppedThreads::stop_all(Round round) noexcept {
         has_runner = true;
         return;
       }
-      stop.places[place].signal(thread);
+      places[place].signal(thread);
       stop.signalled.store(place + 1);
       if (raw_syscall(SYS_tgkill, process, thread, stop.signal) != 0) stop.signalled.store(place);
     });
@@ -451,7 +452,7 @@ StoppedThreads::~StoppedThreads() {
   stop.go.store(1);
   Linux::futex_wake(&stop.go, 0x7fffffff);
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
-    Place& place = stop.places[i];
+    Place& place = places[i];
     for (place.close(); !place.is_over();) {
       const std::uint32_t moves = stop.moves.load();
       if (!place.is_over()) Linux::futex_wait_ms(&stop.moves, moves, 1);
@@ -467,7 +468,7 @@ bool StoppedThreads::have_slept() const noexcept {
     const std::uint64_t switches = switches_of(SignalState{sleeper.thread});
     if (switches == sleeper.switches && switches != kRuns) continue;
     const std::size_t place = place_of(sleeper.thread);
-    if (place == kMost || !stop.places[place].has_come())
+    if (place == kMost || !places[place].has_come())
       restless[restless_count++] = sleeper.thread;
   }
   return restless_count == 0 && !has_more_sleepers;
@@ -498,8 +499,8 @@ Address StoppedThreads::used_from(Address begin, Address end, Address own_stack)
   if (is_own && !SignalStacks::is_on_one()) return own_stack;
   Address from = end;
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
-    if (!stop.places[i].has_come()) continue;
-    const Address at = stop.places[i].stack();
+    if (!places[i].has_come()) continue;
+    const Address at = places[i].stack();
     if (at >= begin && at < end && at < from) from = at;
   }
   for (std::size_t i = 0; i < sleeper_count; ++i) {

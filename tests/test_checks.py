@@ -266,6 +266,33 @@ def test_one_function_can_be_held_to_what_another_costs(tmp_path: Path) -> None:
     assert findings[1].complaints == ["other: 6 instructions, budget 5"]
 
 
+# Sizes
+
+
+def test_libraries_keep_their_sizes(build_dir: Path) -> None:
+    rules = budgets.read_budgets(budgets.SIZES)
+    libraries = {path.stem for path in build_dir.glob("lib*.so")}
+    assert rules.keys() == libraries
+    assert budgets.size_complaints(build_dir, rules) == []
+
+
+def test_a_large_array_that_is_not_zero_is_found(tmp_path: Path) -> None:
+    for name, first in (("zeros", 0), ("others", 1)):
+        source = f"char array[1 << 20] = {{{first}}};"
+        command = ["cc", "-shared", "-xc", "-", "-o", str(tmp_path / f"{name}.so")]
+        subprocess.run(command, input=source, text=True, check=True)
+    rules: budgets.Rules = {
+        name: {"data": 16, "stripped": 64} for name in ("zeros", "others")
+    }
+    found = budgets.size_complaints(tmp_path, rules)
+    assert [one.split(" has ")[0] for one in found] == [
+        "others: data",
+        "others: stripped",
+    ]
+    with pytest.raises(budgets.CheckError, match="missing.so is not there"):
+        budgets.size_complaints(tmp_path, {"missing": rules["zeros"]})
+
+
 # Symbols
 
 

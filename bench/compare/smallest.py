@@ -17,22 +17,27 @@ class SmallestError(Exception):
     """The program cannot be built, or complains."""
 
 
-def means_kib(environments: Sequence[Mapping[str, str]]) -> list[float]:
+def means_kib(
+    environments: Sequence[Mapping[str, str]],
+    piece: int = cached.PAGE,
+    repeats: int = REPEATS,
+) -> list[float]:
     """Runs the program in turns; a mean for each environment, since libraries lie elsewhere in each
-    run, and with them the pages that a fault maps besides."""
+    run, and with them the pages that a fault maps besides. How the libraries have come into memory
+    is told by `piece`, as for cached.copy_in_pieces."""
     with tempfile.TemporaryDirectory(prefix="allod-smallest-") as scratch:
         program = Path(scratch) / "smallest"
         build = ["cc", "-O2", "-fno-builtin", "-o", str(program), str(SOURCE)]
         _output(build, os.environ)
         system = Path(scratch) / "system"
-        cached.copy_by_pages(_libc(), system)
+        cached.copy_in_pieces(_libc(), system, piece)
         alike = [
-            _with_copies(variables, Path(scratch) / str(number), system)
+            _with_copies(variables, Path(scratch) / str(number), system, piece)
             for number, variables in enumerate(environments)
         ]
         found = [
             [_resident_kib(program, variables) for variables in alike]
-            for _ in range(REPEATS)
+            for _ in range(repeats)
         ]
     return [statistics.fmean(each) for each in zip(*found, strict=True)]
 
@@ -47,14 +52,14 @@ def _libc() -> Path:
 
 
 def _with_copies(
-    variables: Mapping[str, str], folder: Path, system: Path
+    variables: Mapping[str, str], folder: Path, system: Path, piece: int
 ) -> dict[str, str]:
     """The same with libraries, also those in `system`, that are all in memory in the same way."""
     libraries = [
         Path(name) for name in variables.get("LD_PRELOAD", "").split(":") if name
     ]
     copies = [
-        cached.copy_by_pages(library, folder) if library.is_file() else library
+        cached.copy_in_pieces(library, folder, piece) if library.is_file() else library
         for library in libraries
     ]
     preload = {"LD_PRELOAD": ":".join(map(str, copies))} if copies else {}

@@ -1,5 +1,6 @@
 """Counts the instructions on the fast paths of functions in a shared library for x86-64 or arm64,
-and fails if there are more than budgeted, or if one of them writes to the stack."""
+and fails if there are more than budgeted, or if one of them writes to the stack. With --sizes: how
+large the libraries of a folder are."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +18,12 @@ import click
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGETS = Path(__file__).with_name("budgets.toml")
+SIZES = Path(__file__).with_name("budgets-sizes.toml")
 BUDGETS_ARM64 = Path(__file__).with_name("budgets-arm64.toml")
 MOST_PATHS = 20_000
 LINE = re.compile(r"^\s*([0-9a-f]+):\t(.+?)\s*$")
 SYMBOL = re.compile(r"^\s*\d+:\s+([0-9a-f]+)\s+(\d+|0x[0-9a-f]+)\s+FUNC\s.*?\s(\S+)$")
+SECTION = re.compile(r"^\s*\[ *\d+\] (\S+) +\S+ +[0-9a-f]+ [0-9a-f]+ ([0-9a-f]+) ")
 DIRECT = re.compile(r"^([0-9a-f]+)\b")
 PREFIXES = {"bnd", "notrack", "lock", "rep", "repz", "repnz", "data16", "cs"}
 FREE_OF_CHARGE = {"endbr64", "endbr32", "nop", "nopw", "nopl"}
@@ -336,6 +340,32 @@ def chosen_path(
     return chosen[0] if which == "shortest" else chosen[-1]
 
 
+def sizes_of(library: Path) -> dict[str, int]:
+    """Bytes in the file of what the process may write, and of the file without debug information
+    and names that only debuggers need."""
+    sections = _output("readelf", "--section-headers", "--wide", str(library))
+    found = [SECTION.match(line) for line in sections.splitlines()]
+    data = [int(one[2], 16) for one in found if one and one[1] == ".data"]
+    with tempfile.TemporaryDirectory(prefix="allod-sizes-") as scratch:
+        stripped = Path(scratch) / library.name
+        _output("strip", "-o", str(stripped), str(library))
+        return {"data": sum(data), "stripped": stripped.stat().st_size}
+
+
+def size_complaints(folder: Path, rules: Rules) -> list[str]:
+    """What is larger than a file like budgets-sizes.toml allows the libraries of a folder."""
+    found = []
+    for name, rule in rules.items():
+        library = folder / f"{name}.so"
+        if not library.is_file():
+            raise CheckError(f"{library} is not there")
+        for what, size in sizes_of(library).items():
+            at_most = int(str(rule[what])) * 1024
+            if size > at_most:
+                found.append(f"{name}: {what} has {size} bytes, budget {at_most}")
+    return found
+
+
 @click.command(help=__doc__)
 @click.argument(
     "library",
@@ -350,6 +380,11 @@ def chosen_path(
 @click.option("--verbose", "-v", is_flag=True, help="Print the chosen paths.")
 @click.option("--all-paths", is_flag=True, help="Print the cost of every path.")
 @click.option(
+    "--sizes",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Check the sizes of the libraries in this folder instead.",
+)
+@click.option(
     "--symbol",
     "symbols",
     multiple=True,
@@ -360,10 +395,13 @@ def main(
     budgets: Path | None,
     verbose: bool,
     all_paths: bool,
+    sizes: Path | None,
     symbols: Sequence[str],
 ) -> None:
     """Prints what each function costs and fails if one costs too much."""
     try:
+        if sizes is not None:
+            sys.exit(1 if _report_sizes(sizes) else 0)
         rules = read_budgets(budgets or machine_of(library).budgets)
         if symbols:
             rules = {
@@ -378,6 +416,17 @@ def main(
     except CheckError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(1 if failed else 0)
+
+
+def _report_sizes(folder: Path) -> bool:
+    rules = read_budgets(SIZES)
+    for name, rule in rules.items():
+        for what, size in sizes_of(folder / f"{name}.so").items():
+            print(f"{name}: {what} has {size / 1024:.1f} of {rule[what]} KiB")
+    complaints = size_complaints(folder, rules)
+    for complaint in complaints:
+        print(f"error: {complaint}")
+    return bool(complaints)
 
 
 def _report(

@@ -25,7 +25,7 @@ namespace allod::os {
 class Linux {
  public:
   void start() noexcept {
-    const unsigned long page = getauxval(AT_PAGESZ);
+    const unsigned long page = kOnlyPageSize != 0 ? kOnlyPageSize : getauxval(AT_PAGESZ);
     page_size_ = page != 0 ? page : 4096;
   }
   [[nodiscard]] std::size_t page_size() const noexcept { return page_size_; }
