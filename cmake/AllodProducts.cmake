@@ -137,11 +137,12 @@ function(allod_add_products)
     target_link_options(${target} PRIVATE LINKER:-z,max-page-size=131072)
   endforeach()
 
-  # A program may name nothing of Allod and still want its malloc: the reference keeps the library
-  # on the list of needed ones where the linker drops those that look unused.
-  target_link_options(allod_shared INTERFACE LINKER:--undefined=malloc)
-  target_link_options(allod_debug_shared INTERFACE LINKER:--undefined=malloc)
-  target_link_options(allod_hardened_shared INTERFACE LINKER:--undefined=malloc)
+  # A program may name nothing of Allod and still want its malloc: the linker must not drop the
+  # library as unused. A reference by --undefined does not keep it: only those of objects count.
+  foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared)
+    target_link_options(${target} INTERFACE
+      "LINKER:--push-state,--no-as-needed,$<TARGET_FILE:$<TARGET_NAME:${target}>>,--pop-state")
+  endforeach()
 
   add_custom_target(products DEPENDS
     allod_shared allod_static allod_debug_shared allod_hardened_shared allod_prefixed_shared allod_prefixed_static)

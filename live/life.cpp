@@ -202,8 +202,17 @@ int start_thread(Start how) noexcept {
   return error != 0 ? error : life.result;
 }
 
+// However it is started: the program was put together wrongly, and its result is often not looked at.
+bool can_start() noexcept {
+  if (!has_library()) {
+    Message{} << "warning: no live page: liballod.so is not in this process";
+    return false;
+  }
+  return open_memory();
+}
+
 int start_at(const char* address, Start how) noexcept {
-  if (!open_memory()) return ENOTSUP;
+  if (!can_start()) return ENOTSUP;
   pthread_mutex_lock(&life.mutex);
   int result = EALREADY;
   if (!life.running) {
@@ -233,10 +242,6 @@ void mark_timeline(const char* label) noexcept {
 }
 
 void start_as_wished(Start how) noexcept {
-  if (!has_library()) {
-    Message{} << "warning: no live page: liballod.so is not in this process";
-    return;
-  }
   const char* const wish = settings().address;
   // "1" and the like: somewhere.
   const bool anywhere = strchr(wish, ':') == nullptr;

@@ -121,6 +121,10 @@ def check_cmake(installation: Installation) -> None:
     installation.run("cmake", "--build", build)
     for program, origin in ORIGINS.items():
         _check_origin(installation, build / program, origin)
+    for way in ("shared", "debug", "hardened"):
+        installation.run(build / f"idle_{way}")
+    if (installation.prefix / LIVE).exists():
+        installation.run(build / "live_only")
 
 
 def check_live_page(installation: Installation) -> None:
@@ -143,6 +147,10 @@ def check_pkg_config(installation: Installation) -> None:
     source = CONSUMER / "consumer.c"
     installation.run("cc", source, "-Wl,--as-needed", *flags, "-o", program)
     _check_origin(installation, program, "liballod.so")
+    idle = installation.scratch / "idle-by-pkg-config"
+    source = CONSUMER / "idle.c"
+    installation.run("cc", source, "-Wl,--as-needed", *flags, "-o", idle)
+    installation.run(idle)
 
 
 def check_static_program(installation: Installation) -> None:
