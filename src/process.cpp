@@ -29,6 +29,7 @@ template class allod::heap::Heap<allod::Policy>;
 namespace allod {
 
 heap::HeapOptions LibraryPolicy::options() noexcept {
+  note_start();
   read_options_from_environment();
   check_failure_handler = &report_failed_check;
   return heap_options();

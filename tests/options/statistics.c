@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -238,6 +240,55 @@ CASE(all_forms) {
       summary.clean, summary.reserved, summary.metadata, summary.huge, summary.huge_blocks,
       (size_t)summary.purges, (size_t)summary.purged, (size_t)summary.remote_frees,
       (size_t)summary.contended);
+}
+
+// A line for each number that the system has of this process.
+static void write_file(const char* path, const char* start, const char* name) {
+  static char line[4096];
+  FILE* file = fopen(path, "r");
+  CHECK(file != NULL, "cannot read %s", path);
+  while (fgets(line, sizeof line, file) != NULL) {
+    if (strncmp(line, start, strlen(start)) == 0) {
+      printf("%s %s\n", name, line + strlen(start));
+    }
+  }
+  fclose(file);
+}
+static void write_what_the_system_says(void) {
+  struct rusage usage;
+  CHECK(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage");
+  printf("minor %ld\nmajor %ld\n", usage.ru_minflt, usage.ru_majflt);
+  write_file("/proc/self/status", "VmRSS:", "resident");
+  write_file("/proc/self/status", "VmHWM:", "peak");
+  write_file("/proc/self/smaps_rollup", "Rss:", "mapped_resident");
+  write_file("/proc/self/maps", "", "map");
+  fflush(stdout);
+}
+CASE(agrees_with_the_system) {
+  // What is written takes its memory before it is counted.
+  write_what_the_system_says();
+  allocate_touched(blocks, kMany, 1000);
+  allocate_touched(blocks, 1, 9 * MIB);
+  unsigned char* many[2] = {NULL, NULL};
+  allocate_touched(many, 1, 32 * MIB);
+  free_touched(many, 1, 32 * MIB);
+  malloc_trim(0);
+  write_what_the_system_says();
+  write_stats();
+  malloc_stats();
+  write_what_the_system_says();
+}
+CASE(agrees_after_another_program) {
+  // A fault for each page.
+  const size_t size = 96 * MIB;
+  char* memory =
+      mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(memory != MAP_FAILED, "mmap");
+  madvise(memory, size, MADV_NOHUGEPAGE);
+  memset(memory, 1, size);
+  char* arguments[] = {(char*)"statistics", (char*)"agrees_with_the_system", NULL};
+  execv("/proc/self/exe", arguments);
+  CHECK(false, "execv");
 }
 
 // Takes the text in, and allocates each time a block of another class.

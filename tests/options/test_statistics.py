@@ -29,6 +29,9 @@ def library(request: pytest.FixtureRequest) -> Path:
 FIELDS = {
     "version": None,
     "pid": None,
+    "program": None,
+    "resident": None,
+    "resident_peak": None,
     "live": None,
     "live_blocks": None,
     "huge": None,
@@ -64,8 +67,9 @@ DOMAIN_FIELDS = {"id", "thread", "refills", "flushes", "remote_frees", "collecte
 
 HUMAN = r"(?:\d+ B|\d+\.\d [KMGTPE]iB)"
 TEXT = re.compile(
-    rf"""allod \d+\.\d+\.\d+ statistics of process (?P<pid>\d+)
-live       {HUMAN} in (?P<live_blocks>\d+) blocks \(huge: {HUMAN} in (?P<huge_blocks>\d+)\)
+    rf"""allod \d+\.\d+\.\d+ statistics of process (?P<pid>\d+), "(?P<program>[^"]+)"
+live       {HUMAN} in (?P<live_blocks>\d+) blocks \(huge: {HUMAN} in (?P<huge_blocks>\d+)\); never more than {HUMAN}
+resident   {HUMAN}, {HUMAN} at most
 free       {HUMAN} at hand, {HUMAN} in slabs, {HUMAN} dirty, {HUMAN} given back
 spans      {HUMAN} in use, {HUMAN} at most; \d+ taken, \d+ freed, \d+ refused
 regions    \d+ of {HUMAN} of addresses; metadata {HUMAN} of {HUMAN}
@@ -91,7 +95,8 @@ def verify(stats: Json) -> None:
     assert set(stats) == set(FIELDS)
     for name, parts in FIELDS.items():
         assert parts is None or set(stats[name]) == parts, name
-    assert stats["faults"]["minor"] > 0
+    assert 0 < stats["resident"] <= stats["resident_peak"]
+    assert stats["program"] in ("statistics", "settings")
 
     slab_bytes = 0
     for row in stats["classes"]:
@@ -127,6 +132,12 @@ def verify(stats: Json) -> None:
     assert 0 < stats["metadata"]["used"] <= stats["metadata"]["mapped"]
     for domain in stats["domains"]:
         assert set(domain) == DOMAIN_FIELDS
+
+
+def without_the_system(stats: Json) -> Json:
+    """What Allod counts itself. What the system counts changes with each look."""
+    of_system = {"faults", "resident", "resident_peak"}
+    return {name: value for name, value in stats.items() if name not in of_system}
 
 
 def looks(programs: Path, case: str, library: Path, directory: Path) -> list[Json]:
@@ -165,9 +176,7 @@ def of_class(stats: Json, size: int) -> Json:
 def test_looking_changes_nothing(library: Path, programs: Path, tmp_path: Path) -> None:
     """Asking for numbers is neither an allocation nor anything else that is counted."""
     first, second = looks(programs, "looks_only", library, tmp_path)
-    first.pop("faults")
-    second.pop("faults")
-    assert first == second
+    assert without_the_system(first) == without_the_system(second)
 
 
 def test_blocks_of_a_class(library: Path, programs: Path, tmp_path: Path) -> None:
@@ -343,9 +352,7 @@ def test_all_forms_agree(library: Path, programs: Path, tmp_path: Path) -> None:
     result = run_well(programs / "statistics", "all_forms", library, tmp_path, quiet)
     first, second, info, summary = objects(result.stdout)
     verify(first)
-    first.pop("faults")
-    second.pop("faults")
-    assert first == second
+    assert without_the_system(first) == without_the_system(second)
 
     assert summary == {
         **{
@@ -520,3 +527,117 @@ def test_no_statistics_when_killed(
     case = "an_end_without_destructors"
     result = run_well(programs / "settings", case, library, tmp_path, variables)
     assert result.stderr == ""
+
+
+# --- with each other and with the system ------------------------------------------
+
+
+def human(size: int) -> str:
+    """A size as the text has it: not rounded, but cut."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    unit = max(place for place in range(5) if place == 0 or size >= 1024**place)
+    whole, rest = divmod(size, 1024**unit)
+    tenths = f".{rest * 10 // 1024**unit}" if unit else ""
+    return f"{whole}{tenths} {units[unit]}"
+
+
+def expected_text(stats: Json) -> list[str]:
+    """The lines of the text that say what the JSON says, but for those of the system."""
+    spans, metadata, slow = stats["spans"], stats["metadata"], stats["slow_paths"]
+    remote, purge, locks = stats["remote"], stats["purge"], stats["contention"]
+    return [
+        f"allod {stats['version']} statistics of process {stats['pid']},"
+        f' "{stats["program"]}"',
+        f"live       {human(stats['live'])} in {stats['live_blocks']} blocks"
+        f" (huge: {human(stats['huge'])} in {stats['huge_blocks']});"
+        f" never more than {human(spans['peak_used'])}",
+        f"free       {human(stats['cached'])} at hand,"
+        f" {human(stats['free_in_slabs'])} in slabs, {human(stats['dirty'])} dirty,"
+        f" {human(stats['clean'])} given back",
+        f"spans      {human(spans['used'])} in use, {human(spans['peak_used'])} at most;"
+        f" {spans['taken']} taken, {spans['freed']} freed, {spans['refused']} refused",
+        f"regions    {stats['regions']} of {human(stats['reserved'])} of addresses;"
+        f" metadata {human(metadata['used'])} of {human(metadata['mapped'])}",
+        f"slow paths {slow['refills']} refills, {slow['flushes']} flushes,"
+        f" {slow['shrinks']} shrinks; slabs: {slow['slabs_created']} created,"
+        f" {slow['slabs_retired']} retired, {slow['slabs_adopted']} adopted",
+        f"remote     {remote['frees']} frees in {remote['batches']} batches,"
+        f" {remote['collected']} collected",
+        f"purges     {purge['steps']} of {human(purge['bytes'])}",
+        f"contention {locks['domains']} domains, {locks['registry']} registry,"
+        f" {locks['space']} space, {locks['metadata']} metadata",
+        *(
+            f"{row['size']:9}{row['slabs']:9}{row['live']:9}{row['free']:9}{row['cached']:9}"
+            for row in stats["classes"]
+        ),
+    ]
+
+
+def of_system(text: str) -> list[dict[str, int]]:
+    """What the system said, each time that it was asked: bytes and counts."""
+    answers: list[dict[str, int]] = []
+    for line in filter(str.strip, text.splitlines()):
+        name, *words = line.split()
+        if name == "minor":
+            answers.append({"writable": 0})
+        if name == "map":
+            start, end = (int(word, 16) for word in words[0].split("-"))
+            # Without a file, readable and writable.
+            if words[4] == "0" and words[1].startswith("rw"):
+                answers[-1]["writable"] += end - start
+        elif len(words) == 2 and words[1] == "kB":
+            answers[-1][name] = int(words[0]) * KIB
+        elif name in ("minor", "major"):
+            answers[-1][name] = int(words[0])
+    return answers
+
+
+# The system adds up what each processor has counted when that has become this much, for pages of
+# three kinds.
+PROCESSORS = os.cpu_count() or 1
+UNCOUNTED = 3 * PROCESSORS * max(32, 2 * PROCESSORS) * os.sysconf("SC_PAGE_SIZE")
+# What the looks themselves may touch.
+LOOKING = MIB
+
+
+@pytest.mark.parametrize(
+    "case", ["agrees_with_the_system", "agrees_after_another_program"]
+)
+def test_text_json_and_the_system_agree(
+    case: str, library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """Of the program before, which had more memory and more faults, nothing is left."""
+    quiet = {"ALLOD_PURGE_DELAY": "-1"}
+    result = run_well(programs / "statistics", case, library, tmp_path, quiet)
+    (stats,) = objects(result.stdout)
+    verify(stats)
+    lines = result.stderr.splitlines()
+    for line in expected_text(stats):
+        assert line in lines, result.stderr
+
+    begin, before, after = of_system(result.stdout)
+    slack = UNCOUNTED + LOOKING
+    for name, ours in (("resident", "resident"), ("peak", "resident_peak")):
+        assert abs(stats[ours] - before[name]) <= slack, (name, stats, before)
+    assert abs(stats["resident"] - before["mapped_resident"]) <= slack
+    assert stats["resident_peak"] - stats["resident"] >= 32 * MIB - slack
+    # All live blocks were written to.
+    touched = 1000 * 999 + 9 * MIB
+    assert touched <= stats["live"] <= stats["spans"]["used"] <= stats["resident"]
+    assert stats["spans"]["peak_used"] >= touched + 32 * MIB
+    assert stats["resident_peak"] < 96 * MIB
+    writable = stats["spans"]["used"] + stats["dirty"] + stats["metadata"]["used"]
+    assert writable <= before["writable"] <= stats["reserved"] + 32 * MIB
+
+    # The system counts from the start of the process, Allod from its own.
+    for kind in ("minor", "major"):
+        assert stats["faults"][kind] <= after[kind]
+    own = before["minor"] - begin["minor"]
+    assert own <= stats["faults"]["minor"] <= own + begin["minor"]
+    if case == "agrees_after_another_program":
+        pages = 96 * MIB // os.sysconf("SC_PAGE_SIZE")
+        assert stats["faults"]["minor"] <= before["minor"] - pages + LOOKING // 4096
+    (text,) = re.findall(r"^faults     (\d+) minor, (\d+) major$", result.stderr, re.M)
+    assert 0 <= int(text[0]) - stats["faults"]["minor"] <= LOOKING // 4096
+    (sizes,) = re.findall(r"^resident   (.*), (.*) at most$", result.stderr, re.M)
+    assert sizes[1] == human(stats["resident_peak"])
