@@ -285,25 +285,21 @@ long find() noexcept {
 }
 
 void tell(long leaking) noexcept {
-  if (settings().leaks_file == nullptr) {
-    if (leaking <= 0) return;
-    Message message;
-    message << "error: " << std::int64_t{leaking} << " blocks leak";
-    profile::show_leaks(message);
+  if (leaking < 0) {
+    Message{} << "warning: leaks were not looked for: for want of memory, or as the system refused "
+                 "to stop the threads";
     return;
   }
-  const OutputFile file{settings().leaks_file, ""};
-  const long descriptor = file.open();
-  if (descriptor < 0) {
-    Message{} << "warning: cannot write leaks to " << file.path() << " (error " << -descriptor
-              << ")";
-    return;
+  if (settings().leaks_file != nullptr) {
+    const OutputFile file{settings().leaks_file, ""};
+    const long error = file.write([](Text& out) noexcept { profile::write_leaks(out); });
+    if (error == 0) return;
+    file.warn("leaks", error, leaking == 0 ? "; there are none" : "; they follow here");
   }
-  {
-    DescriptorText out{static_cast<int>(descriptor)};
-    profile::write_leaks(out);
-  }
-  raw_syscall(SYS_close, descriptor);
+  if (leaking == 0) return;
+  Message message;
+  message << "error: " << std::int64_t{leaking} << " blocks leak";
+  profile::show_leaks(message);
 }
 
 }  // namespace

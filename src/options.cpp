@@ -8,9 +8,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "hardened.hpp"
 #include "process.hpp"
 #include "profile.hpp"
+#include "spelling.hpp"
 #include "stop_signal.hpp"
 #include "version.hpp"
 
@@ -351,20 +354,65 @@ ALLOD_HOT const Option* find_option(std::string_view name) noexcept {
   return nullptr;
 }
 
+// Not substr: it can throw.
+constexpr std::string_view part(std::string_view text, std::size_t from, std::size_t to) noexcept {
+  return {text.data() + from, to - from};
+}
+
+// The words of a list, without signs that are no part of them.
+template <class Visit>
+void for_each_word(std::string_view list, Visit&& visit) noexcept {
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    std::string_view word = part(list, 0, comma);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    for (const std::string_view sign : {" ", "or ", "-"}) {
+      if (word.starts_with(sign)) word.remove_prefix(sign.size());
+    }
+    visit(word);
+  }
+}
+
+void suggest_name(Text& out, std::string_view name) noexcept {
+  NearestWord meant{name};
+  for (const Option& option : kOptions) meant.offer(option.name);
+  if (!meant.nearest().empty()) out << " did you mean " << kPrefix << meant.nearest() << "?";
+}
+
+// Of the words that the option's value may be, or be made of. Where it says "bytes", any number may
+// stand.
+void suggest_value(Text& out, const Option& option, std::string_view value) noexcept {
+  for_each_word(value, [&](std::string_view word) noexcept {
+    NearestWord meant{word};
+    bool is_known = false;
+    for_each_word(option.values, [&](std::string_view known) noexcept {
+      is_known |= known == word;
+      const bool is_word =
+          known != "bytes" && known != "milliseconds" && known.find(' ') == std::string_view::npos;
+      if (is_word) meant.offer(known);
+    });
+    if (is_known || meant.nearest().empty()) return;
+    out << "; did you mean " << meant.nearest() << "?";
+  });
+}
+
 ALLOD_HOT void take_variable(std::string_view variable) noexcept {
   if (!variable.starts_with(kPrefix)) return;
   const std::size_t equals = variable.find('=');
   if (equals == std::string_view::npos) return;
-  // Not substr: it can throw.
-  const std::string_view name{variable.data() + kPrefix.size(), equals - kPrefix.size()};
-  const std::string_view value{variable.data() + equals + 1, variable.size() - equals - 1};
+  const std::string_view name = part(variable, kPrefix.size(), equals);
+  const std::string_view value = part(variable, equals + 1, variable.size());
   const Option* const option = find_option(name);
   if (option == nullptr) {
-    Message{} << "warning: unknown option " << kPrefix << name << " is ignored; ALLOD_HELP=1 lists "
-              << "the options";
+    Message message;
+    message << "warning: unknown option " << kPrefix << name << " is ignored;";
+    suggest_name(message, name);
+    message << " ALLOD_HELP=1 lists the options";
   } else if (!option->set(current_settings, value)) {
-    Message{} << "warning: " << kPrefix << name << "=" << value << " is ignored; expected "
-              << option->values;
+    Message message;
+    message << "warning: " << kPrefix << name << "=" << value << " is ignored; expected "
+            << option->values;
+    suggest_value(message, *option, value);
   }
 }
 

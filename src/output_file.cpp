@@ -1,11 +1,11 @@
 #include "output_file.hpp"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>
 
 #include "allod/base/base.hpp"
-#include "text.hpp"
 
 namespace allod {
 
@@ -35,14 +35,29 @@ OutputFile::OutputFile(const char* pattern, const char* suffix) noexcept {
   path_[buffer.length] = '\0';
 }
 
-long OutputFile::open() const noexcept {
-  return raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(path_),
-                     O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+int OutputFile::open() const noexcept {
+  return static_cast<int>(raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(path_),
+                                      O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+}
+
+long OutputFile::close(int descriptor, long error) noexcept {
+  if (error != 0) raw_syscall(SYS_ftruncate, descriptor, 0);
+  const long closed = raw_syscall(SYS_close, descriptor);
+  return error != 0 || closed == -EINTR ? error : -closed;
 }
 
 long OutputFile::rename_to(const OutputFile& name) const noexcept {
-  return raw_syscall(SYS_renameat2, AT_FDCWD, reinterpret_cast<long>(path_), AT_FDCWD,
-                     reinterpret_cast<long>(name.path_), 0);
+  return -raw_syscall(SYS_renameat2, AT_FDCWD, reinterpret_cast<long>(path_), AT_FDCWD,
+                      reinterpret_cast<long>(name.path_), 0);
+}
+
+void OutputFile::remove() const noexcept {
+  raw_syscall(SYS_unlinkat, AT_FDCWD, reinterpret_cast<long>(path_), 0);
+}
+
+void OutputFile::warn(const char* what, long error, const char* what_follows) const noexcept {
+  Message{} << "warning: cannot write " << what << " to " << path_ << ": " << SystemError{error}
+            << what_follows;
 }
 
 }  // namespace allod

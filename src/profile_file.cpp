@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sys/syscall.h>
 
 #include "options.hpp"
 #include "output_file.hpp"
@@ -12,18 +11,13 @@ namespace allod::profile {
 
 namespace {
 
-void write_to(const OutputFile& file) noexcept {
-  long descriptor = file.open();
-  if (descriptor < 0) {
-    Message{} << "warning: cannot write the profile to " << file.path() << " (error " << -descriptor
-              << ")";
-    return;
-  }
-  {
-    DescriptorText out{static_cast<int>(descriptor)};
-    write(out);
-  }
-  raw_syscall(SYS_close, descriptor);
+// 0, or an error number.
+long write_to(const OutputFile& file) noexcept {
+  return file.write([](Text& out) noexcept { write(out); });
+}
+void write_or_warn(const OutputFile& file) noexcept {
+  const long error = write_to(file);
+  if (error != 0) file.warn("the profile", error);
 }
 
 // The end of the name of a file that a signal asks for.
@@ -50,7 +44,7 @@ void write_what_was_asked() noexcept {
     std::uint64_t done = written.load();
     if (done >= asked.load()) return;
     if (!written.compare_exchange_strong(done, done + 1)) continue;
-    write_to(OutputFile{settings().profile_file, Numbered{done + 1}.suffix});
+    write_or_warn(OutputFile{settings().profile_file, Numbered{done + 1}.suffix});
   }
 }
 
@@ -65,6 +59,19 @@ void on_signal(int) noexcept {
     if (!Profile::is_busy()) write_what_was_asked();
   }
   errno = error;
+}
+
+// Whoever looks finds a whole one: that of the last peak, where this one cannot be written. As
+// there may be many, only the first failure is told.
+void write_peak() noexcept {
+  const OutputFile unfinished{settings().profile_file, ".peak.new"};
+  const OutputFile finished{settings().profile_file, ".peak"};
+  long error = write_to(unfinished);
+  if (error == 0) error = unfinished.rename_to(finished);
+  if (error == 0) return;
+  unfinished.remove();
+  static constinit std::atomic<bool> was_told{false};
+  if (!was_told.exchange(true)) finished.warn("the profile", error);
 }
 
 }  // namespace
@@ -90,16 +97,13 @@ void write_due_files(unsigned long long peak) noexcept {
   static constinit std::atomic<bool> writing{false};
   if (writing.exchange(true, std::memory_order_acquire)) return;
   last.store(peak, std::memory_order_relaxed);
-  // Whoever looks finds a whole one.
-  const OutputFile unfinished{settings().profile_file, ".peak.new"};
-  write_to(unfinished);
-  unfinished.rename_to(OutputFile{settings().profile_file, ".peak"});
+  write_peak();
   writing.store(false, std::memory_order_release);
 }
 
 void write_file_at_end() noexcept {
   if (settings().profile_file == nullptr || !Profile::may_know()) return;
-  write_to(OutputFile{settings().profile_file, ""});
+  write_or_warn(OutputFile{settings().profile_file, ""});
 }
 
 }  // namespace allod::profile

@@ -507,29 +507,20 @@ void print_stats_to_stderr() noexcept {
   write_stats_text(out);
 }
 
-namespace {
-
-// The file that the options name, or standard error.
-int open_stats_file(const char* pattern) noexcept {
-  const OutputFile file{pattern, ""};
-  const long descriptor = file.open();
-  if (descriptor >= 0) return static_cast<int>(descriptor);
-  Message{} << "warning: cannot write statistics to " << file.path() << " (error " << -descriptor
-            << "); they follow here";
-  return 2;
-}
-
-}  // namespace
-
 void show_stats_if_asked() noexcept {
   const Settings& chosen = settings();
   if (chosen.show_stats == StatsFormat::none) return;
-  const int descriptor = chosen.stats_file == nullptr ? 2 : open_stats_file(chosen.stats_file);
-  {
-    DescriptorText out{descriptor};
+  const auto write = [&](Text& out) noexcept {
     chosen.show_stats == StatsFormat::json ? write_stats_json(out) : write_stats_text(out);
+  };
+  if (chosen.stats_file != nullptr) {
+    const OutputFile file{chosen.stats_file, ""};
+    const long error = file.write(write);
+    if (error == 0) return;
+    file.warn("statistics", error, "; they follow here");
   }
-  if (descriptor != 2) raw_syscall(SYS_close, descriptor);
+  DescriptorText out{2};
+  write(out);
 }
 
 }  // namespace allod

@@ -99,13 +99,15 @@ void DescriptorText::write(const char* text, std::size_t length, void* context) 
   DescriptorText& out = *static_cast<DescriptorText*>(context);
   const NoSignals no_signals;
   Patience patience;
-  while (length > 0 && !out.is_lost_) {
+  while (length > 0 && out.error_ == 0) {
     const long written =
         raw_syscall(SYS_write, out.descriptor_, to_long(text), static_cast<long>(length));
     if (written == -EINTR || (written == -EAGAIN && patience.wait_for(out.descriptor_))) continue;
     no_signals.take_back(written);
-    out.is_lost_ = written <= 0;
-    if (out.is_lost_) return;
+    if (written <= 0) {
+      out.error_ = written == 0 ? EIO : -written;
+      return;
+    }
     text += written;
     length -= static_cast<std::size_t>(written);
     patience = {};
@@ -213,6 +215,68 @@ Text& Text::operator<<(Quoted quoted) noexcept {
   }
   put('"');
   return *this;
+}
+
+namespace {
+
+// In libc's words. Its own functions for them take locks, or are not everywhere.
+std::string_view words_for(long error) noexcept {
+  switch (error) {
+    case EPERM:
+      return "Operation not permitted";
+    case ENOENT:
+      return "No such file or directory";
+    case EIO:
+      return "Input/output error";
+    case ENXIO:
+      return "No such device or address";
+    case EBADF:
+      return "Bad file descriptor";
+    case EAGAIN:
+      return "Resource temporarily unavailable";
+    case ENOMEM:
+      return "Cannot allocate memory";
+    case EACCES:
+      return "Permission denied";
+    case ENOTDIR:
+      return "Not a directory";
+    case EISDIR:
+      return "Is a directory";
+    case EINVAL:
+      return "Invalid argument";
+    case ENFILE:
+      return "Too many open files in system";
+    case EMFILE:
+      return "Too many open files";
+    case ETXTBSY:
+      return "Text file busy";
+    case EFBIG:
+      return "File too large";
+    case ENOSPC:
+      return "No space left on device";
+    case EROFS:
+      return "Read-only file system";
+    case EPIPE:
+      return "Broken pipe";
+    case ENAMETOOLONG:
+      return "File name too long";
+    case ENOSYS:
+      return "Function not implemented";
+    case ELOOP:
+      return "Too many levels of symbolic links";
+    case EDQUOT:
+      return "Disk quota exceeded";
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+Text& Text::operator<<(SystemError error) noexcept {
+  const std::string_view words = words_for(error.number);
+  if (!words.empty()) return *this << words;
+  return *this << "error " << std::int64_t{error.number};
 }
 
 void Text::flush() noexcept {

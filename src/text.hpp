@@ -25,6 +25,10 @@ struct Human {
 struct Quoted {
   std::string_view text;
 };
+// What the system calls an error number: "No space left on device".
+struct SystemError {
+  long number;
+};
 
 class Text {
  public:
@@ -43,6 +47,7 @@ class Text {
   Text& operator<<(Padded padded) noexcept;
   Text& operator<<(Human human) noexcept;
   Text& operator<<(Quoted quoted) noexcept;
+  Text& operator<<(SystemError error) noexcept;
 
   void flush() noexcept;
 
@@ -79,6 +84,12 @@ class DescriptorText : public Text {
     flush();
     if (room_ != nullptr) give_room_back(room_);
   }
+  // Writes what is left. 0 if all was written, else the error number of the first write that
+  // failed.
+  [[nodiscard]] long finish() noexcept {
+    flush();
+    return error_;
+  }
 
  private:
   DescriptorText(int descriptor, char* room) noexcept
@@ -91,7 +102,7 @@ class DescriptorText : public Text {
   struct Rooms;
 
   int descriptor_;
-  bool is_lost_ = false;
+  long error_ = 0;  // all is lost from then on
   char* room_;
 };
 

@@ -59,7 +59,7 @@ OPTIONS = {
         "0, 1, text, json",
         "0",
         ("0", "1", "text", "json"),
-        ("", "2", "xml", "TEXT", "text,json"),
+        ("", "2", "xml", "TEXT", "text,json", "jsn"),
     ),
     "STATS_FILE": Option(
         "a path", "standard error", ("/dev/null", "x"), ("", "x" * 4096)
@@ -80,6 +80,7 @@ OPTIONS = {
         (
             *("", "sorcery", "canary,sorcery", "-", "all,", ",all", "canary,,zero"),
             *("-guards,all", "canary,none", "all,all"),
+            *("guard", "all,-quarentine", "canary,neigbours"),
         ),
         at_start_only=True,
     ),
@@ -154,7 +155,7 @@ OPTIONS = {
         "off, adaptive, all",
         "adaptive",
         ("off", "adaptive", "all"),
-        ("", "0", "1", "none", "All"),
+        ("", "0", "1", "none", "All", "adaptiv"),
     ),
     "REGION_SIZE": Option(
         "bytes, 1M to 64G",
@@ -183,6 +184,23 @@ OPTIONS = {
 }
 
 ACCEPTED = [(name, value) for name in OPTIONS for value in OPTIONS[name].accepted]
+# Of the malformed values, those that are near a word.
+MEANT = {
+    ("SHOW_STATS", "TEXT"): "text",
+    ("SHOW_STATS", "jsn"): "json",
+    ("HARDENED", "guard"): "guards",
+    ("HARDENED", "all,-quarentine"): "quarantine",
+    ("HARDENED", "canary,neigbours"): "neighbours",
+    ("FOREIGN_FREE", "Report"): "report",
+    ("FOREIGN_FREE", "reports"): "report",
+    ("DEEPBIND", "Keep"): "keep",
+    ("HUGE_PAGES", "Never"): "never",
+    ("CACHES", "threads"): "thread",
+    ("CACHES", "Mixed"): "mixed",
+    ("POPULATE", "All"): "all",
+    ("POPULATE", "adaptiv"): "adaptive",
+}
+
 MALFORMED = [(name, value) for name in OPTIONS for value in OPTIONS[name].malformed]
 
 
@@ -274,28 +292,59 @@ def test_accepted_value(
 def test_malformed_value(
     name: str, value: str, library: Path, settings: Path, tmp_path: Path
 ) -> None:
-    """The value is ignored, and one line says so."""
+    """The value is ignored, and one line says so, with what may have been meant."""
     variables = {f"ALLOD_{name}": value}
     result = run_well(settings, "nothing", library, tmp_path, variables)
+    meant = MEANT.get((name, value))
     assert result.stderr == (
         f"allod: warning: ALLOD_{name}={value} is ignored;"
-        f" expected {OPTIONS[name].values}\n"
+        f" expected {OPTIONS[name].values}"
+        f"{f'; did you mean {meant}?' if meant else ''}\n"
     )
 
 
 @pytest.mark.parametrize(
-    "name", ["NO_SUCH_OPTION", "", "verbose", "VERBOSE_", "PURGE", "HELP "]
+    ("name", "meant"),
+    [
+        ("NO_SUCH_OPTION", ""),
+        ("", ""),
+        ("PURGE", ""),
+        ("X" * 200, ""),
+        ("verbose", "VERBOSE"),
+        ("VERBOSE_", "VERBOSE"),
+        ("HELP ", "HELP"),
+        ("SHOWSTATS", "SHOW_STATS"),
+        ("SHOW_STAST", "SHOW_STATS"),
+        ("STATSFILE", "STATS_FILE"),
+        ("PURGE_DLAY", "PURGE_DELAY"),
+        ("HARDEND", "HARDENED"),
+        ("HARDENING", "HARDENED"),
+        ("LEAK", "LEAKS"),
+        ("GUARD_SAMPLES", "GUARD_SAMPLE"),
+        ("LIVE_HOST", "LIVE_HOSTS"),
+    ],
 )
 def test_unknown_option(
-    name: str, library: Path, settings: Path, tmp_path: Path
+    name: str, meant: str, library: Path, settings: Path, tmp_path: Path
 ) -> None:
-    """It is ignored, and the reader is told where the names are."""
+    """It is ignored, and the reader is told which it may have been, and where the names are."""
     variables = {f"ALLOD_{name}": "1"}
     result = run_well(settings, "nothing", library, tmp_path, variables)
     assert result.stderr == (
         f"allod: warning: unknown option ALLOD_{name} is ignored;"
+        f"{f' did you mean ALLOD_{meant}?' if meant else ''}"
         " ALLOD_HELP=1 lists the options\n"
     )
+
+
+def test_meant_values_are_accepted(
+    library: Path, settings: Path, tmp_path: Path
+) -> None:
+    """What is suggested is understood."""
+    for (name, _), meant in MEANT.items():
+        variables = {f"ALLOD_{name}": meant}
+        result = run_well(settings, "nothing", library, tmp_path, variables)
+        assert "warning" not in result.stderr
 
 
 def test_each_warning_once(library: Path, settings: Path, tmp_path: Path) -> None:

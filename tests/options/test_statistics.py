@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from surface.black_box import describe
+from surface.black_box import describe, environment
 
 from options.runs import Json, objects, run_well
 
@@ -507,16 +509,44 @@ def test_unwritable_file(
         pid = found["pid"]
     name = str(file).replace("%p", str(pid))
     assert warning == (
-        f"allod: warning: cannot write statistics to {name} (error 2); they follow here"
+        f"allod: warning: cannot write statistics to {name}: No such file or directory;"
+        " they follow here"
     )
     assert not os.path.exists(name)
 
 
-def test_full_disk_is_survived(library: Path, programs: Path, tmp_path: Path) -> None:
-    """Statistics that cannot be written are lost, and the program ends as it would."""
+def test_full_disk(library: Path, programs: Path, tmp_path: Path) -> None:
+    """Nothing is lost, and the program ends as it would."""
     variables = {"ALLOD_SHOW_STATS": "json", "ALLOD_STATS_FILE": "/dev/full"}
     result = run_well(programs / "settings", "nothing", library, tmp_path, variables)
-    assert result.stderr == ""
+    warning, text = result.stderr.split("\n", 1)
+    assert warning == (
+        "allod: warning: cannot write statistics to /dev/full: No space left on device;"
+        " they follow here"
+    )
+    (stats,) = objects(text)
+    assert set(stats) == set(FIELDS)
+
+
+def test_too_long_a_file(library: Path, programs: Path, tmp_path: Path) -> None:
+    """A part of the statistics is not taken for the whole: the file is left empty."""
+    file = tmp_path / "stats"
+    result = subprocess.run(
+        ["prlimit", "--fsize=100", programs / "settings", "nothing"],
+        env=environment(library)
+        | {"ALLOD_SHOW_STATS": "json", "ALLOD_STATS_FILE": str(file)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *_, warning, text = result.stderr.splitlines()
+    assert warning == (
+        f"allod: warning: cannot write statistics to {file}: File too large;"
+        " they follow here"
+    )
+    assert set(json.loads(text)) == set(FIELDS)
+    assert file.read_bytes() == b""
 
 
 def test_no_statistics_when_killed(

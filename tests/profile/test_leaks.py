@@ -90,6 +90,54 @@ def test_memory_that_cannot_be_read_is_passed(
     assert 90 <= int(said[1]) <= 110, describe(result)
 
 
+@pytest.mark.parametrize(
+    ("case", "last_words"),
+    [(["leak"], "they follow here"), ([], "there are none")],
+)
+def test_leaks_that_cannot_be_written(
+    case: list[str], last_words: str, library: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """They are told on standard error; the program ends as it would."""
+    program = build_dir / "tests" / "profile" / "planted"
+    variables = environment(library) | {
+        "ALLOD_LEAKS": "1",
+        "ALLOD_LEAKS_FILE": "/dev/full",
+    }
+    result = run_program([program, *case], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+    warning, *told = result.stderr.splitlines()
+    assert warning == (
+        "allod: warning: cannot write leaks to /dev/full: No space left on device; "
+        f"{last_words}"
+    )
+    headline = told[0] if told else ""
+    assert bool(case) == bool(re.fullmatch(r"allod: error: \d+ blocks leak", headline))
+
+
+def test_a_full_disk_is_a_failure_of_the_command(
+    build_dir: Path, tmp_path: Path
+) -> None:
+    """The reader is not left with the status of a program that leaks nothing."""
+    program = build_dir / "tests" / "profile" / "planted"
+    result = subprocess.run(
+        [ROOT / "allod", "leaks", "--", "prlimit", "--fsize=100", program, "leak"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1, result.stderr
+    assert re.search(
+        r"allod: warning: cannot write leaks to \S+: File too large; they follow here\n"
+        r"allod: error: \d+ blocks leak\n",
+        result.stderr,
+    )
+    last = result.stderr.splitlines()[-1]
+    assert re.fullmatch(
+        r"allod: error: leaks could not be written to \S+; they are above", last
+    )
+
+
 def test_suppressions_are_those_of_leak_sanitizer(
     build_dir: Path, tmp_path: Path
 ) -> None:

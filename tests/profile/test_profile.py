@@ -209,6 +209,58 @@ def test_a_signal_asks_for_a_profile(liballod: Path, tmp_path: Path) -> None:
     assert written == [f"heap.{process.pid}", f"heap.{process.pid}.1"]
 
 
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("/dev/full", "No space left on device"),
+        (".", "Is a directory"),
+        ("missing/heap", "No such file or directory"),
+        ("file/heap", "Not a directory"),
+    ],
+)
+def test_a_profile_that_cannot_be_written(
+    where: str, reason: str, library: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """One line says where and why; the program ends as it would."""
+    (tmp_path / "file").touch()
+    program = build_dir / "tests" / "profile" / "shapes"
+    variables = environment(library) | {
+        "ALLOD_PROFILE": "1M",
+        "ALLOD_PROFILE_FILE": where,
+    }
+    result = run_program([program], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+    assert result.stderr == (
+        f"allod: warning: cannot write the profile to {where}: {reason}\n"
+    )
+
+
+def test_the_profile_of_the_last_peak_stays(
+    library: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """It is not replaced by what could be written of the next one, and the reader is told once."""
+    heap = tmp_path / "heap"
+    peak = tmp_path / "heap.peak"
+    peak.write_text("the last peak\n")
+    program = build_dir / "tests" / "profile" / "shapes"
+    variables = environment(library) | {
+        "ALLOD_PROFILE": "4096",
+        "ALLOD_PROFILE_FILE": str(heap),
+        "ALLOD_PROFILE_PEAKS": "1",
+    }
+    command = ["prlimit", "--fsize=100", program]
+    result = run_program(command, variables, tmp_path)
+    assert peak.read_text() == "the last peak\n"
+    assert {each.name for each in tmp_path.iterdir()} >= {"heap", "heap.peak"}
+    assert not (tmp_path / "heap.peak.new").exists()
+    assert heap.read_bytes() == b""
+    lines = [line for line in result.stderr.splitlines() if "warning" in line]
+    assert lines == [
+        f"allod: warning: cannot write the profile to {path}: File too large"
+        for path in (peak, heap)
+    ]
+
+
 def test_a_file_that_is_no_profile_is_named(tmp_path: Path) -> None:
     from allod.console import Failure
     from allod.profile import model

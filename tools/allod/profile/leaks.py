@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # As LeakSanitizer ends a program.
 LEAKING = 23
+FAILED = 1
 
 
 class Suppressions:
@@ -65,7 +66,8 @@ class Suppressions:
 
 
 def find_leaks(program: Sequence[str], suppressions: Sequence[Path]) -> int:
-    """Runs the program to its end; returns its status, or 23 if it is 0 and something leaks."""
+    """Runs the program to its end; returns its status or, if that is 0, 23 where something leaks
+    and 1 where the library could not write what leaks."""
     ensure_profile()
     known = Suppressions(suppressions)
     path = find_program(program[0])
@@ -87,12 +89,19 @@ def find_leaks(program: Sequence[str], suppressions: Sequence[Path]) -> int:
         if own not in found:
             say("no leaks were looked for: the program ended without its exit handlers")
         leaking = 0
+        lost = [text for text in found if text.stat().st_size == 0]
         for text in found:
+            if text in lost:
+                continue
             title = "" if text == own else f"process {text.suffix.lstrip('.')}: "
             leaking += _report(text, known, title)
     for line in known.used():
         say(line)
-    return LEAKING if leaking and status == 0 else status
+    if lost:
+        say(f"error: leaks could not be written to {folder}; they are above")
+    if status == 0:
+        return LEAKING if leaking else FAILED if lost else 0
+    return status
 
 
 def _report(path: Path, known: Suppressions, title: str) -> int:

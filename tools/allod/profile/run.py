@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from allod.profile.model import Profile
 
 MOST_LISTED = 10
+FAILED = 1
 
 
 def run_profiled(
@@ -51,12 +52,13 @@ def run_profiled(
             ),
         }
         process, status = run_to_end(path, program, environment)
-        _convert(Path(folder), process, stem)
-    return status
+        is_whole = _convert(Path(folder), process, stem)
+    return status if status != 0 or is_whole else FAILED
 
 
-def _convert(folder: Path, process: int, stem: Path) -> None:
-    """The program's own profiles have the plain name, those of its children their ids."""
+def _convert(folder: Path, process: int, stem: Path) -> bool:
+    """The program's own profiles have the plain name, those of its children their ids. False when
+    the library could not write one of them."""
     found = sorted(
         (each for each in folder.iterdir() if each.suffix != ".new"),
         key=lambda each: (f"heap.{process}" not in each.name, each.name),
@@ -66,6 +68,10 @@ def _convert(folder: Path, process: int, stem: Path) -> None:
             "no profile was written: the program ended without its exit handlers, or did not"
             " take the library"
         )
+    lost = [each for each in found if each.stat().st_size == 0]
+    if lost:
+        say(f"error: a profile could not be written to {folder}")
+    found = [each for each in found if each not in lost]
     for text in found[:MOST_LISTED]:
         name = re.sub(rf"^heap\.({process})?", "", text.name)
         suffix = f".{name.lstrip('.')}" if name else ""
@@ -74,6 +80,7 @@ def _convert(folder: Path, process: int, stem: Path) -> None:
         say(
             f"and {len(found) - MOST_LISTED} profiles of further processes are left out"
         )
+    return not lost
 
 
 def _write_both(text: Path, stem: Path, suffix: str) -> None:
