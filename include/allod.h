@@ -471,8 +471,9 @@ ALLOD_API void allod_collect(int force) ALLOD_NOTHROW;
 
 /* The version as "major.minor.patch". */
 ALLOD_API const char* allod_version(void) ALLOD_NOTHROW;
-/* Walks everything and ends the process with a report if it is inconsistent. Only
- * while no other thread uses the heap. */
+/* Walks everything and ends the process with a report if it is inconsistent. In the debug
+ * library also reports writes past the end and after free that it finds. Only while no other
+ * thread uses the heap. */
 ALLOD_API void allod_check(void) ALLOD_NOTHROW;
 
 #ifdef __cplusplus

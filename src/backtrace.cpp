@@ -115,11 +115,11 @@ void write_stack(Text& out, const Stack& stack) noexcept {
     LoadedPlace place;
     if (!find_loaded_place(inside(stack, i), &place)) continue;
     if (place.name != nullptr) {
-      out << " " << (i < own ? usual_name(place.name) : place.name) << "+"
+      out << " " << Shown{i < own ? usual_name(place.name) : place.name} << "+"
           << Hex{frame - place.name_begin};
     }
     if (place.file != nullptr) {
-      out << " (" << place.file << "+" << Hex{frame - place.file_base} << ")";
+      out << " (" << Shown{place.file} << "+" << Hex{frame - place.file_base} << ")";
     }
   }
 }
@@ -137,6 +137,22 @@ void write_stack_as_json(Text& out, const Stack& stack) noexcept {
   }
   out << "]";
 }
+
+namespace {
+
+void write_build_id_as_json(Text& out, const LoadedPlace& place) noexcept {
+  if (place.build_id == nullptr) return;
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  out << ",\"build_id\":\"";
+  for (std::size_t i = 0; i < place.build_id_bytes; ++i) {
+    const unsigned char byte = place.build_id[i];
+    const char digits[] = {kDigits[byte >> 4], kDigits[byte & 15]};
+    out << std::string_view{digits, sizeof digits};
+  }
+  out << "\"";
+}
+
+}  // namespace
 
 void write_files_as_json(Text& out, std::initializer_list<const Stack*> stacks) noexcept {
   constexpr std::size_t kMost = 3 * Stack::kDepth;  // as many as three stacks can have
@@ -157,6 +173,7 @@ void write_files_as_json(Text& out, std::initializer_list<const Stack*> stacks) 
       out << (count == 0 ? "{\"path\":" : ",{\"path\":") << Quoted{place.file} << ",\"base\":\""
           << Hex{place.file_base} << "\"";
       if (place.file_end != 0) out << ",\"end\":\"" << Hex{place.file_end} << "\"";
+      write_build_id_as_json(out, place);
       out << "}";
       told[count++] = place.file_base;
     }

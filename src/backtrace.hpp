@@ -43,8 +43,8 @@ void write_stack(Text& out, const Stack& stack) noexcept;
 // All of it, as an array of addresses.
 void write_stack_as_json(Text& out, const Stack& stack) noexcept;
 // The files that code of these stacks is from, each of them once: an array of objects with `path`,
-// `base`, which addresses in the file are relative to, and `end` where it is known. Three stacks at
-// most; any of them may be null.
+// `base`, which addresses in the file are relative to, and `end` and `build_id` where they are
+// known. Three stacks at most; any of them may be null.
 void write_files_as_json(Text& out, std::initializer_list<const Stack*> stacks) noexcept;
 // What a thread did, and its stack.
 void write_event(Text& out, std::string_view what, std::uint32_t thread,

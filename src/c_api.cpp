@@ -104,6 +104,9 @@ void allod_report_copy(const void* address, size_t bytes, int writes,
   allod::bounds::report_copy(address, bytes, writes != 0, function != nullptr ? function : "?");
 }
 const char* allod_version() noexcept { return ALLOD_VERSION; }
-void allod_check() noexcept { allod::Process::heap().check_invariants(); }
+void allod_check() noexcept {
+  if constexpr (allod::Policy::kTracked) allod::marks::check_all();
+  allod::Process::heap().check_invariants();
+}
 
 }  // extern "C"

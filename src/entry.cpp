@@ -83,6 +83,14 @@ ALLOD_NOINLINE std::size_t usable_size_elsewhere(const void* address) noexcept {
   return bytes != 0 ? bytes : Guards::usable_size(address);
 }
 
+std::size_t usable_size_asked_for(const void* address) noexcept {
+  std::size_t bytes = usable_size_elsewhere(address);
+  if constexpr (Policy::kTracked) {
+    if (bytes != 0 && !track_bounds(address, &bytes)) return 0;
+  }
+  return bytes;
+}
+
 // As glibc does it: a size of 0 frees.
 ALLOD_HOT void* reallocate(void* block, std::size_t size) noexcept {
   if (block == nullptr) return allocate<SetErrno>(size);
@@ -101,13 +109,15 @@ ALLOD_HOT void* reallocate(void* block, std::size_t size) noexcept {
   if constexpr (!Policy::kTracked) {
     if (Process::heap().fits(Process::current(), block, size)) return block;
   }
-  const std::size_t old_size = Process::heap().usable_size(block);
+  std::size_t old_size = Process::heap().usable_size(block);
   if (__builtin_expect(old_size == 0, 0) && !Process::heap().is_block_of_no_bytes(block)) {
     return Guards::holds(block) ? reallocate_guarded(block, size)
                                 : reallocate_what_is_no_block(block);
   }
   // The debug library moves every block, so that old pointers are found out.
-  if constexpr (!Policy::kTracked) {
+  if constexpr (Policy::kTracked) {
+    static_cast<void>(track_bounds(block, &old_size));
+  } else {
     if (void* const same = Process::resize_in_place(block, size)) return same;
   }
   return move_block(block, old_size, size);

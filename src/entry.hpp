@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hardened_short.hpp"
+#include "marks.hpp"
 #include "process.hpp"
 #include "tracker.hpp"
 
@@ -30,6 +31,7 @@ using slab::Origin;
 // What to ask for, for a block of `size` bytes.
 [[nodiscard]] ALLOD_INLINE std::size_t room_for(std::size_t size) noexcept {
   if constexpr (Policy::kBlockStates) return hardened::room_for(size);
+  if constexpr (Policy::kTracked) return marks::room_for(size);
   return size;
 }
 // The same of a first-class heap.
@@ -41,7 +43,7 @@ using slab::Origin;
 }
 // Every block that a heap gives for that leaves through here.
 ALLOD_INLINE void* handed_out(void* block, std::size_t size, Origin origin = Origin::any) noexcept {
-  if constexpr (Policy::kTracked) track_allocation(block, size);
+  if constexpr (Policy::kTracked) marks::hand_out(block, size);
   if constexpr (Policy::kBlockStates) return hardened::seal(block, size, origin);
   return block;
 }
@@ -52,6 +54,16 @@ ALLOD_INLINE void* handed_out(void* block, std::size_t size, Origin origin = Ori
   return true;
 }
 
+// What `ask` gives; again, when the heap refuses and freed blocks wait that can go to it.
+template <class Ask>
+[[nodiscard]] ALLOD_INLINE void* try_with_room(Ask&& ask) noexcept {
+  void* const block = ask();
+  if constexpr (Policy::kTracked) {
+    if (block == nullptr && marks::make_room()) return ask();
+  }
+  return block;
+}
+
 template <class Failure, Origin kOrigin = Origin::c>
 [[nodiscard]] ALLOD_INLINE void* allocate(std::size_t size) noexcept(Failure::kNoexcept) {
   if constexpr (Policy::kBlockStates) {
@@ -59,6 +71,10 @@ template <class Failure, Origin kOrigin = Origin::c>
     if (__builtin_expect(block != nullptr, 1)) return block;
     block = hardened::allocate(size, kOrigin);
     return __builtin_expect(block != nullptr, 1) ? block : Failure::out_of_memory(size);
+  } else if constexpr (Policy::kTracked) {
+    const auto ask = [size] { return Process::allocate<ReturnNull>(room_for(size)); };
+    void* const block = try_with_room(ask);
+    return block != nullptr ? handed_out(block, size) : Failure::out_of_memory(size);
   } else {
     return handed_out(Process::allocate<Failure>(size), size);
   }
@@ -72,6 +88,7 @@ ALLOD_INLINE void release(void* block, std::size_t claimed = kAnySize) noexcept 
   }
   if constexpr (Policy::kTracked) {
     if (!track_release(block, claimed)) return;
+    return marks::release(block);
   }
   Process::release(block);
 }
@@ -86,10 +103,11 @@ template <class Failure, Origin kOrigin = Origin::c>
     return block != nullptr ? block : Failure::out_of_memory(size);
   }
   if (alignment <= 8) return allocate<Failure>(size);
-  if (alignment == 16) {
+  if (alignment == 16 && !Policy::kTracked) {
     return handed_out(Process::allocate<Failure>(size < 16 ? 16 : size), size);
   }
-  void* const block = Process::allocate_aligned(size, alignment);
+  void* const block =
+      try_with_room([=] { return Process::allocate_aligned(room_for(size), alignment); });
   if (__builtin_expect(block == nullptr, 0)) return Failure::out_of_memory(size);
   return handed_out(block, size);
 }
@@ -102,18 +120,22 @@ template <class Failure, Origin kOrigin = Origin::c>
     return sealed != nullptr ? sealed : SetErrno::out_of_memory(bytes);
   }
   bool zero;
-  void* const block = Process::allocate_zeroable(bytes, &zero);
+  void* const block =
+      try_with_room([&] { return Process::allocate_zeroable(room_for(bytes), &zero); });
   if (__builtin_expect(block == nullptr, 0)) return SetErrno::out_of_memory(bytes);
   if (!zero) memset(block, 0, bytes);
   return handed_out(block, bytes);
 }
 
 [[nodiscard]] std::size_t usable_size_elsewhere(const void* address) noexcept;
+// Where what lies behind is watched, nobody may use it.
+[[nodiscard]] std::size_t usable_size_asked_for(const void* address) noexcept;
 
 // Bytes that the program may use of the block at the address; 0 for what is none.
 [[nodiscard]] inline std::size_t usable_size(const void* address) noexcept {
   if constexpr (Policy::kBlockStates) return hardened::usable_size(address);
   std::size_t bytes;
+  if constexpr (Policy::kTracked) return usable_size_asked_for(address);
   const bool is_known = Process::heap().fast_usable_size(address, &bytes);
   return __builtin_expect(is_known, 1) ? bytes : usable_size_elsewhere(address);
 }

@@ -6,6 +6,7 @@
 #include "faults.hpp"
 #include "memory_tags.hpp"
 #include "stats.hpp"
+#include "surface.hpp"
 
 namespace allod::heaps {
 
@@ -124,10 +125,11 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
   } else if (Guards::holds(block)) {
     if (!Guards::inspect(block, &old_size)) return SetErrno::out_of_memory(size);
   } else {
-    old_size = entry::usable_size(block);
+    old_size = engine().usable_size(block);
     if (old_size == 0 && !engine().is_block_of_no_bytes(block)) {
       return entry::reallocate(block, size);
     }
+    if constexpr (Policy::kTracked) static_cast<void>(track_bounds(block, &old_size));
   }
   void* const moved = allocate(heap, size);
   if (moved == nullptr) return nullptr;
@@ -359,6 +361,7 @@ int allod_heap_walk(allod_heap_t* heap, allod_heap_visit_t visit, void* context)
   int result = 0;
   const auto tell = [&](void* block, std::size_t bytes) noexcept {
     if constexpr (allod::Policy::kBlockStates) bytes = allod::hardened::size_of(block);
+    if constexpr (allod::Policy::kTracked) bytes = entry::usable_size(block);
     result = visit(block, bytes, context);
     return result == 0;
   };
@@ -410,7 +413,7 @@ void allod_register_deferred_free(allod_deferred_free_t function, void* context)
 }
 void allod_collect(int force) noexcept {
   if (Process::wants_beats()) Process::beat(force != 0);
-  force != 0 ? static_cast<void>(Process::trim()) : Process::collect();
+  force != 0 ? static_cast<void>(allod::surface::trim()) : Process::collect();
 }
 
 }  // extern "C"

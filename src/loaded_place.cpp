@@ -104,6 +104,35 @@ class Symbols {
   const std::uint32_t* old_hash_ = nullptr;
 };
 
+// In the notes that the linker has put where the object's headers say; these are at its start.
+void find_build_id(const dl_find_object& object, LoadedPlace* place) noexcept {
+  constexpr std::size_t kFirstPage = 4096;
+  constexpr char kName[4] = "GNU";
+  const Address begin = address_of(object.dlfo_map_start);
+  const Address end = address_of(object.dlfo_map_end);
+  const auto* const header = reinterpret_cast<const ElfW(Ehdr)*>(begin);
+  if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return;
+  if (header->e_phoff + header->e_phnum * sizeof(ElfW(Phdr)) > kFirstPage) return;
+  const auto* const segments = reinterpret_cast<const ElfW(Phdr)*>(begin + header->e_phoff);
+  for (std::size_t i = 0; i < header->e_phnum; ++i) {
+    if (segments[i].p_type != PT_NOTE) continue;
+    const std::size_t alignment = segments[i].p_align == 8 ? 8 : 4;
+    Address at = object.dlfo_link_map->l_addr + segments[i].p_vaddr;
+    const Address behind = at + segments[i].p_memsz;
+    while (at >= begin && behind <= end && at + sizeof(ElfW(Nhdr)) < behind) {
+      const auto& note = *reinterpret_cast<const ElfW(Nhdr)*>(at);
+      const Address name = at + sizeof note;
+      const Address content = align_up(name + note.n_namesz, alignment);
+      at = align_up(content + note.n_descsz, alignment);
+      if (note.n_type != NT_GNU_BUILD_ID || note.n_namesz != sizeof kName || at > behind) continue;
+      if (memcmp(reinterpret_cast<const char*>(name), kName, sizeof kName) != 0) continue;
+      place->build_id = reinterpret_cast<const unsigned char*>(content);
+      place->build_id_bytes = note.n_descsz;
+      return;
+    }
+  }
+}
+
 [[nodiscard]] bool look_up(const char* path, struct stat* file) noexcept {
   return raw_syscall(SYS_newfstatat, AT_FDCWD, reinterpret_cast<long>(path),
                      reinterpret_cast<long>(file), 0) == 0;
@@ -136,6 +165,7 @@ bool find_loaded_place(Address at, LoadedPlace* place) noexcept {
             .file_base = object.dlfo_link_map->l_addr,
             .file_end = address_of(object.dlfo_map_end)};
   Symbols{object}.find(at, place);
+  find_build_id(object, place);
   return true;
 }
 

@@ -11,6 +11,10 @@ struct LoadedPlace {
   Address file_end = 0;        // behind all that is mapped of it; 0: not known
   const char* name = nullptr;  // of the nearest symbol that others can see; null: none
   Address name_begin = 0;
+  // By which the file can be told from one that takes its place later; null: it has none, or that
+  // is not known. Where the object is mapped.
+  const unsigned char* build_id = nullptr;
+  std::size_t build_id_bytes = 0;
 };
 
 // False when there is no object. As dladdr, but without the loader's lock, where the loader can

@@ -405,12 +405,12 @@ ALLOD_HOT void take_variable(std::string_view variable) noexcept {
   const Option* const option = find_option(name);
   if (option == nullptr) {
     Message message;
-    message << "warning: unknown option " << kPrefix << name << " is ignored;";
+    message << "warning: unknown option " << Shown{part(variable, 0, equals)} << " is ignored;";
     suggest_name(message, name);
     message << " ALLOD_HELP=1 lists the options";
   } else if (!option->set(current_settings, value)) {
     Message message;
-    message << "warning: " << kPrefix << name << "=" << value << " is ignored; expected "
+    message << "warning: " << kPrefix << name << "=" << Shown{value} << " is ignored; expected "
             << option->values;
     suggest_value(message, *option, value);
   }

@@ -56,8 +56,8 @@ void OutputFile::remove() const noexcept {
 }
 
 void OutputFile::warn(const char* what, long error, const char* what_follows) const noexcept {
-  Message{} << "warning: cannot write " << what << " to " << path_ << ": " << SystemError{error}
-            << what_follows;
+  Message{} << "warning: cannot write " << what << " to " << Shown{path_} << ": "
+            << SystemError{error} << what_follows;
 }
 
 }  // namespace allod

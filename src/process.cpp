@@ -11,6 +11,7 @@
 #include "hardened.hpp"
 #include "heaps.hpp"
 #include "leaks.hpp"
+#include "marks.hpp"
 #include "options.hpp"
 #include "own_image.hpp"
 #include "profile.hpp"
@@ -110,6 +111,7 @@ void end_without_reports() noexcept {
 [[gnu::destructor(101)]] void end_process() noexcept {
   if (Process::is_interrupted()) return end_without_reports();
   if constexpr (Policy::kBlockStates) hardened::check_at_exit();
+  if constexpr (Policy::kTracked) marks::check_all();
   leaks::check_at_end();
   profile::write_file_at_end();
   heaps::report_leaks_at_exit();

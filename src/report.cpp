@@ -150,6 +150,9 @@ void write_state(Text& out, const heap::Misuse& misuse) noexcept {
     out << "\nallod:   " << (misuse.state.is_live() ? "in use" : "free") << ", requested with "
         << std::uint64_t{misuse.requested} << " bytes";
   }
+  if (misuse.first_changed != heap::kUnknownBytes) {
+    out << "\nallod:   the first changed byte is byte " << std::uint64_t{misuse.first_changed};
+  }
   if (misuse.kind == heap::MisuseKind::wrong_function) {
     out << "\nallod:   allocated by " << allocating_function(misuse.state.origin()) << ", freed by "
         << freeing_function(misuse.claimed_origin);
@@ -209,6 +212,7 @@ void write_json(Text& out, const heap::Misuse& misuse, const History* history) n
     number("requested", misuse.requested);
     out << ",\"in_use\":" << (misuse.state.is_live() ? "true" : "false");
   }
+  if (misuse.first_changed != heap::kUnknownBytes) number("first_changed", misuse.first_changed);
   if (misuse.kind == heap::MisuseKind::size_mismatch) number("claimed", misuse.claimed_bytes);
   if (heap::is_copy(misuse.kind)) {
     out << ",\"function\":" << Quoted{misuse.function} << ",\"access\":\""

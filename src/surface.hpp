@@ -50,13 +50,16 @@ namespace allod::surface {
 }
 [[nodiscard]] inline std::size_t good_size(std::size_t size) noexcept {
   // Nobody may use what lies behind.
-  if constexpr (Policy::kBlockStates) return size;
+  if constexpr (Policy::kBlockStates || Policy::kTracked) return size;
   if (size <= Process::Sizes::kMaxSize) {
     return Process::Sizes::size_of(Process::Sizes::of(size));
   }
   return size > SIZE_MAX - kSliceBytes ? size : align_up(size, kSliceBytes);
 }
 [[nodiscard]] int mallopt(int parameter, int value) noexcept;
-[[nodiscard]] inline int trim() noexcept { return Process::trim() != 0 ? 1 : 0; }
+[[nodiscard]] inline int trim() noexcept {
+  if constexpr (Policy::kTracked) static_cast<void>(marks::make_room());
+  return Process::trim() != 0 ? 1 : 0;
+}
 
 }  // namespace allod::surface

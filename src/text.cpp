@@ -194,7 +194,27 @@ std::size_t character(std::string_view text) noexcept {
   return code < kLeast[length - 2] || is_surrogate || code > 0x10ffff ? 0 : length;
 }
 
+// The number of the control character that `text` begins with; -1: it is none.
+int control_character(std::string_view text) noexcept {
+  const auto byte = [text](std::size_t i) noexcept { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x20 || byte(0) == 0x7f) return byte(0);
+  return byte(0) == 0xc2 && byte(1) < 0xa0 ? byte(1) : -1;
+}
+
+bool is_plain(std::string_view text) noexcept {
+  while (!text.empty()) {
+    const std::size_t length = character(text);
+    if (length == 0 || control_character(text) >= 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 }  // namespace
+
+Text& Text::operator<<(Shown shown) noexcept {
+  return is_plain(shown.text) ? *this << shown.text : *this << Quoted{shown.text};
+}
 
 Text& Text::operator<<(Quoted quoted) noexcept {
   put('"');
@@ -203,10 +223,10 @@ Text& Text::operator<<(Quoted quoted) noexcept {
     const std::size_t length = character(left);
     if (length == 0) {
       *this << "\\ufffd";
-    } else if (c < 0x20 || c == 0x7f) {
+    } else if (const int control = control_character(left); control >= 0) {
       *this << "\\u00";
-      put("0123456789abcdef"[c >> 4]);
-      put("0123456789abcdef"[c & 15]);
+      put("0123456789abcdef"[control >> 4]);
+      put("0123456789abcdef"[control & 15]);
     } else {
       if (c == '"' || c == '\\') put('\\');
       for (std::size_t i = 0; i < length; ++i) put(left[i]);

@@ -25,6 +25,11 @@ struct Human {
 struct Quoted {
   std::string_view text;
 };
+// The same for people: only where something in it would end a line, or mean something to a
+// terminal.
+struct Shown {
+  std::string_view text;
+};
 // What the system calls an error number: "No space left on device".
 struct SystemError {
   long number;
@@ -47,6 +52,7 @@ class Text {
   Text& operator<<(Padded padded) noexcept;
   Text& operator<<(Human human) noexcept;
   Text& operator<<(Quoted quoted) noexcept;
+  Text& operator<<(Shown shown) noexcept;
   Text& operator<<(SystemError error) noexcept;
 
   void flush() noexcept;

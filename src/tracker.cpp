@@ -2,8 +2,10 @@
 
 #include <string.h>
 
+#include "marks.hpp"
 #include "options.hpp"
 #include "report.hpp"
+#include "waiting_blocks.hpp"
 
 namespace allod {
 
@@ -19,6 +21,7 @@ struct Record {
   Record* next = nullptr;
   Address block = 0;
   std::size_t bytes = 0;
+  std::size_t room = 0;
   bool live = false;
   std::uint32_t allocating_thread = 0;
   std::uint32_t freeing_thread = 0;
@@ -32,6 +35,7 @@ constexpr std::size_t kStackBuckets = std::size_t{1} << 14;
 struct Tables {
   Record* records[kRecordBuckets];
   NotedStack* stacks[kStackBuckets];
+  WaitingBlocks waiting;
 };
 // Null before the first record. As a variable it would be large enough for a huge page, which the
 // system may make of it where a neighbour is touched.
@@ -125,7 +129,7 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  void begin(Address block, std::size_t bytes) const noexcept {
+  void begin(Address block, std::size_t bytes, std::size_t room) const noexcept {
     Record* record = find_record(block);
     if (record == nullptr && has_lock_) record = new_record(block);
     if (record == nullptr) {
@@ -133,6 +137,7 @@ class Turn {
       return;
     }
     record->bytes = bytes;
+    record->room = room;
     record->live = true;
     record->allocating_thread = this_thread();
     record->allocated_at = stack();
@@ -155,10 +160,10 @@ class Turn {
 
 }  // namespace
 
-void track_allocation(void* block, std::size_t bytes) noexcept {
+void track_allocation(void* block, std::size_t bytes, std::size_t room) noexcept {
   if (block == nullptr) return;
   const Turn turn;
-  turn.begin(address_of(block), bytes);
+  turn.begin(address_of(block), bytes, room);
 }
 
 namespace {
@@ -189,6 +194,7 @@ void report_misuse(heap::MisuseKind kind, const void* address, std::size_t claim
 
 bool track_release(void* address, std::size_t claimed_bytes) noexcept {
   if (address == nullptr) return true;
+  if constexpr (Policy::kTracked) marks::check_end(address);
   heap::MisuseKind kind;
   {
     const Turn turn;
@@ -237,6 +243,60 @@ bool find_history(const void* block, History* history, std::size_t* requested) n
               stack_of(read(record->allocated_at)), stack_of(read(record->freed_at))};
   *requested = read(record->bytes);
   return true;
+}
+
+namespace {
+
+[[nodiscard]] Extent extent_of(const Record& record) noexcept {
+  return {.requested = __atomic_load_n(&record.bytes, __ATOMIC_RELAXED),
+          .room = __atomic_load_n(&record.room, __ATOMIC_RELAXED),
+          .is_live = __atomic_load_n(&record.live, __ATOMIC_RELAXED)};
+}
+
+}  // namespace
+
+bool find_extent(const void* block, Extent* extent) noexcept {
+  const Record* const record = find_record(address_of(block));
+  if (record == nullptr) return false;
+  *extent = extent_of(*record);
+  return true;
+}
+
+void* next_in_use(RecordCursor* cursor, ChooseBlock wanted) noexcept {
+  if (HeldLocks::any()) return nullptr;
+  const LockGuard guard{records_lock};
+  Tables* const in = tables.load(std::memory_order_relaxed);
+  for (; in != nullptr && cursor->bucket < kRecordBuckets; ++cursor->bucket) {
+    const Record* record = in->records[cursor->bucket];
+    if (cursor->last != nullptr) {
+      // New ones come at the front.
+      while (record->block != address_of(cursor->last)) record = record->next;
+      record = record->next;
+      cursor->last = nullptr;
+    }
+    for (; record != nullptr; record = record->next) {
+      auto* const block = reinterpret_cast<void*>(record->block);
+      if (!record->live || !wanted(block, extent_of(*record))) continue;
+      cursor->last = block;
+      return block;
+    }
+  }
+  return nullptr;
+}
+
+bool put_waiting(void* block, std::size_t bytes) noexcept {
+  if (HeldLocks::any()) return false;
+  const LockGuard guard{records_lock};
+  Tables* const in = tables.load(std::memory_order_relaxed);
+  return in != nullptr && in->waiting.put(block, bytes);
+}
+
+void* take_waiting(Waiting which) noexcept {
+  if (HeldLocks::any()) return nullptr;
+  const LockGuard guard{records_lock};
+  Tables* const in = tables.load(std::memory_order_relaxed);
+  if (in == nullptr || (which == Waiting::overdue && !in->waiting.is_overdue())) return nullptr;
+  return in->waiting.take();
 }
 
 void lock_records() noexcept { records_lock.lock_for_fork(); }

@@ -42,7 +42,7 @@ def liballod(build_dir: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def liballod_debug(build_dir: Path) -> Path:
-    """The library that replaces malloc and checks everything."""
+    """The library that replaces malloc and finds the program's errors."""
     return _present(build_dir / "liballod-debug.so")
 
 

@@ -84,11 +84,19 @@ static void allocate_and_free(int signal) {
   errno = saved;
 }
 
+// Blocks wait when they are freed, and come back when as many have been freed later.
+static void have_at_hand(size_t bytes) {
+  enum { kBlocks = 300, kFrees = 4000 };
+  void* blocks[kBlocks];
+  for (size_t i = 0; i < kBlocks; ++i) blocks[i] = allocating_function(bytes);
+  for (size_t i = 0; i < kBlocks; ++i) freeing_function(blocks[i]);
+  for (size_t i = 0; i < kFrees; ++i) freeing_function(allocating_function(3000));
+}
+
 // No standard allows it, and programs do it. What both need is at hand before, so that the only
 // lock is that of the records.
 CASE(a_handler_allocates) {
-  freeing_function(allocating_function(100));
-  freeing_function(allocating_function(3000));
+  have_at_hand(100);
   const struct sigaction action = {.sa_handler = allocate_and_free, .sa_flags = SA_RESTART};
   CHECK(sigaction(SIGALRM, &action, NULL) == 0, "sigaction");
   struct itimerval interval = {{0, 200}, {0, 200}};

@@ -134,6 +134,36 @@ CASE(write_before_a_block) {
   CHECK(false, "no two blocks are neighbours");
 }
 
+CASE(write_behind_a_block_until_the_end) {
+  void* block = tell_block(allocating_function(size()));
+  flip(block, static_cast<std::ptrdiff_t>(size() + offset()));
+}
+
+// By every function that gives a block, and from there to any size.
+CASE(writes_up_to_the_usable_size) {
+  const auto use = [](void* block, std::size_t asked_for) {
+    const std::size_t usable = malloc_usable_size(block);
+    CHECK(block != nullptr && usable >= asked_for, "%zu of %zu bytes", usable, asked_for);
+    std::memset(hidden(block), 0x5a, usable);
+    return block;
+  };
+  for (std::size_t bytes = 1; bytes < 6 * MIB; bytes = bytes * 3 + 1) {
+    std::free(use(std::malloc(bytes), bytes));
+    std::free(use(std::calloc(bytes, 1), bytes));
+    for (const std::size_t alignment : {16, 64, 4096, 1 << 17}) {
+      std::free(use(aligned_alloc(alignment, bytes), bytes));
+    }
+    ::operator delete(use(::operator new(bytes), bytes));
+    void* block = use(std::malloc(bytes / 2), bytes / 2);
+    for (const std::size_t next : {bytes, 2 * bytes, bytes / 3 + 1}) {
+      block = use(std::realloc(block, next), next);
+    }
+    std::free(block);
+  }
+  std::free(use(std::malloc(0), 0));
+  survive();
+}
+
 CASE(write_after_free) {
   void* block = tell_block(allocating_function(size()));
   freeing_function(block);

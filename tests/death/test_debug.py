@@ -18,6 +18,7 @@ from death.reports import (
     FOREIGN_ADDRESSES,
     FREE,
     GONE,
+    HEX,
     LARGEST_CLASS,
     MALLOC,
     NOT_OURS,
@@ -29,8 +30,17 @@ from death.reports import (
 
 KIB, MIB = 1 << 10, 1 << 20
 
-SIZES = {100: 112, 1000: 1024, 40_000: 40_960, 600_000: 655_360, 10 * MIB: 10 * MIB}
-"""From what is asked for to what the block offers: from each kind of block one."""
+SIZES = {
+    100: 176,
+    1000: 1152,
+    40_000: 40_960,
+    600_000: 655_360,
+    10 * MIB: 10 * MIB + 64 * KIB,
+}
+"""From what is asked for to what the block has, with 64 bytes that nobody may touch: from each
+kind of block one."""
+WAITING = (100, 1000, 40_000)
+"""Blocks that wait after their free, so that a write to them is seen."""
 
 # The compiler makes one function of the plain and the array form.
 ARRAY_NEW = "(?:_Znam|_Znwm)"
@@ -165,8 +175,8 @@ def interior_frees() -> Iterator[Misuse]:
         text = interior_free(size, 16, (REALLOC, "misusing_realloc"))
         at = {"OFFSET": 16}
         yield Misuse("misuse", "realloc_of_an_address_in_a_block", text, given | at)
-    # 585 blocks of 112 bytes leave 16 bytes at the end of a slice.
-    end = {"SIZE": 100, "OFFSET": 585 * 112}
+    # 372 blocks of 176 bytes leave 64 bytes at the end of a slice.
+    end = {"SIZE": 100, "OFFSET": 372 * 176}
     yield Misuse("misuse", "free_of_the_end_of_a_slab", end_of_slab, end)
 
 
@@ -197,7 +207,7 @@ def wrong_sizes() -> Iterator[Misuse]:
                 "misuse",
                 "free_sized_with_the_wrong_size",
                 wrong_size(
-                    112,
+                    176,
                     claimed,
                     ALLOCATED,
                     ("free_sized", "misusing_free_sized"),
@@ -207,7 +217,7 @@ def wrong_sizes() -> Iterator[Misuse]:
                 "misuse",
                 "free_aligned_sized_with_the_wrong_size",
                 wrong_size(
-                    128,
+                    192,
                     claimed,
                     (ALIGNED_ALLOC,),
                     ("free_aligned_sized", "misusing_free_aligned_sized"),
@@ -217,7 +227,7 @@ def wrong_sizes() -> Iterator[Misuse]:
                 "deletes",
                 "sized_delete_with_the_wrong_size",
                 wrong_size(
-                    112,
+                    176,
                     claimed,
                     ("_Znwm", "function_with_new"),
                     ("_ZdlPvm", "function_with_sized_delete"),
@@ -227,7 +237,7 @@ def wrong_sizes() -> Iterator[Misuse]:
                 "deletes",
                 "sized_array_delete_with_the_wrong_size",
                 wrong_size(
-                    112,
+                    176,
                     claimed,
                     (ARRAY_NEW, "function_with_array_new"),
                     (SIZED_ARRAY_DELETE, "function_with_sized_array_delete"),
@@ -237,7 +247,7 @@ def wrong_sizes() -> Iterator[Misuse]:
                 "deletes",
                 "sized_aligned_delete_with_the_wrong_size",
                 wrong_size(
-                    128,
+                    256,
                     claimed,
                     ("_ZnwmSt11align_val_t", "function_with_aligned_new"),
                     ("_ZdlPvmSt11align_val_t", "function_with_sized_aligned_delete"),
@@ -245,6 +255,71 @@ def wrong_sizes() -> Iterator[Misuse]:
             ),
         ):
             yield Misuse(program, case, text, {"SIZE": 100, "CLAIMED": claimed})
+
+
+def changed_behind(
+    size: int, offset: int, misused: tuple[str, str]
+) -> Callable[[Scene], str]:
+    """A write past the end of a block, seen when the program gives the block back."""
+
+    def text(scene: Scene) -> str:
+        return report_of_overflow(scene, size, offset) + scene.event(
+            "this call", *misused
+        )
+
+    return text
+
+
+def report_of_overflow(scene: Scene, size: int, offset: int) -> str:
+    """All but who has found it."""
+    return (
+        scene.headline("write past the end of", scene.facts["block"])
+        + scene.place(SIZES[size])
+        + scene.requested("in use", size)
+        + f"allod:   the first changed byte is byte {size + offset}\n"
+        + scene.event("allocated", *ALLOCATED)
+    )
+
+
+def report_of_late_write(scene: Scene, size: int, offset: int) -> str:
+    """A write to a block that was freed: all but who has found it."""
+    return (
+        scene.headline("write after free to", scene.facts["block"] + offset)
+        + scene.place(SIZES[size], offset=offset)
+        + scene.requested("free", size)
+        + scene.event("allocated", *ALLOCATED)
+        + scene.event("freed", *FREED)
+    )
+
+
+def changed_after_free(size: int, offset: int) -> Callable[[Scene], str]:
+    """A write to a block that was freed, seen when the heap is checked."""
+
+    def text(scene: Scene) -> str:
+        return report_of_late_write(scene, size, offset) + scene.event(
+            "this call", "allod_check", "survive"
+        )
+
+    return text
+
+
+def wrong_writes() -> Iterator[Misuse]:
+    """Behind blocks, from the first byte to the last that is seen, and into free ones."""
+    freeing = (FREE, "misusing_function")
+    resizing = (REALLOC, "misusing_realloc")
+    for size in SIZES:
+        for offset in (0, 1, 40, 63):
+            given = {"SIZE": size, "OFFSET": offset}
+            text = changed_behind(size, offset, freeing)
+            yield Misuse("overruns", "write_behind_a_block", text, given)
+        text = changed_behind(size, 0, resizing)
+        case = "write_behind_a_block_that_is_resized"
+        yield Misuse("overruns", case, text, {"SIZE": size})
+    for size in WAITING:
+        for offset in (0, size // 2, size - 1, size + 40):
+            given = {"SIZE": size, "OFFSET": offset}
+            late = changed_after_free(size, offset)
+            yield Misuse("overruns", "write_after_free", late, given)
 
 
 def deep_stack(scene: Scene) -> str:
@@ -256,7 +331,7 @@ def deep_stack(scene: Scene) -> str:
 
     return (
         scene.headline("double free of", scene.facts["block"])
-        + scene.place(112)
+        + scene.place(176)
         + scene.requested("free", 100)
         + event("allocated", MALLOC, "allocating_function")
         + event("freed", FREE, "misusing_function")
@@ -270,6 +345,7 @@ MISUSES = [
     *FOREIGN_FREES,
     FOREIGN_REALLOC,
     *wrong_sizes(),
+    *wrong_writes(),
     Misuse("misuse", "double_free_deep_in_the_stack", deep_stack),
     Misuse(
         "deletes",
@@ -352,6 +428,67 @@ def test_foreign_address_is_ignored_when_told(
         {"FOREIGN_FREE": "ignore"},
     )
     outcome.expect("", death=False)
+
+
+@pytest.mark.parametrize(
+    ("case", "report"),
+    [
+        ("write_behind_a_block_until_the_end", report_of_overflow),
+        ("write_after_free_until_the_end", report_of_late_write),
+    ],
+)
+@pytest.mark.parametrize("size", WAITING)
+def test_the_last_look_is_at_the_end(
+    case: str,
+    report: Callable[[Scene, int, int], str],
+    size: int,
+    programs: Path,
+    liballod_debug: Path,
+    tmp_path: Path,
+) -> None:
+    """What nobody has given back, and what nobody has had again, is seen when the process ends."""
+    given = {"SIZE": size, "OFFSET": 40}
+    outcome = run(programs / "overruns", case, liballod_debug, tmp_path, given)
+    end = rf"allod:   this call by thread {outcome.scene.facts['main_thread']}:\n"
+    frames = rf"(?:allod:     #\d+ {HEX}[^\n]*\n)+"
+    text = report(outcome.scene, size, 40) + end + frames
+    outcome.expect(text, death=True)
+
+
+def test_a_report_for_programs_tells_the_changed_byte(
+    programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    options = {"SHOW_ERRORS": "0", "REPORT_FD": "2"}
+    given = {"SIZE": 100, "OFFSET": 40}
+    program = programs / "overruns"
+    case = "write_behind_a_block"
+    outcome = run(program, case, liballod_debug, tmp_path, given, options)
+    report = json.loads(outcome.errors)
+    assert report["kind"] == "overflow"
+    assert (report["requested"], report["first_changed"]) == (100, 140)
+
+
+def test_all_of_the_usable_size_may_be_written(
+    programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """By malloc_usable_size, whichever function has given the block."""
+    case = "writes_up_to_the_usable_size"
+    run(programs / "overruns", case, liballod_debug, tmp_path).expect("", death=False)
+
+
+def test_samples_are_as_large_as_asked_for(
+    programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """With a profile, only what rounding leaves is watched."""
+    options = {"PROFILE": "1"}
+    given = {"SIZE": 100, "OFFSET": 11}
+    case = "write_behind_a_block"
+    program = programs / "overruns"
+    outcome = run(program, case, liballod_debug, tmp_path, given, options)
+    assert outcome.errors.splitlines()[1].endswith(
+        "of size class 112, owned by domain 1"
+    )
+    assert "the first changed byte is byte 111\n" in outcome.errors
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ HUNDRED = 112
 """What a block of 100 bytes offers."""
 
 
-@pytest.fixture(params=["liballod", "liballod_debug"])
+@pytest.fixture(params=["liballod"])
 def library(request: pytest.FixtureRequest) -> Path:
-    """Not the hardened one: it makes blocks larger, and keeps freed ones and some of its own."""
+    """Not the others: they make blocks larger, and keep freed ones and some of their own."""
     path: Path = request.getfixturevalue(request.param)
     return path
 

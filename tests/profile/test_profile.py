@@ -67,6 +67,8 @@ def test_profile(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> 
         pytest.skip(
             "there, blocks are larger by their canaries, and wait in quarantine"
         )
+    if "debug" in library.name and case.name == "counts_by_class_are_exact":
+        pytest.skip("there, freed blocks wait")
     if "debug" in library.name and case.name == "a_handler_may_interrupt_the_profile":
         pytest.skip(
             "the debug library has locks of its own, which a handler would find taken"

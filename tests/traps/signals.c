@@ -78,6 +78,19 @@ CASE(profiling_signals_on_an_alternate_stack) {
         "the alternate stack was replaced");
 }
 
+// As the system does without us.
+CASE(an_address_of_no_stack_is_refused) {
+  void* nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(nowhere != MAP_FAILED, "mmap");
+  const stack_t* none[] = {hidden((void*)16), hidden(nowhere)};
+  for (size_t i = 0; i < 2; ++i) {
+    errno = 0;
+    CHECK(sigaltstack(none[i], NULL) == -1 && errno == EFAULT, "errno is %d", errno);
+  }
+  stack_t now;
+  CHECK(sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_DISABLE) != 0, "there is a stack");
+}
+
 static atomic_bool stop;
 
 static void* work_until_stopped(void* argument) {

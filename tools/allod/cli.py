@@ -161,7 +161,11 @@ def fuzz(
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
 )
-@click.option("--debug", is_flag=True, help="Use the library that checks everything.")
+@click.option(
+    "--debug",
+    is_flag=True,
+    help="Use the library that finds wrong frees, and writes past the end and after free.",
+)
 @click.option(
     "--hardened", is_flag=True, help="Use the library that guards against attacks."
 )
@@ -292,6 +296,23 @@ def leaks(suppressions: Sequence[Path], program: Sequence[str]) -> None:
     from allod.profile.leaks import find_leaks
 
     sys.exit(find_leaks(program, suppressions))
+
+
+@allod.command(cls=Command)
+@click.argument(
+    "report", required=False, type=click.Path(dir_okay=False, path_type=Path)
+)
+def symbolize(report: Path | None) -> None:
+    """Name functions, files and lines in the call stacks of REPORT.
+
+    REPORT is what a program has written to standard error, or to ALLOD_REPORT_FD as JSON; standard
+    input by default. What is no report is copied. The files must be those that ran: one that is
+    missing or has changed since is named, and its frames stay as they are. Functions that are not
+    exported have names if their file has symbols, and lines if it was compiled with -g.
+    """
+    from allod.symbolize import symbolize as name_frames
+
+    name_frames(report)
 
 
 @allod.command(cls=Command)

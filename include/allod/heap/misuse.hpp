@@ -49,6 +49,7 @@ struct Misuse {
   slab::Origin claimed_origin = slab::Origin::any;  // wrong_function: the caller's family
   const char* function = "";                        // copies: the function's name
   bool is_write = false;                            // copies: to the address, and not from it
+  std::size_t first_changed = kUnknownBytes;        // overflow: in the block, where it is known
 };
 
 // Is it a copy that was found out before it was done?

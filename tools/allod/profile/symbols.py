@@ -16,7 +16,7 @@ from typing import Any
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection
+from elftools.elf.sections import NoteSection, SymbolTableSection
 
 from allod.packages import Requirement, ensure_requirements
 from allod.profile.model import Frame, Mapping, Profile
@@ -29,7 +29,7 @@ OWN = ("allod::", "allod_malloc", "allod_new")
 def add_names(profile: Profile) -> None:
     """Fills in the frames of all stacks, and the build ids of the mappings."""
     profile.mappings = [
-        replace(each, build_id=_build_id(each.path)) for each in profile.mappings
+        replace(each, build_id=build_id(each.path)) for each in profile.mappings
     ]
     names = Names(profile.mappings)
     names.look_up({at for stack in profile.stacks for at in stack.addresses})
@@ -69,7 +69,7 @@ class Names:
                 place = address - 1 - mapping.start + mapping.offset
                 by_file[mapping.path].append((address, place))
         for path, wanted in by_file.items():
-            found = _symbolize(path, [_virtual(path, place) for _, place in wanted])
+            found = functions_at(path, [_virtual(path, place) for _, place in wanted])
             for (address, _), frames in zip(wanted, found, strict=True):
                 if frames:
                     self._known[address] = frames
@@ -83,7 +83,9 @@ class Names:
         return Frame(f"{name}+{offset:#x}", module=mapping.path)
 
 
-def _symbolize(path: str, places: Sequence[int]) -> list[tuple[Frame, ...]]:
+def functions_at(path: str, places: Sequence[int]) -> list[tuple[Frame, ...]]:
+    """The functions at addresses by which the file's own tables count, innermost first; none where
+    nothing is known."""
     command = [
         _symbolizer(),
         f"--obj={path}",
@@ -147,7 +149,8 @@ def _virtual(path: str, place: int) -> int:
 
 
 @cache
-def _build_id(path: str) -> str:
+def build_id(path: str) -> str:
+    """What the linker has written into the file to tell it from others; empty: nothing."""
     if not os.path.isfile(path):
         return ""
     try:
@@ -158,3 +161,20 @@ def _build_id(path: str) -> str:
             return next((str(note["n_desc"]) for note in section.iter_notes()), "")
     except (OSError, ELFError):
         return ""
+
+
+@cache
+def exported(path: str) -> dict[str, set[int]]:
+    """The addresses of the functions that a file shows to others, by name."""
+    result: dict[str, set[int]] = {}
+    try:
+        with open(path, "rb") as file:
+            table = ELFFile(file).get_section_by_name(".dynsym")
+            if not isinstance(table, SymbolTableSection):
+                return {}
+            for symbol in table.iter_symbols():
+                if symbol["st_shndx"] != "SHN_UNDEF":
+                    result.setdefault(symbol.name, set()).add(symbol["st_value"])
+    except (OSError, ELFError):
+        return {}
+    return result
