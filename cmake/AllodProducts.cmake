@@ -99,13 +99,18 @@ function(allod_add_products)
   allod_add_variant(allod_hardened SOURCES ${ALLOD_HARDENED_SOURCES} OPTIONS
     -DALLOD_VARIANT_HARDENED -fno-optimize-sibling-calls -fasynchronous-unwind-tables)
 
+  # Not for archives: a program has one memcpy, and it is not ours.
+  allod_add_objects(allod_bytes SOURCES ${ALLOD_BYTES_SOURCES} OPTIONS
+    # A loop that copies must not become a call of the function that it is the body of.
+    -fno-builtin $<$<CXX_COMPILER_ID:GNU>:-fno-tree-loop-distribute-patterns>)
+
   allod_add_shared(allod_shared allod
-    allod_release_core allod_release_override allod_release_loader)
+    allod_release_core allod_release_override allod_release_loader allod_bytes)
   allod_add_shared(allod_debug_shared allod-debug
-    allod_debug_core allod_debug_override allod_debug_loader)
+    allod_debug_core allod_debug_override allod_debug_loader allod_bytes)
   allod_add_shared(allod_hardened_shared allod-hardened
-    allod_hardened_core allod_hardened_override allod_hardened_loader)
-  allod_add_shared(allod_prefixed_shared allod-prefixed allod_release_core)
+    allod_hardened_core allod_hardened_override allod_hardened_loader allod_bytes)
+  allod_add_shared(allod_prefixed_shared allod-prefixed allod_release_core allod_bytes)
 
   allod_add_static(allod_static allod allod.o allod_release_core allod_release_override)
   # The archive is pulled in by a reference to malloc; a program may have none of its own. Call

@@ -173,7 +173,7 @@ int create_thread(Start how) noexcept {
   sigset_t before;
   sigfillset(&every);
   sigdelset(&every, kStopSignal);
-  sigdelset(&every, second_stop_signal());
+  sigdelset(&every, kSecondStopSignal);
   pthread_sigmask(SIG_SETMASK, &every, &before);
   void* const as_wished = how == Start::called ? nullptr : &life;
   const int error = pthread_create(&life.thread, &attributes, &serve, as_wished);

@@ -1,12 +1,12 @@
 #include "backtrace.hpp"
 
 #include <string.h>
-#include <sys/auxv.h>
 #include <unwind.h>
 
 #include <atomic>
 #include <string_view>
 
+#include "allod/base/auxiliary.hpp"
 #include "loaded_place.hpp"
 #include "own_image.hpp"
 #include "unwinder.hpp"
@@ -75,7 +75,7 @@ std::size_t own_code_bytes() noexcept {
   std::size_t bytes = known.load(std::memory_order_relaxed);
   if (__builtin_expect(bytes == kUnknown, 0)) {
     const Image image = own_image();
-    bytes = getauxval(AT_PHDR) - image.begin < 4096 ? 0 : image.code_end - image.begin;
+    bytes = Auxiliary::value(AT_PHDR) - image.begin < 4096 ? 0 : image.code_end - image.begin;
     known.store(bytes, std::memory_order_relaxed);
   }
   return bytes;

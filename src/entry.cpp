@@ -26,7 +26,7 @@ namespace {
 ALLOD_HOT void* copy_and_release(void* moved, void* block, std::size_t old_size,
                                  std::size_t size) noexcept {
   if (moved == nullptr) return nullptr;
-  memcpy(moved, block, old_size < size ? old_size : size);
+  copy_contents(moved, block, old_size < size ? old_size : size);
   release(block);
   return moved;
 }

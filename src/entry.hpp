@@ -123,7 +123,7 @@ template <class Failure, Origin kOrigin = Origin::c>
   void* const block =
       try_with_room([&] { return Process::allocate_zeroable(room_for(bytes), &zero); });
   if (__builtin_expect(block == nullptr, 0)) return SetErrno::out_of_memory(bytes);
-  if (!zero) memset(block, 0, bytes);
+  if (!zero) clear_contents(block, bytes);
   return handed_out(block, bytes);
 }
 

@@ -8,6 +8,7 @@
 #include "guards.hpp"
 #include "hardened.hpp"
 #include "process.hpp"
+#include "signal_action.hpp"
 
 namespace allod::faults {
 
@@ -48,9 +49,7 @@ bool explain(const void* address, int code) noexcept {
 // process has sent must be sent again, and so must a fault that was reported: while that was
 // written, another thread may have opened the page. What is sent comes before the access.
 void leave_to_system(const siginfo_t& info, bool was_reported) noexcept {
-  struct sigaction action{};
-  action.sa_handler = SIG_DFL;
-  sigaction(SIGSEGV, &action, nullptr);
+  SignalAction{}.set_for(SIGSEGV);
   if (is_sent(info) || was_reported) {
     raw_syscall(SYS_tgkill, raw_syscall(SYS_getpid), raw_syscall(SYS_gettid), SIGSEGV);
   }

@@ -133,7 +133,7 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
   }
   void* const moved = allocate(heap, size);
   if (moved == nullptr) return nullptr;
-  memcpy(moved, block, old_size < size ? old_size : size);
+  copy_contents(moved, block, old_size < size ? old_size : size);
   entry::release(block);
   return moved;
 }
@@ -173,7 +173,7 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
 [[nodiscard]] char* copy_text(HeapDomain& heap, const char* text, std::size_t length) noexcept {
   auto* const copy = static_cast<char*>(allocate(heap, length + 1));
   if (copy == nullptr) return nullptr;
-  memcpy(copy, text, length);
+  copy_contents(copy, text, length);
   copy[length] = '\0';
   return copy;
 }
@@ -323,7 +323,7 @@ void* allod_heap_calloc(allod_heap_t* heap, size_t count, size_t size) noexcept 
   if (__builtin_mul_overflow(count, size, &bytes)) return SetErrno::out_of_memory(bytes);
   bool zero = false;
   void* const block = heaps::allocate(heaps::domain_of(heap), bytes, 1, &zero);
-  if (block != nullptr && !zero) memset(block, 0, bytes);
+  if (block != nullptr && !zero) allod::clear_contents(block, bytes);
   return block;
 }
 void* allod_heap_realloc(allod_heap_t* heap, void* block, size_t size) noexcept {

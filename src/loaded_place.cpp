@@ -6,10 +6,10 @@
 #include <fcntl.h>
 #include <link.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "allod/base/auxiliary.hpp"
 #include "allod/base/cpu.hpp"
 
 namespace allod {
@@ -147,7 +147,7 @@ void find_build_id(const dl_find_object& object, LoadedPlace* place) noexcept {
 // The path by which the program was executed. The name that it is called by may be anything; but of
 // a script it is the interpreter's path, where the other one is the script's.
 [[nodiscard]] const char* path_of_program() noexcept {
-  const auto* const executed = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  const auto* const executed = reinterpret_cast<const char*>(Auxiliary::value(AT_EXECFN));
   const char* const called = program_invocation_name;
   if (executed == nullptr) return called;
   const bool may_be_interpreter = strchr(called, '/') != nullptr && strcmp(called, executed) != 0;

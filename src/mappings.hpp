@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/syscall.h>
 
 #include <string_view>
 
+#include "allod/base/auxiliary.hpp"
 #include "own_image.hpp"
 #include "process.hpp"
 
@@ -18,7 +18,7 @@ namespace allod {
 class OwnData {
  public:
   OwnData() noexcept : image_{own_image()} {
-    const bool is_program = getauxval(AT_PHDR) - image_.begin < 4096;
+    const bool is_program = Auxiliary::value(AT_PHDR) - image_.begin < 4096;
     if (is_program) image_.end = image_.begin;
   }
   [[nodiscard]] bool holds(Address at) const noexcept {

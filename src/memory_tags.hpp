@@ -5,9 +5,9 @@
 // for them, all of this does nothing, and pointers are addresses.
 #pragma once
 
-#include <sys/auxv.h>
 #include <sys/syscall.h>
 
+#include "allod/base/auxiliary.hpp"
 #include "allod/base/base.hpp"
 #include "allod/base/cpu.hpp"
 
@@ -40,7 +40,7 @@ inline constinit Address bits = 0;  // of a pointer that hold a tag
   constexpr long kTaggedAddresses = 1;                    // PR_TAGGED_ADDR_ENABLE
   constexpr long kStopAtOnce = 1L << 1;                   // PR_MTE_TCF_SYNC
   constexpr long kDrawAllButZero = 0xfffeL << 3;          // PR_MTE_TAG_SHIFT
-  if ((getauxval(AT_HWCAP2) & kProcessorHasThem) == 0) return false;
+  if ((Auxiliary::value(AT_HWCAP2) & kProcessorHasThem) == 0) return false;
   if (raw_syscall(SYS_prctl, kSetTaggedAddresses, kTaggedAddresses | kStopAtOnce | kDrawAllButZero,
                   0, 0, 0) != 0) {
     return false;

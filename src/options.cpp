@@ -105,8 +105,8 @@ static_assert([] {
 // May the profile have the signal? Not that of an error, which would come again and again, nor what
 // cannot be caught, nor those of the C library and our own.
 bool can_take(std::int64_t signal) noexcept {
-  if (signal < 1 || signal > SIGRTMAX || signal == second_stop_signal()) return false;
-  if (signal >= 32 && signal < SIGRTMIN) return false;
+  if (signal < 1 || signal > kLastSignal || signal == kSecondStopSignal) return false;
+  if (signal >= 32 && signal < kFirstFreeSignal) return false;
   for (const int other : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGKILL, SIGSTOP}) {
     if (signal == other) return false;
   }

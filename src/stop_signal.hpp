@@ -11,8 +11,18 @@ namespace allod {
 // reason as well.
 inline constexpr int kStopSignal = SIGURG;
 
+// The last signal that the kernel has. SIGRTMAX is a call of the C library.
+inline constexpr int kLastSignal = 64;
+
+// The first that is not the C library's own, as SIGRTMIN tells by another call.
+#ifdef __GLIBC__
+inline constexpr int kFirstFreeSignal = 34;
+#else
+inline constexpr int kFirstFreeSignal = 35;
+#endif
+
 // Where the program has a handler for that. glibc uses the first real-time signals itself, programs
 // those that follow.
-[[nodiscard]] inline int second_stop_signal() noexcept { return SIGRTMAX - 1; }
+inline constexpr int kSecondStopSignal = kLastSignal - 1;
 
 }  // namespace allod

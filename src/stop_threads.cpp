@@ -6,6 +6,7 @@
 #include <ucontext.h>
 
 #include "interruption.hpp"
+#include "signal_action.hpp"
 #include "signal_stacks.hpp"
 #include "stop_signal.hpp"
 #include "thread_files.hpp"
@@ -111,8 +112,8 @@ Address used_stack(const ucontext_t& context) noexcept {
   return interrupted - here < (Address{1} << 16) ? here : interrupted;
 }
 
+// Nothing here touches errno.
 void wait_in_handler(int, siginfo_t*, void* context) {
-  const int error = errno;
   // The C library leaves its own signals open in each mask; but who is cancelled would not go on.
   const std::uint64_t all = ~std::uint64_t{0};
   raw_syscall(SYS_rt_sigprocmask, SIG_BLOCK, reinterpret_cast<long>(&all), 0, sizeof all);
@@ -129,24 +130,12 @@ void wait_in_handler(int, siginfo_t*, void* context) {
     places[place].leave(self);
     tell_move();
   }
-  errno = error;
 }
 
 // What the program had for it.
-struct sigaction action_before;
+SignalAction action_before;
 
-bool is_ours(const struct sigaction& action) noexcept {
-  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == &wait_in_handler;
-}
-bool has_handler(const struct sigaction& action) noexcept {
-  return (action.sa_flags & SA_SIGINFO) != 0 ||
-         (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
-}
-struct sigaction action_of(int signal) noexcept {
-  struct sigaction action{};
-  sigaction(signal, nullptr, &action);
-  return action;
-}
+bool is_ours(const SignalAction& action) noexcept { return action.handler == &wait_in_handler; }
 
 // What a thread is doing, and what that means for the signal.
 struct SignalState {
@@ -180,7 +169,7 @@ bool is_awaited() noexcept {
   for_each_thread([&](std::uint32_t thread) noexcept {
     const SignalState state{thread};
     const bool is_chosen =
-        has_signal(state.blocked, kStopSignal) && !has_signal(state.blocked, second_stop_signal());
+        has_signal(state.blocked, kStopSignal) && !has_signal(state.blocked, kSecondStopSignal);
     is_awaited = is_awaited || is_chosen || has_signal(state.pending, kStopSignal);
   });
   return is_awaited;
@@ -188,31 +177,29 @@ bool is_awaited() noexcept {
 
 void give_back() noexcept {
   if (stop.signal != kStopSignal && must_stay) return;
-  if (is_ours(action_of(stop.signal))) sigaction(stop.signal, &action_before, nullptr);
+  if (is_ours(SignalAction::of(stop.signal))) action_before.set_for(stop.signal);
 }
 void take(int signal) noexcept {
   stop.signal = signal;
-  struct sigaction action{};
-  action.sa_sigaction = &wait_in_handler;
-  action.sa_flags = SA_SIGINFO | SA_RESTART | (SignalStacks::are_shared() ? 0 : SA_ONSTACK);
-  sigfillset(&action.sa_mask);
-  sigaction(signal, &action, &action_before);
+  const unsigned long flags = SA_RESTART | (SignalStacks::are_shared() ? 0 : SA_ONSTACK);
+  action_before = SignalAction::calling(&wait_in_handler, flags).set_for(signal);
   // The program has put it back, or it had to stay.
   if (is_ours(action_before)) action_before = {};
 }
 void take_signal(StoppedThreads::Round round) noexcept {
-  const auto has_programs = [](const struct sigaction& action) noexcept {
-    return has_handler(action) && !is_ours(action);
+  const auto has_programs = [](const SignalAction& action) noexcept {
+    return action.has_handler() && !is_ours(action);
   };
   const bool again = round == StoppedThreads::Round::again;
-  if (again ? stop.signal != kStopSignal : has_programs(action_of(kStopSignal)) || is_awaited()) {
-    return take(second_stop_signal());
+  if (again ? stop.signal != kStopSignal
+            : has_programs(SignalAction::of(kStopSignal)) || is_awaited()) {
+    return take(kSecondStopSignal);
   }
   take(kStopSignal);
   // One that has just come.
   if (!has_programs(action_before)) return;
   give_back();
-  take(second_stop_signal());
+  take(kSecondStopSignal);
 }
 
 bool does_not_come(std::uint32_t thread) noexcept {
@@ -426,7 +413,7 @@ int StoppedThreads::stop_all(Round round) noexcept {
       }
       if (candidate.prospect == Prospect::is_held) return note();
       // The program has just set up a handler.
-      if (waited < kPatience && !is_ours(action_of(stop.signal))) {
+      if (waited < kPatience && !is_ours(SignalAction::of(stop.signal))) {
         take_signal(StoppedThreads::Round::only);
         has_runner = true;
         return;

@@ -4,12 +4,12 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/auxv.h>
 
 #include <algorithm>
 #include <atomic>
 #include <iterator>
 
+#include "allod/base/auxiliary.hpp"
 #include "allod/os/linux.hpp"
 #include "unwind_table.hpp"
 
@@ -207,9 +207,9 @@ Address inside_lasting(std::size_t i) noexcept {
     case 0:
       return address_of(&pairs);
     case 1:
-      return getauxval(AT_PHDR);
+      return Auxiliary::value(AT_PHDR);
     default:
-      return address_of(gnu_get_libc_version());
+      return reinterpret_cast<Address>(&gnu_get_libc_version);
   }
 }
 

@@ -327,6 +327,43 @@ def test_the_library_of_copies_exports_these_alone(build_dir: Path) -> None:
     assert list(symbols.complaints(library, expected)) == []
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "liballod.so",
+        "liballod-debug.so",
+        "liballod-hardened.so",
+        "liballod-prefixed.so",
+    ],
+)
+def test_what_the_libraries_use_of_libc_is_explained(
+    build_dir: Path, name: str
+) -> None:
+    explained = set().union(*symbols.explained_imports().values())
+    assert list(symbols.unexplained_imports(build_dir / name, explained)) == []
+
+
+def test_what_is_explained_is_used(build_dir: Path) -> None:
+    names = ("allod", "allod-debug", "allod-hardened", "allod-prefixed")
+    used = set().union(
+        *(symbols.imported_symbols(build_dir / f"lib{name}.so") for name in names)
+    )
+    assert set().union(*symbols.explained_imports().values()) - used == set()
+
+
+def test_an_import_without_explanation_is_found(tmp_path: Path) -> None:
+    source = tmp_path / "library.c"
+    source.write_text("#include <time.h>\nlong now(void) { return time(NULL); }\n")
+    library = tmp_path / "library.so"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True
+    )
+    explained = set().union(*symbols.explained_imports().values())
+    assert list(symbols.unexplained_imports(library, explained)) == [
+        "library.so uses time, of which imports.toml says nothing",
+    ]
+
+
 def test_wrong_symbols_and_libraries_are_found(tmp_path: Path) -> None:
     source = tmp_path / "library.c"
     source.write_text("#include <math.h>\ndouble extra(double x) { return cos(x); }\n")

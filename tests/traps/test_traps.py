@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from checks import symbols
 from conftest import ControlGroup, DebianPackages
 from surface.black_box import (
     Case,
@@ -127,6 +128,57 @@ def test_a_library_that_looks_in_libc_first_has_its_heap_on_request(
     case = "a_library_that_looks_in_libc_first_has_the_same_heap"
     result = run_program([programs / "loader", case], variables, tmp_path)
     assert result.returncode < 0, describe(result)
+
+
+INTERPOSED_CASES = [
+    Case("forks", "child_frees_blocks_of_every_thread"),
+    *(case for case in ALL_CASES if case.program == "interposed"),
+]
+
+
+def run_interposed(
+    case: Case, library: Path, programs: Path, folder: Path, **options: str
+) -> None:
+    """Whatever the library calls of libc, another one stands before it and allocates."""
+    variables = environment(library) | options
+    variables["LD_PRELOAD"] = f"{programs / 'libinterposers.so'}:{library}"
+    result = run_program([programs / case.program, case.name], variables, folder)
+    assert result.returncode == 0, describe(result)
+    assert result.stderr == "", describe(result)
+
+
+@pytest.mark.parametrize("case", INTERPOSED_CASES, ids=str)
+def test_functions_in_front_of_libc_may_allocate(
+    case: Case, library: Path, programs: Path, tmp_path: Path
+) -> None:
+    run_interposed(case, library, programs, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("CACHES", "thread"), ("CACHES", "processor"), ("PROFILE", "10000")],
+)
+def test_functions_in_front_of_libc_may_allocate_with_options(
+    name: str, value: str, liballod: Path, programs: Path, tmp_path: Path
+) -> None:
+    case = Case("interposed", "threads_and_forks")
+    run_interposed(case, liballod, programs, tmp_path, **{f"ALLOD_{name}": value})
+
+
+def test_functions_in_front_of_libc_may_allocate_beside_sweeps(
+    liballod_hardened: Path, programs: Path, tmp_path: Path
+) -> None:
+    """With other threads stopped, nobody would let go of a lock."""
+    case = Case("interposed", "threads_and_forks")
+    chosen = "all,sweep,history,-origin"
+    run_interposed(case, liballod_hardened, programs, tmp_path, ALLOD_HARDENED=chosen)
+
+
+def test_there_is_a_function_in_front_of_each_that_is_used(programs: Path) -> None:
+    """But for those that only libgcc calls, and the one at the end of the process."""
+    before = symbols.exported_symbols(programs / "libinterposers.so")
+    functions = symbols.explained_imports()["functions"]
+    assert functions - before == {"__cxa_finalize", "free", "malloc"}
 
 
 FAKED = """

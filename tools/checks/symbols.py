@@ -1,4 +1,5 @@
-"""Checks that a shared library exports exactly what it should, and needs nothing but libc.
+"""Checks that a shared library exports exactly what it should, needs nothing but libc, and uses
+nothing of that but what imports.toml explains.
 
 A library exports what include/allod.h declares; one that replaces malloc exports the names in
 symbols.txt as well."""
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +35,18 @@ def complaints(library: Path, expected: set[str]) -> Iterator[str]:
             yield f"{library.name} needs {name}"
 
 
+def unexplained_imports(library: Path, explained: set[str]) -> Iterator[str]:
+    """What a library uses of others without a word about who may stand in front of it."""
+    for name in sorted(imported_symbols(library) - explained):
+        yield f"{library.name} uses {name}, of which imports.toml says nothing"
+
+
+def explained_imports() -> dict[str, set[str]]:
+    """The names in imports.toml: functions, data, and what is there at run time alone."""
+    tables = tomllib.loads(Path(__file__).with_name("imports.toml").read_text())
+    return {kind: set(names) for kind, names in tables.items()}
+
+
 def expected_symbols(*, header: Path, names: Path | None) -> set[str]:
     """The functions of a C header and the names listed in a file."""
     expected = declared_functions(header.read_text())
@@ -52,7 +66,16 @@ def declared_functions(text: str) -> set[str]:
 
 def exported_symbols(library: Path) -> set[str]:
     """The names that a shared library defines for others."""
-    text = _output("nm", "--dynamic", "--defined-only", "--format=posix", str(library))
+    return _dynamic_symbols(library, "--defined-only")
+
+
+def imported_symbols(library: Path) -> set[str]:
+    """The names that a shared library looks for in others."""
+    return _dynamic_symbols(library, "--undefined-only")
+
+
+def _dynamic_symbols(library: Path, which: str) -> set[str]:
+    text = _output("nm", "--dynamic", which, "--format=posix", str(library))
     return {line.split()[0].split("@", 1)[0] for line in text.splitlines() if line}
 
 
@@ -85,6 +108,7 @@ def main(library: Path, header: Path, prefixed: bool) -> None:
     """Prints what is wrong and fails if anything is."""
     names = None if prefixed else Path(__file__).with_name("symbols.txt")
     found = list(complaints(library, expected_symbols(header=header, names=names)))
+    found += unexplained_imports(library, set().union(*explained_imports().values()))
     for line in found:
         print(line)
     sys.exit(1 if found else 0)

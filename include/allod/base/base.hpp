@@ -3,6 +3,7 @@
 
 #include "allod/base/announce.hpp"
 #include "allod/base/bits.hpp"
+#include "allod/base/bytes.hpp"
 #include "allod/base/check.hpp"
 #include "allod/base/cpu.hpp"
 #include "allod/base/divider.hpp"

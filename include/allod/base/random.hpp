@@ -2,11 +2,11 @@
 #pragma once
 
 #include <fcntl.h>
-#include <sys/auxv.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "allod/base/auxiliary.hpp"
 #include "allod/base/cpu.hpp"
 #include "allod/base/units.hpp"
 
@@ -46,11 +46,11 @@ struct PlaceKey {
   const long got =
       raw_syscall(SYS_getrandom, reinterpret_cast<long>(&word), sizeof word, GRND_NONBLOCK);
   if (got == sizeof word) return word;
-  if (const unsigned long bytes = getauxval(AT_RANDOM); bytes != 0) {
+  if (const unsigned long bytes = Auxiliary::value(AT_RANDOM); bytes != 0) {
     __builtin_memcpy(&word, reinterpret_cast<const void*>(bytes), sizeof word);
   }
   timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  raw_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, reinterpret_cast<long>(&now));
   return mixed(word ^ static_cast<std::uint64_t>(now.tv_nsec) ^ reinterpret_cast<Address>(&now));
 }
 

@@ -6,7 +6,6 @@
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <sched.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -19,13 +18,14 @@
 #include "allod/os/linux_rights.hpp"
 #include "allod/os/platform.hpp"
 #include "allod/os/restartable.hpp"
+#include "allod/os/vdso.hpp"
 
 namespace allod::os {
 
 class Linux {
  public:
   void start() noexcept {
-    const unsigned long page = kOnlyPageSize != 0 ? kOnlyPageSize : getauxval(AT_PAGESZ);
+    const unsigned long page = kOnlyPageSize != 0 ? kOnlyPageSize : Auxiliary::value(AT_PAGESZ);
     page_size_ = page != 0 ? page : 4096;
   }
   [[nodiscard]] std::size_t page_size() const noexcept { return page_size_; }
@@ -157,11 +157,7 @@ class Linux {
   }
   [[nodiscard]] std::uint64_t now_ms() const noexcept {
     timespec now{};
-    if (Purger::is_here()) {
-      raw_syscall(SYS_clock_gettime, CLOCK_MONOTONIC_COARSE, to_long(&now));
-    } else {
-      clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    }
+    Vdso::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     return static_cast<std::uint64_t>(now.tv_sec) * 1000 +
            static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
   }
@@ -178,11 +174,10 @@ class Linux {
   [[nodiscard]] std::uint32_t processor_quota() const noexcept {
     return ControlGroups{}.processor_quota();
   }
-  // libc reads it from where the kernel writes it for restartable sequences, or asks
-  // the vDSO.
+  // From where the kernel writes it for restartable sequences, if it does.
   [[nodiscard]] static std::uint32_t processor() noexcept {
-    const int number = sched_getcpu();
-    return number < 0 ? 0 : static_cast<std::uint32_t>(number);
+    const std::int32_t number = own_processor();
+    return number >= 0 ? static_cast<std::uint32_t>(number) : Vdso::processor();
   }
   using Restartable = os::Restartable;
   using Purger = LinuxHelper<struct Purging>;

@@ -6,13 +6,13 @@
 #pragma once
 
 #include <fcntl.h>
-#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include <cstddef>
 #include <cstdint>
 
+#include "allod/base/auxiliary.hpp"
 #include "allod/base/base.hpp"
 
 namespace allod::os {
@@ -27,8 +27,8 @@ class LinuxRights {
   void start() noexcept {
     file_ = -1;
     constexpr long kUnshare = 2;  // CLOSE_RANGE_UNSHARE, since Linux 5.9
-    if (getauxval(AT_EUID) != 0) return;
-    if (getauxval(AT_UID) == 0 && raw_syscall(SYS_getuid) != 0) return;
+    if (Auxiliary::value(AT_EUID) != 0) return;
+    if (Auxiliary::value(AT_UID) == 0 && raw_syscall(SYS_getuid) != 0) return;
     if (raw_syscall(SYS_close_range, 0, ~0U, kUnshare) != 0) return;
     file_ = raw_syscall(SYS_openat, AT_FDCWD, as_long("/proc/self/status"), O_RDONLY | O_CLOEXEC);
   }

@@ -6,11 +6,7 @@
 
 #include "allod/base/base.hpp"
 
-#if defined(__x86_64__) && defined(__linux__)
-
-#include <sys/syscall.h>
-
-#include <atomic>
+#if defined(__linux__)
 
 // Of the C library, since glibc 2.35: where the area of each thread lies that it has registered
 // with the kernel, and how large it is, 0 if that failed.
@@ -23,7 +19,23 @@ extern "C" {
 
 #endif
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+
+#include <atomic>
+#endif
+
 namespace allod::os {
+
+#if defined(__linux__)
+// The number of the processor that the calling thread is on, as the kernel writes it to the area
+// of a thread of the C library; negative where there is none. A guess.
+[[nodiscard]] inline std::int32_t own_processor() noexcept {
+  if (&__rseq_offset == nullptr || &__rseq_size == nullptr || __rseq_size == 0) return -1;
+  const auto* const area = static_cast<const char*>(__builtin_thread_pointer()) + __rseq_offset;
+  return *reinterpret_cast<const volatile std::int32_t*>(area + 4);
+}
+#endif
 
 // How a sequence came out: `moved` when the thread was interrupted, or is on another processor;
 // nothing has then happened.

@@ -487,7 +487,7 @@ class ProcessHeap {
       if (done >= kBeforeDomain) operations_ = 1;
       return;
     }
-    if (AtHand::now != &AtHand::nobody || !has_key_) return;
+    if (AtHand::now != &AtHand::nobody || !has_key()) return;
     Domain* const home = shared_.near(heap_);
     if (home == nullptr) return;
     if (Cache* const cache = heap_.attach_cache(*home)) bind(cache);
@@ -495,7 +495,7 @@ class ProcessHeap {
   [[nodiscard]] static bool take_place() noexcept {
     std::uint32_t taken = places_taken_.load(std::memory_order_relaxed);
     do {
-      if (taken >= places_.load(std::memory_order_relaxed) || !has_key_) return false;
+      if (taken >= places_.load(std::memory_order_relaxed) || !has_key()) return false;
     } while (!places_taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed));
     return true;
   }
@@ -516,18 +516,23 @@ class ProcessHeap {
     if (turn && is_shared(*shared)) heap_.pass_on(*shared);
     return true;
   }
-  // Calls unbind when the thread ends, after its thread-local destructors.
+  // Calls unbind when the thread ends, after its thread-local destructors. What calls the C library
+  // here may call us again, and finds the thread's new front at hand.
   static void bind(Front* front) noexcept {
     count_from_now(*front);
     bound_ = front;
     AtHand::now = front;
-    if (has_key_) pthread_setspecific(key_, front);
+    if (has_key()) pthread_setspecific(key_, front);
   }
+  [[nodiscard]] static bool has_key() noexcept { return has_key_.load(std::memory_order_acquire); }
   static ALLOD_NOINLINE void take_first_seat() noexcept {
     ensure_started();
-    const Inside inside;
-    if (AtHand::now == &AtHand::gone || is_away() || !has_key_ || !inside.is_first()) return;
-    if (heap_.take_seat() && AtHand::now == &AtHand::nobody) pthread_setspecific(key_, AtHand::now);
+    if (AtHand::now == &AtHand::gone || is_away() || !has_key() || inside_) return;
+    const bool is_taken = [] {
+      const Inside inside;
+      return heap_.take_seat();
+    }();
+    if (is_taken && AtHand::now == &AtHand::nobody) pthread_setspecific(key_, AtHand::now);
   }
   static ALLOD_HOT void unbind(void*) noexcept {
     const Inside inside;
@@ -576,7 +581,6 @@ class ProcessHeap {
     if (phase_.compare_exchange_strong(expected, kStarting, std::memory_order_acquire)) {
       const heap::HeapOptions options = Policy::options();
       heap_.start(options);
-      has_key_ = pthread_key_create(&key_, &unbind) == 0;
       shared_.start(heap_);
       if (options.caches != heap::Caches::thread) processors_.start(heap_);
       look_at_short_cut();
@@ -584,6 +588,8 @@ class ProcessHeap {
       set_places(heap_.space().platform().processors());
       phase_.store(kStarted, std::memory_order_release);
       Policy::Platform::futex_wake(&phase_, kEverybody);
+      // Now that others need not wait for it: it may be somebody else's function, who allocates.
+      has_key_.store(pthread_key_create(&key_, &unbind) == 0, std::memory_order_release);
       if (all_share_) return;
       // Programs with one thread have a domain from the start.
       places_taken_.fetch_add(1, std::memory_order_relaxed);
@@ -629,7 +635,7 @@ class ProcessHeap {
   static inline constinit std::atomic<std::uint32_t> places_taken_{0};
   static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
   static inline constinit pthread_key_t key_ = 0;
-  static inline constinit bool has_key_ = false;
+  static inline constinit std::atomic<bool> has_key_{false};
   static inline constinit bool all_share_ = false;  // nobody may own a domain
   static inline constinit std::atomic<bool> short_cut_{false};
   static inline constinit std::atomic<DeferredFree> deferred_free_{nullptr};

@@ -1,0 +1,144 @@
+// Functions that the kernel maps into each process (the vDSO), called without the C library: its
+// functions may be somebody else's, who allocates, and a lock may be held.
+#pragma once
+
+#include <elf.h>
+#include <link.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "allod/base/auxiliary.hpp"
+#include "allod/base/base.hpp"
+
+namespace allod::os {
+
+// A shared object in memory, as the kernel has mapped it.
+class SharedObject {
+ public:
+  explicit SharedObject(Address image) noexcept {
+    if (image == 0) return;
+    const auto& header = *reinterpret_cast<const ElfW(Ehdr)*>(image);
+    const auto* const parts = reinterpret_cast<const ElfW(Phdr)*>(image + header.e_phoff);
+    const ElfW(Dyn)* entry = nullptr;
+    bool has_load = false;
+    for (unsigned i = 0; i < header.e_phnum; ++i) {
+      if (parts[i].p_type == PT_DYNAMIC) {
+        entry = reinterpret_cast<const ElfW(Dyn)*>(image + parts[i].p_offset);
+      } else if (parts[i].p_type == PT_LOAD && !has_load) {
+        has_load = true;
+        bias_ = image + parts[i].p_offset - parts[i].p_vaddr;
+      }
+    }
+    for (; entry != nullptr && entry->d_tag != DT_NULL; ++entry) {
+      const Address at = bias_ + entry->d_un.d_ptr;
+      if (entry->d_tag == DT_SYMTAB) symbols_ = reinterpret_cast<const ElfW(Sym)*>(at);
+      if (entry->d_tag == DT_STRTAB) names_ = reinterpret_cast<const char*>(at);
+      if (entry->d_tag == DT_GNU_HASH) hash_ = reinterpret_cast<const std::uint32_t*>(at);
+      if (entry->d_tag == DT_HASH) old_hash_ = reinterpret_cast<const std::uint32_t*>(at);
+    }
+  }
+  // Where the function of that name begins; 0: there is none.
+  [[nodiscard]] Address find(const char* name) const noexcept {
+    if (symbols_ == nullptr || names_ == nullptr) return 0;
+    return hash_ != nullptr ? find_in_buckets(name) : find_among_all(name);
+  }
+
+ private:
+  // Each bucket leads to a chain of symbols that lie in a row; the last one's hash is odd.
+  [[nodiscard]] Address find_in_buckets(const char* name) const noexcept {
+    const std::uint32_t buckets = hash_[0];
+    const std::uint32_t first = hash_[1];
+    const std::uint32_t filter_words = hash_[2] * (sizeof(ElfW(Addr)) / sizeof(std::uint32_t));
+    const std::uint32_t* const bucket = hash_ + 4 + filter_words;
+    const std::uint32_t* const chain = bucket + buckets;
+    for (std::uint32_t i = 0; i < buckets; ++i) {
+      std::uint32_t number = bucket[i];
+      if (number == 0 || number < first) continue;
+      do {
+        if (const Address at = address_if(symbols_[number], name); at != 0) return at;
+      } while ((chain[number++ - first] & 1) == 0);
+    }
+    return 0;
+  }
+  [[nodiscard]] Address find_among_all(const char* name) const noexcept {
+    const std::uint32_t count = old_hash_ != nullptr ? old_hash_[1] : 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (const Address at = address_if(symbols_[i], name); at != 0) return at;
+    }
+    return 0;
+  }
+  [[nodiscard]] Address address_if(const ElfW(Sym) & symbol, const char* name) const noexcept {
+    if (symbol.st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol.st_info) != STT_FUNC) return 0;
+    const char* own = names_ + symbol.st_name;
+    for (; *own == *name; ++own, ++name) {
+      if (*own == '\0') return bias_ + symbol.st_value;
+    }
+    return 0;
+  }
+
+  Address bias_ = 0;
+  const ElfW(Sym) * symbols_ = nullptr;
+  const char* names_ = nullptr;
+  const std::uint32_t* hash_ = nullptr;
+  const std::uint32_t* old_hash_ = nullptr;
+};
+
+// Thread-safe, safe in signal handlers, in the child of a fork, and in threads without a C library;
+// errno stays as it is. Where the kernel maps no such function, as under valgrind, a system call.
+class Vdso {
+ public:
+  static void clock_gettime(clockid_t clock, timespec* now) noexcept {
+    Clock* const function = clock_.load(std::memory_order_relaxed);
+    if (function(clock, now) != 0) ask_clock(clock, now);
+  }
+  // The number of the processor that the thread is on; a guess.
+  [[nodiscard]] static std::uint32_t processor() noexcept {
+    unsigned number = 0;
+    Processor* const function = processor_.load(std::memory_order_relaxed);
+    return function(&number, nullptr, nullptr) == 0 ? number : 0;
+  }
+
+ private:
+  using Clock = int(clockid_t, timespec*);
+  using Processor = int(unsigned* processor, unsigned* node, void* unused);
+
+#if defined(__x86_64__)
+  static constexpr const char* kClock = "__vdso_clock_gettime";
+  static constexpr const char* kProcessor = "__vdso_getcpu";
+#else
+  static constexpr const char* kClock = "__kernel_clock_gettime";
+  static constexpr const char* kProcessor = "__kernel_getcpu";  // not on arm64 so far
+#endif
+
+  template <class Function>
+  [[nodiscard]] static Function* find(const char* name, Function* otherwise) noexcept {
+    const Address at = SharedObject{Auxiliary::value(AT_SYSINFO_EHDR)}.find(name);
+    return at == 0 ? otherwise : reinterpret_cast<Function*>(at);
+  }
+  static int ask_clock(clockid_t clock, timespec* now) noexcept {
+    return static_cast<int>(raw_syscall(SYS_clock_gettime, clock, as_long(now)));
+  }
+  static int ask_processor(unsigned* processor, unsigned* node, void*) noexcept {
+    return static_cast<int>(raw_syscall(SYS_getcpu, as_long(processor), as_long(node), 0));
+  }
+  // Until the functions have been looked for.
+  static ALLOD_COLD int first_clock(clockid_t clock, timespec* now) noexcept {
+    Clock* const found = find(kClock, &ask_clock);
+    clock_.store(found, std::memory_order_relaxed);
+    return found(clock, now);
+  }
+  static ALLOD_COLD int first_processor(unsigned* processor, unsigned* node,
+                                        void* unused) noexcept {
+    Processor* const found = find(kProcessor, &ask_processor);
+    processor_.store(found, std::memory_order_relaxed);
+    return found(processor, node, unused);
+  }
+  static long as_long(const void* pointer) noexcept {
+    return static_cast<long>(address_of(pointer));
+  }
+
+  static inline constinit std::atomic<Clock*> clock_{&first_clock};
+  static inline constinit std::atomic<Processor*> processor_{&first_processor};
+};
+
+}  // namespace allod::os
