@@ -25,11 +25,13 @@ class HardenedLinux : public os::Linux {
     }
     return os::Linux::reserve(bytes, alignment);
   }
+  // Nobody is to know from one region where the next one is.
+  [[nodiscard]] bool gathers() const noexcept { return !map_is_whole_; }
   // Between two pages without access.
   [[nodiscard]] void* reserve_zeros(std::size_t bytes) noexcept {
     void* const zeros =
         scattered_ ? map_between_guards(bytes, PROT_READ) : os::Linux::reserve_zeros(bytes);
-    if (scattered_ && zeros != nullptr) leave_out_of_dumps(zeros, bytes);
+    if (scattered_ && zeros != nullptr) dump(zeros, bytes, false);
     // This is the page map. Where it is only a window, everything must lie in that.
     constexpr std::size_t kAllSlices = std::size_t{1} << (kAddressBits - kSliceShift);
     map_is_whole_ = scattered_ && zeros != nullptr && bytes / 8 >= kAllSlices;
@@ -64,10 +66,15 @@ class HardenedLinux : public os::Linux {
 
   // As os::Shutting says. They are a mapping of their own meanwhile.
   [[nodiscard]] bool shut(void* address, std::size_t bytes) noexcept {
-    return protect(address, bytes, PROT_NONE);
+    return !spares_mappings_.load(std::memory_order_relaxed) && protect(address, bytes, PROT_NONE);
   }
   [[nodiscard]] bool reopen(void* address, std::size_t bytes) noexcept {
     return protect(address, bytes, usable());
+  }
+  [[nodiscard]] bool spares_mappings() noexcept {
+    if (!lacks_mappings()) return false;
+    spares_mappings_.store(true, std::memory_order_relaxed);
+    return true;
   }
 
   // As os::Guarding says. On older systems a guard is a mapping: these are rationed, and behind one
@@ -75,14 +82,14 @@ class HardenedLinux : public os::Linux {
   [[nodiscard]] std::size_t guard_bytes(bool) noexcept {
     if (!guards) return 0;
     if (light_guards_) return page_size();
-    return heavy_guards_.load(std::memory_order_relaxed) < kMostHeavyGuards &&
-                   random::own.below(kHeavyShare) == 0
+    return may_have_heavy_guards() && random::own.below(kHeavyShare) == 0
                ? page_size()
                : 0;
   }
   [[nodiscard]] bool guard(void* address, std::size_t bytes) noexcept {
     if (!guards) return false;
     if (light_guards_) return os::Linux::guard(address, bytes);
+    if (!may_have_heavy_guards()) return false;
     if (heavy_guards_.fetch_add(1, std::memory_order_relaxed) < kMostHeavyGuards &&
         purge(address, bytes) && protect(address, bytes, PROT_NONE)) {
       return true;
@@ -122,6 +129,20 @@ class HardenedLinux : public os::Linux {
   static constexpr std::uint32_t kMostHeavyGuards = 8192;
   static constexpr std::uint32_t kHeavyShare = 4;
 
+  [[nodiscard]] bool may_have_heavy_guards() const noexcept {
+    return heavy_guards_.load(std::memory_order_relaxed) < kMostHeavyGuards &&
+           !spares_mappings_.load(std::memory_order_relaxed);
+  }
+  // A page between two others, with other rights, takes three. What a limit of addresses refuses
+  // is not for want of mappings.
+  [[nodiscard]] bool lacks_mappings() noexcept {
+    const std::size_t page = page_size();
+    void* const pages = os::Linux::reserve(3 * page, page);
+    if (pages == nullptr) return address_space_limit() == 0;
+    const bool has = protect(reinterpret_cast<void*>(address_of(pages) + page), page, PROT_READ);
+    unmap(pages, 3 * page);
+    return !has;
+  }
   // Memory for blocks.
   [[nodiscard]] static long usable() noexcept {
     return PROT_READ | PROT_WRITE | (memory_tags::are_on() ? memory_tags::kProtection : 0);
@@ -160,6 +181,7 @@ class HardenedLinux : public os::Linux {
   bool map_is_whole_ = false;
   bool light_guards_ = false;
   std::atomic<std::uint32_t> heavy_guards_{0};
+  std::atomic<bool> spares_mappings_{false};
 };
 
 static_assert(os::Shutting<HardenedLinux>);

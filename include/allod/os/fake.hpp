@@ -16,7 +16,6 @@
 #include <functional>
 #include <iterator>
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -30,6 +29,7 @@ class Fake {
  public:
   enum class Call : std::uint8_t {
     reserve,
+    reserve_at,
     reserve_zeros,
     commit,
     map,
@@ -49,7 +49,7 @@ class Fake {
     present,
     wait,  // of the helper, for time to pass
   };
-  static constexpr std::size_t kCalls = 19;
+  static constexpr std::size_t kCalls = 20;
 
   // Where the next mapping goes.
   enum class Placement : std::uint8_t {
@@ -96,6 +96,11 @@ class Fake {
   void set_placement(Placement placement) noexcept { placement_ = placement; }
   // Bytes left free beside each new mapping, a multiple of the page size.
   void set_gap(std::size_t bytes) noexcept { gap_ = bytes; }
+  // Mappings that the process may have, counted as Linux does; 0: any number. What needs more fails,
+  // or does nothing.
+  void set_mapping_limit(std::size_t count) noexcept { mapping_limit_ = count; }
+  // Are reservations best beside each other? Without this they are.
+  void set_gathering(bool on) noexcept { gathers_ = on; }
   // The next mapping begins that many bytes into the arena, whatever the placement.
   void place_next_at(std::size_t offset) noexcept { next_offset_ = offset; }
   // Guards of a page; without this there are none.
@@ -150,8 +155,17 @@ class Fake {
   [[nodiscard]] std::uint64_t injected_failures() const noexcept { return injected_; }
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return mapped_bytes_; }
   [[nodiscard]] std::size_t usable_bytes() const noexcept { return usable_bytes_; }
-  // Were huge pages asked for at this slice, and not given up since?
-  [[nodiscard]] bool is_huge_at(Address slice) { return state().huge.contains(slice); }
+  // Addresses beside each other of which the same was said are one.
+  [[nodiscard]] std::size_t mappings() { return count_mappings(state().segments, state().advice); }
+  // Were huge pages asked for there, and not given up since?
+  [[nodiscard]] bool is_huge_at(Address at) {
+    return advice_at(state().advice, at).huge == Huge::preferred;
+  }
+  [[nodiscard]] bool is_left_out_of_dumps(const void* address) {
+    return advice_at(state().advice, address_of(address)).is_hidden;
+  }
+  // By prefer_huge_once().
+  [[nodiscard]] std::size_t huge_bytes_once() const noexcept { return huge_bytes_once_; }
   [[nodiscard]] std::size_t purged_bytes() const noexcept { return purged_bytes_; }
   [[nodiscard]] std::size_t populated_bytes() const noexcept { return populated_bytes_; }
   // First address of the arena, a multiple of 1 GiB.
@@ -204,6 +218,15 @@ class Fake {
     always_check(is_power_of_two(alignment), "reserve: the alignment is no power of two");
     return map_as(Call::reserve, Pages::reserved, bytes, alignment);
   }
+  [[nodiscard]] bool gathers() const noexcept { return gathers_; }
+  [[nodiscard]] bool reserve_at(void* address, std::size_t bytes) noexcept {
+    check_range(address, bytes, "reserve_at");
+    if (fails(Call::reserve_at, bytes) || exceeds_limits(Pages::reserved, bytes) ||
+        !is_free(address_of(address), bytes)) {
+      return false;
+    }
+    return set_pages_within_limit(address, bytes, Pages::reserved);
+  }
   [[nodiscard]] void* reserve_zeros(std::size_t bytes) noexcept {
     return map_as(Call::reserve_zeros, Pages::zeros, bytes, page_size_);
   }
@@ -217,8 +240,7 @@ class Fake {
     if (fails(Call::commit, bytes)) return false;
     const std::size_t more = bytes - bytes_that_are(Pages::usable, address, bytes);
     if (memory_limit_ != 0 && usable_bytes_ + more > memory_limit_) return false;
-    set_pages(address, bytes, Pages::usable);
-    return true;
+    return set_pages_within_limit(address, bytes, Pages::usable);
   }
   void unmap(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "unmap");
@@ -226,9 +248,8 @@ class Fake {
     always_check(is_all(address, bytes, [](Pages pages) { return pages != Pages::none; }),
                  "unmap: pages that are not mapped");
     set_pages(address, bytes, Pages::none);
-    const Address end = address_of(address) + bytes;
-    state().huge.erase(state().huge.lower_bound(address_of(address)),
-                       state().huge.lower_bound(end));
+    set_advice(state().advice, address_of(address), address_of(address) + bytes,
+               [](Advice& advice) { advice = {}; });
   }
   [[nodiscard]] bool purge(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "purge");
@@ -252,8 +273,24 @@ class Fake {
       static_cast<volatile unsigned char*>(address)[at] = 0;
     }
   }
-  void prefer_huge(void* address, std::size_t bytes) { set_huge(address, bytes, true); }
-  void avoid_huge(void* address, std::size_t bytes) { set_huge(address, bytes, false); }
+  void dump(void* address, std::size_t bytes, bool wanted) {
+    advise(address, bytes, [&](Advice& advice) { advice.is_hidden = !wanted; });
+  }
+  void prefer_huge(void* address, std::size_t bytes) {
+    advise(address, bytes, [](Advice& advice) { advice.huge = Huge::preferred; });
+  }
+  void avoid_huge(void* address, std::size_t bytes) {
+    advise(address, bytes, [](Advice& advice) { advice.huge = Huge::avoided; });
+  }
+  void prefer_huge_once(void* address, std::size_t bytes) {
+    check_range(address, bytes, "huge pages");
+    for (std::size_t at = 0; at < bytes; at += kHugePage) {
+      auto* const first = static_cast<volatile unsigned char*>(address) + at;
+      always_check(*first == 0, "huge pages: a page that is not clean");
+      *first = 0;
+    }
+    huge_bytes_once_ += bytes;
+  }
   [[nodiscard]] int grow(void* address, std::size_t from, std::size_t to) noexcept {
     check_mapping(address, from, to, "grow");
     always_check(to >= from, "grow: to fewer bytes");
@@ -286,7 +323,8 @@ class Fake {
     check_range(address, bytes, "guard");
     always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::usable; }),
                  "guard: pages that are not usable");
-    if (fails(Call::guard, 0)) return false;
+    if (fails(Call::guard, 0) || spares_mappings_) return false;
+    if (!fits_limit(address, bytes, Pages::guarded)) return false;
     always_check(madvise(address, bytes, MADV_DONTNEED) == 0, "the fake cannot guard");
     set_pages(address, bytes, Pages::guarded);
     return true;
@@ -298,20 +336,27 @@ class Fake {
     };
     always_check(is_all(address, bytes, may_be), "unguard: pages that cannot be guarded");
     if (fails(Call::unguard, 0)) return false;
-    set_pages(address, bytes, Pages::usable);
-    return true;
+    return set_pages_within_limit(address, bytes, Pages::usable);
   }
-  // Guards stay where they are.
+  // Guards stay where they are, until there are no mappings for them.
   [[nodiscard]] bool shut(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "shut");
-    if (fails(Call::shut, 0)) return false;
+    if (fails(Call::shut, 0) || spares_mappings_ || !fits_limit(address, bytes, Pages::shut)) {
+      return false;
+    }
     change_pages(address, bytes, Pages::usable, Pages::shut);
     return true;
   }
   [[nodiscard]] bool reopen(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "reopen");
-    if (fails(Call::reopen, 0)) return false;
+    if (fails(Call::reopen, 0) || !fits_limit(address, bytes, Pages::usable)) return false;
     change_pages(address, bytes, Pages::shut, Pages::usable);
+    if (spares_mappings_) change_pages(address, bytes, Pages::guarded, Pages::usable);
+    return true;
+  }
+  [[nodiscard]] bool spares_mappings() noexcept {
+    if (mapping_limit_ == 0 || mappings() + 3 <= mapping_limit_) return false;
+    spares_mappings_ = true;
     return true;
   }
   [[nodiscard]] bool scatters() const noexcept { return scatters_; }
@@ -390,6 +435,7 @@ class Fake {
 
  private:
   static constexpr std::size_t kRealPage = 4096;
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
   static constexpr int kNoMemory = ENOMEM;
   static constexpr int kInvalid = EINVAL;
   static constexpr int kFault = EFAULT;
@@ -398,6 +444,13 @@ class Fake {
   static_assert(kArenaBytes > std::size_t{1} << (kAddressBits - kSliceShift + 4),
                 "a full page map must leave room");
 
+  enum class Huge : std::uint8_t { usual, preferred, avoided };
+  struct Advice {
+    Huge huge = Huge::usual;
+    bool is_hidden = false;
+    bool operator==(const Advice&) const = default;
+  };
+  using Advices = std::map<Address, Advice>;  // from there on; before the first, the usual
   struct Segment {
     Address end;
     Pages pages;
@@ -407,7 +460,7 @@ class Fake {
     Address raw = 0;
     Address base = 0;
     Segments segments;
-    std::set<Address> huge;  // slices
+    Advices advice;
     std::function<void(Call)> observer;
   };
 
@@ -422,20 +475,51 @@ class Fake {
     const Address at = address_of(address);
     always_check(bytes != 0 && (at | bytes) % page_size_ == 0, call);
   }
-  void set_huge(void* address, std::size_t bytes, bool huge) {
-    check_range(address, bytes, "huge pages");
-    // Around a hole there may be guards of others, from before huge pages were used.
-    const auto may_be = [huge](Pages pages) {
-      return pages == Pages::usable || (!huge && pages == Pages::guarded);
-    };
-    always_check(is_all(address, bytes, may_be), "huge pages: pages that are not usable");
-    for (Address at = address_of(address); at < address_of(address) + bytes; at += kSliceBytes) {
-      if (huge) {
-        state().huge.insert(at);
-      } else {
-        state().huge.erase(at);
-      }
+  template <class Change>
+  void advise(void* address, std::size_t bytes, Change&& change) {
+    check_range(address, bytes, "advice");
+    always_check(is_all(address, bytes, [](Pages pages) { return pages != Pages::none; }),
+                 "advice: pages that are not mapped");
+    State& s = state();
+    Advices changed = s.advice;
+    set_advice(changed, address_of(address), address_of(address) + bytes, change);
+    const bool fits = mapping_limit_ == 0 || count_mappings(s.segments, changed) <= mapping_limit_;
+    if (fits) s.advice = std::move(changed);
+  }
+  static Advice advice_at(const Advices& advices, Address at) {
+    const auto after = advices.upper_bound(at);
+    return after == advices.begin() ? Advice{} : std::prev(after)->second;
+  }
+  template <class Change>
+  static void set_advice(Advices& advices, Address first, Address end, Change&& change) {
+    advices.emplace(end, advice_at(advices, end));
+    advices.emplace(first, advice_at(advices, first));
+    for (auto at = advices.find(first); at->first < end; ++at) change(at->second);
+    Advice before;
+    for (auto at = advices.begin(); at != advices.end();) {
+      const bool is_same = at->second == before;
+      before = at->second;
+      at = is_same ? advices.erase(at) : std::next(at);
     }
+  }
+  static std::size_t count_mappings(const Segments& segments, const Advices& advices) {
+    std::size_t count = segments.size();
+    for (const auto& [at, advice] : advices) {
+      const auto after = segments.lower_bound(at);
+      count += after != segments.begin() && std::prev(after)->second.end > at ? 1 : 0;
+    }
+    return count;
+  }
+  bool fits_limit(void* address, std::size_t bytes, Pages pages) {
+    if (mapping_limit_ == 0) return true;
+    Segments changed = state().segments;
+    assign(changed, address_of(address), address_of(address) + bytes, pages);
+    return count_mappings(changed, state().advice) <= mapping_limit_;
+  }
+  bool set_pages_within_limit(void* address, std::size_t bytes, Pages pages) {
+    if (!fits_limit(address, bytes, pages)) return false;
+    set_pages(address, bytes, pages);
+    return true;
   }
   void check_mapping(void* address, std::size_t from, std::size_t to, const char* call) noexcept {
     check_range(address, from, call);
@@ -503,8 +587,8 @@ class Fake {
     if (fails(kind, bytes) || exceeds_limits(pages, bytes)) return nullptr;
     const Address place = find_place(bytes, alignment < page_size_ ? page_size_ : alignment);
     if (place == 0) return nullptr;
-    set_pages(reinterpret_cast<void*>(place), bytes, pages);
-    return reinterpret_cast<void*>(place);
+    void* const memory = reinterpret_cast<void*>(place);
+    return set_pages_within_limit(memory, bytes, pages) ? memory : nullptr;
   }
 
   // 0 when there is no room.
@@ -589,32 +673,36 @@ class Fake {
     }
     return sum;
   }
-  void split_segment(Address at) noexcept {
-    const auto segment = segment_around(at);
-    if (segment == state().segments.end() || segment->first == at) return;
+  static void split_segment(Segments& segments, Address at) noexcept {
+    auto segment = segments.lower_bound(at);
+    if (segment == segments.begin() || (--segment)->second.end <= at) return;
     const Segment tail = segment->second;
     segment->second.end = at;
-    state().segments.emplace(at, tail);
+    segments.emplace(at, tail);
+  }
+  static void assign(Segments& segments, Address first, Address end, Pages pages) noexcept {
+    split_segment(segments, first);
+    split_segment(segments, end);
+    segments.erase(segments.lower_bound(first), segments.lower_bound(end));
+    if (pages != Pages::none) merge(segments, segments.emplace(first, Segment{end, pages}).first);
   }
   void set_pages(void* address, std::size_t bytes, Pages pages) noexcept {
-    Segments& segments = state().segments;
     const Address first = address_of(address);
-    const Address end = first + bytes;
-    split_segment(first);
-    split_segment(end);
     std::size_t usable_before = 0;
-    for (auto it = segments.lower_bound(first); it != segments.end() && it->first < end;) {
-      const std::size_t length = it->second.end - it->first;
-      mapped_bytes_ -= length;
+    std::size_t mapped_before = 0;
+    split_segment(state().segments, first);
+    for (auto it = state().segments.lower_bound(first);
+         it != state().segments.end() && it->first < first + bytes; ++it) {
+      const std::size_t length = std::min(it->second.end, first + bytes) - it->first;
+      mapped_before += length;
       if (it->second.pages == Pages::usable) usable_before += length;
-      it = segments.erase(it);
     }
+    assign(state().segments, first, first + bytes, pages);
+    mapped_bytes_ -= mapped_before;
     usable_bytes_ -= usable_before;
     if (usable_before != bytes || pages != Pages::usable) set_access(address, bytes, pages);
-    if (pages == Pages::none) return;
-    mapped_bytes_ += bytes;
+    if (pages != Pages::none) mapped_bytes_ += bytes;
     if (pages == Pages::usable) usable_bytes_ += bytes;
-    merge(segments.emplace(first, Segment{end, pages}).first);
   }
   // Of memory that is the heap's.
   void change_pages(void* address, std::size_t bytes, Pages from, Pages to) noexcept {
@@ -631,8 +719,7 @@ class Fake {
     }
   }
   // Adjacent segments that allow the same become one, as in the system's own list.
-  void merge(Segments::iterator segment) noexcept {
-    Segments& segments = state().segments;
+  static void merge(Segments& segments, Segments::iterator segment) noexcept {
     const auto joins = [&](Segments::iterator left, Segments::iterator right) {
       return left->second.end == right->first && left->second.pages == right->second.pages;
     };
@@ -670,6 +757,10 @@ class Fake {
   std::size_t memory_limit_ = 0;
   Placement placement_ = Placement::descending;
   std::size_t gap_ = 0;
+  std::size_t mapping_limit_ = 0;
+  bool gathers_ = true;
+  bool spares_mappings_ = false;
+  std::size_t huge_bytes_once_ = 0;
   std::size_t next_offset_ = kAnywhere;
   Purge purge_mode_ = Purge::zeroes;
   bool guards_ = false;

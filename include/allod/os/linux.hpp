@@ -45,14 +45,26 @@ class Linux {
     unmap(exact, bytes);
     return reserve_trimmed(bytes, alignment);
   }
+  [[nodiscard]] static bool gathers() noexcept { return true; }
+  // Systems before Linux 4.17 do not know the flag, and take the address for a wish.
+  [[nodiscard]] bool reserve_at(void* address, std::size_t bytes) noexcept {
+    const long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | kFixedNoReplace;
+    const long result =
+        raw_syscall(SYS_mmap, to_long(address), to_long(bytes), PROT_NONE, flags, -1, 0);
+    if (is_error(result)) return false;
+    if (result == to_long(address)) return true;
+    unmap(reinterpret_cast<void*>(result), bytes);
+    return false;
+  }
   [[nodiscard]] void* reserve_zeros(std::size_t bytes) noexcept {
     void* const zeros = map_anonymous(bytes, PROT_READ);
-    if (zeros != nullptr) leave_out_of_dumps(zeros, bytes);
+    if (zeros != nullptr) dump(zeros, bytes, false);
     return zeros;
   }
-  // A debugger writes every page that can be read into a core file.
-  static void leave_out_of_dumps(void* address, std::size_t bytes) noexcept {
-    raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_DONTDUMP);
+  // A debugger writes everything into a core file that has addresses, be it in memory or not.
+  static void dump(void* address, std::size_t bytes, bool wanted) noexcept {
+    raw_syscall(SYS_madvise, to_long(address), to_long(bytes),
+                wanted ? MADV_DODUMP : MADV_DONTDUMP);
   }
   [[nodiscard]] bool commit(void* address, std::size_t bytes) noexcept {
     return raw_syscall(SYS_mprotect, to_long(address), to_long(bytes), PROT_READ | PROT_WRITE) == 0;
@@ -89,6 +101,14 @@ class Linux {
   }
   void avoid_huge(void* address, std::size_t bytes) noexcept {
     raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_NOHUGEPAGE);
+  }
+  void prefer_huge_once(void* address, std::size_t bytes) noexcept {
+    constexpr std::size_t kHugePage = std::size_t{2} << 20;
+    prefer_huge(address, bytes);
+    for (std::size_t at = 0; at < bytes; at += kHugePage) {
+      *(static_cast<volatile unsigned char*>(address) + at) = 0;
+    }
+    avoid_huge(address, bytes);
   }
   [[nodiscard]] int grow(void* address, std::size_t from, std::size_t to) noexcept {
     if (!is_granted(to)) return ENOMEM;
@@ -249,6 +269,8 @@ class Linux {
   // Values of <linux/prctl.h> since 5.17, which older headers do not have.
   static constexpr long kSetVma = 0x53564d41;
   static constexpr long kSetVmaAnonymousName = 0;
+  // MAP_FIXED_NOREPLACE of <linux/mman.h>.
+  static constexpr long kFixedNoReplace = 0x100000;
   // MPOL_BIND of <linux/mempolicy.h>, and MAP_HUGE_SHIFT of <linux/mman.h>.
   static constexpr long kBindStrictly = 2;
   static constexpr unsigned kHugeShift = 26;

@@ -18,6 +18,9 @@ namespace allod::os {
 //   memory_limit()               bytes of memory that the container of this process may
 //                                have; 0 means no limit; not cheap
 //   reserve(bytes, alignment)    addresses without access and without memory
+//   gathers()                    are reservations best beside each other, as one mapping?
+//   reserve_at(address, bytes)   the same as reserve() at these addresses; false when they are
+//                                somebody's, or it cannot
 //   reserve_zeros(bytes)         the same, but reads give zeros
 //   commit(address, bytes)       makes reserved addresses readable and writable
 //   map(bytes)                   reserve and commit in one
@@ -25,8 +28,13 @@ namespace allod::os {
 //   purge(address, bytes)        gives memory back, keeps the addresses; true
 //                                when they read as zero from now on
 //   populate(address, bytes)     makes usable memory present in one go; may do nothing
-//   prefer_huge(address, bytes)  asks for huge pages there; may do nothing
+//   dump(address, bytes, wanted) are these addresses to be in core files? At first they are; may
+//                                do nothing
+//   prefer_huge(address, bytes)  asks for huge pages there, once it is usable; may do nothing
 //   avoid_huge(address, bytes)   no huge pages there, now or later; may do nothing
+//   prefer_huge_once(address, bytes)
+//                                where they are avoided: the first byte of each huge page is made
+//                                present, with all of that page if it can be
 //   grow(address, from, to)      lengthens a mapping where it stands; 0, or an error number,
 //                                ENOMEM when there is no room behind it
 //   move(address, from, target, to)
@@ -67,14 +75,18 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.address_space_limit() } -> std::same_as<std::size_t>;
   { platform.memory_limit() } -> std::same_as<std::size_t>;
   { platform.reserve(bytes, bytes) } -> std::same_as<void*>;
+  { platform.gathers() } -> std::same_as<bool>;
+  { platform.reserve_at(address, bytes) } -> std::same_as<bool>;
   { platform.reserve_zeros(bytes) } -> std::same_as<void*>;
   { platform.commit(address, bytes) } -> std::same_as<bool>;
   { platform.map(bytes) } -> std::same_as<void*>;
   { platform.unmap(address, bytes) };
   { platform.purge(address, bytes) } -> std::same_as<bool>;
   { platform.populate(address, bytes) };
+  { platform.dump(address, bytes, true) };
   { platform.prefer_huge(address, bytes) };
   { platform.avoid_huge(address, bytes) };
+  { platform.prefer_huge_once(address, bytes) };
   { platform.grow(address, bytes, bytes) } -> std::same_as<int>;
   { platform.move(address, bytes, address, bytes) } -> std::same_as<bool>;
   { platform.map_huge(bytes, 21U, &error) } -> std::same_as<void*>;
@@ -117,11 +129,15 @@ concept Guarding = Platform<P> && requires(P platform, void* address, std::size_
 //   shut(address, bytes)         every access to the usable pages is a fault until reopen(), and
 //                                what they hold stays; false, and nothing has changed, when that
 //                                cannot be
-//   reopen(address, bytes)       they are usable again; false when that cannot be
+//   reopen(address, bytes)       they are usable again, with guards that are mappings of their own;
+//                                false when that cannot be
+//   spares_mappings()            the process has no mappings left, and from now on none is taken for
+//                                guards or for what is shut; false when it has, or none ever is
 template <class P>
 concept Shutting = Guarding<P> && requires(P platform, void* address, std::size_t bytes) {
   { platform.shut(address, bytes) } -> std::same_as<bool>;
   { platform.reopen(address, bytes) } -> std::same_as<bool>;
+  { platform.spares_mappings() } -> std::same_as<bool>;
 };
 
 //   erase(address, bytes)        nothing stays of what the usable pages hold, if the platform

@@ -9,7 +9,8 @@ namespace allod::space {
 
 // Pieces of multiples of 64 bytes up to 4 KiB, and of 4 KiB above, cut from chunks of mapped
 // memory. Pieces of up to 32 KiB are reused by exact size, then by splitting larger ones; what
-// is larger, in pieces of 32 KiB. Chunks are never given back. Once a piece has been freed, a piece
+// is larger, in pieces of 32 KiB. Chunks are never given back, and each is half as large as all
+// before it, so that there are few: each may be a mapping of its own. Once a piece has been freed, a piece
 // of its size or smaller can be had without the system. Thread-safe.
 template <os::Platform P, bool kCheckRanks>
 class Metadata {
@@ -149,8 +150,14 @@ class Metadata {
     return nullptr;
   }
   bool refill(P& platform, std::size_t bytes) noexcept {
-    std::size_t chunk = align_up(bytes > kChunkBytes ? bytes : kChunkBytes, kSliceBytes);
+    const std::size_t least = align_up(bytes, kSliceBytes);
+    std::size_t chunk = align_up(mapped_bytes_ / 2, kSliceBytes);
+    if (chunk < kChunkBytes) chunk = kChunkBytes;
+    if (chunk < least) chunk = least;
     void* memory = platform.map(chunk);
+    if (memory == nullptr && chunk > kChunkBytes && least < chunk) {
+      memory = platform.map(chunk = least > kChunkBytes ? least : kChunkBytes);
+    }
     if (memory == nullptr && bytes <= kSliceBytes) memory = platform.map(chunk = kSliceBytes);
     if (memory == nullptr) return false;
     platform.name(memory, chunk, "allod: metadata");

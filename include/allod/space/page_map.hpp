@@ -182,6 +182,8 @@ class PageMap {
   using TagCell = std::atomic<Tag>;
   using SpanCell = std::atomic<Span*>;
   static constexpr std::size_t kBytesPerSlice = sizeof(TagCell) + sizeof(SpanCell);
+  // Slices of 1 GiB, whose elements become writable together. They take no memory yet.
+  static constexpr std::size_t kGrain = std::size_t{1} << (30 - kSliceShift);
 
   template <os::Platform P>
   [[nodiscard]] static std::size_t bytes_for(std::size_t slices, P& platform) noexcept {
@@ -274,9 +276,13 @@ bool PageMap::cover(P& platform, Address first, std::size_t bytes) noexcept {
   const std::size_t slice = (first - base_) >> kSliceShift;
   const std::size_t count = bytes >> kSliceShift;
   if (slice >= slices_ || count > slices_ - slice) return false;
+  // In whole grains: what is writable for regions that are near each other is one mapping.
+  const std::size_t first_slice = align_down(slice, kGrain);
+  const std::size_t end = align_up(slice + count, kGrain);
   const auto writable = [&](auto* cells) noexcept {
-    const Address from = align_down(address_of(cells + slice), platform.page_size());
-    const Address to = align_up(address_of(cells + slice + count), platform.page_size());
+    const Address from = align_down(address_of(cells + first_slice), platform.page_size());
+    const Address to =
+        align_up(address_of(cells + (end < slices_ ? end : slices_)), platform.page_size());
     return platform.commit(reinterpret_cast<void*>(from), to - from);
   };
   return writable(tags()) && writable(spans_);

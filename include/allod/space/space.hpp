@@ -372,13 +372,20 @@ class Space {
   static constexpr Slices kScatter{32};
   static constexpr Slices kLargestScattered{3};
   static constexpr Slices kFeed{2};  // slices that become metadata at a time
+  // Left free behind the first of regions that follow each other, for those. The kernel fills it
+  // from its end with what the program maps.
+  static constexpr std::size_t kRoom = std::size_t{32} << 30;
+  // Of all regions together, the next one is this part at least: where each lies by itself, their
+  // number grows with the logarithm of their size.
+  static constexpr std::size_t kShare = 8;
 
   [[nodiscard]] ALLOD_HOT Span* take(Slices size, Slices alignment, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Span* take_free(Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Span* take_lengthened(Slices size) noexcept;
   [[nodiscard]] Address remap_pages(const Region& region, Slices to) noexcept;
   void move_region(Span* span, Address base, Slices to) noexcept;
-  void prefer_huge_again(const Span& span, Slices taken) noexcept;
+  void note_huge_wanted(Span& span, Slices taken) noexcept;
+  void prefer_huge_again(const Span& span) noexcept;
   // space_scatter.hpp
   [[nodiscard]] ALLOD_HOT Span* take_anywhere(Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Span* choose_free(Slices size, Filling filling) noexcept;
@@ -386,8 +393,23 @@ class Space {
   [[nodiscard]] ALLOD_HOT Span* cut_anywhere(Span* span, Slices size) noexcept;
   [[nodiscard]] ALLOD_HOT Span* take_fresh(Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Region* region_with(Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Region* any_region_with(Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Region* new_region(Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT bool place(Region& region, Slices size, bool is_shared) noexcept;
+  [[nodiscard]] bool place_behind(Region& region, Slices size) noexcept;
+  [[nodiscard]] void* reserve_before_room(std::size_t bytes, std::size_t alignment) noexcept;
+  [[nodiscard]] bool settle(Region& region, void* memory, Slices size) noexcept;
   [[nodiscard]] ALLOD_HOT bool advance(Region& region, Slices more) noexcept;
+  [[nodiscard]] ALLOD_HOT bool commit(Region& region, Slices to) noexcept;
+  void hide_tail(Region& region) noexcept;
+  void forget(Region& region) noexcept {
+    for (Region*& last : last_) last = last == &region ? nullptr : last;
+    metadata_.free(&region, sizeof(Region));
+  }
+  // Is a span of that size a region of its own?
+  [[nodiscard]] bool is_for_itself(Slices size) const noexcept {
+    return size.count * 2 > region_slices_.count;
+  }
   void file_region(Region& region) noexcept;
   void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
 
@@ -434,6 +456,7 @@ class Space {
   // When a request cannot be served: purges everything and gives empty regions
   // back. False when there was nothing of either.
   [[nodiscard]] bool make_room() noexcept;
+  [[nodiscard]] bool give_up_guards() noexcept;
 
   // Turns a few free slices into metadata, for good: addresses can be scarce
   // while memory is not. False when no slice is free.
@@ -493,6 +516,7 @@ class Space {
       note_used(span);
     }
     map_.set_spans(span->base, span->size, span);
+    if (__builtin_expect(span->wants_huge, 0)) prefer_huge_again(*span);
     return span;
   }
   void note_used(Span* span) noexcept {
@@ -573,12 +597,13 @@ class Space {
     return bins_->clean[static_cast<unsigned>(filling)];
   }
 
-  // Merges with free neighbours in the same state and files the result. The larger part decides on
+  // Merges with free neighbours in the same state and files the result, which it returns. The larger part decides on
   // the age of the whole, or one that is used again and again in a small part would never be
   // purged.
-  ALLOD_HOT void insert_free(Span* span, SpanState state, std::uint32_t freed_ms) noexcept {
+  ALLOD_HOT Span* insert_free(Span* span, SpanState state, std::uint32_t freed_ms) noexcept {
     span->state = state;
     span->freed_ms = freed_ms;
+    span->wants_huge = false;
     span->links = {};
     span->age_links = {};
     Span* const left = free_neighbour(span->base - 1, *span->region);
@@ -595,6 +620,7 @@ class Space {
       absorb(span, right);
     }
     file_free(span);
+    return span;
   }
   ALLOD_HOT void file_free(Span* span) noexcept {
     map_.set_tags(span->base, {1}, kFreeTag);
@@ -652,10 +678,9 @@ class Space {
   [[nodiscard]] ALLOD_HOT Span* oldest_to_purge(std::uint32_t delay_ms, std::size_t budget,
                                                 std::size_t limit) noexcept;
   ALLOD_HOT void finish_purge(Span* span, bool reads_zero) noexcept;
-  [[nodiscard]] static Range usable_part_of(const Region& region) noexcept {
-    return {region.base, region.base + region.committed.bytes()};
-  }
-  ALLOD_HOT void avoid_huge_around(Address begin, Address end, Range usable) noexcept;
+  ALLOD_HOT void finish_clean(Span* span) noexcept;
+  void avoid_huge_pages(Region& region, Address to) noexcept;
+  void avoid_used_pages(Region& region) noexcept;
   void release_region(Span* span) noexcept;
 
   Lock lock_{LockRank::space};
@@ -665,6 +690,10 @@ class Space {
   Slices region_slices_{1024};
   std::size_t huge_from_ = 0;
   RegionList regions_;  // with untouched slices first
+  // By filling: behind which the next one is to lie, or null; and how much was held when a new one
+  // was refused.
+  Region* last_[2] = {};
+  std::size_t refused_at_[2] = {~std::size_t{0}, ~std::size_t{0}};
   PageSourceList sources_;
   std::size_t kept_ = 0;  // in dirty spans that are never purged
   // Free spans. Apart, since most of it is never touched; what is allocated next begins a page.

@@ -27,7 +27,7 @@ Span* Space<P, kChecks>::take_free(Slices size, Filling filling) noexcept {
   if (span == nullptr) return nullptr;
   remove_free(span);
   span->zero = span->state == SpanState::clean;
-  if (span->zero && filling == Filling::dense) prefer_huge_again(*span, size);
+  note_huge_wanted(*span, size);
   give_back_tail(span, size);
   return span;
 }
@@ -65,24 +65,31 @@ Span* Space<P, kChecks>::take_lengthened(Slices size) noexcept {
   return span;
 }
 
-// Whoever takes the first slice of a huge page without memory asks for it once more,
-// because purges of its parts may have given it up.
+// Whoever takes the first slice of a huge page without memory, where they were given up, has that
+// one page nevertheless. Here it is seen whether `taken`, of a free span, has such pages; what
+// follows is done without the lock.
 template <os::Platform P, CheckLevel kChecks>
-void Space<P, kChecks>::prefer_huge_again(const Span& span, Slices taken) noexcept {
+void Space<P, kChecks>::note_huge_wanted(Span& span, Slices taken) noexcept {
+  const Region& region = *span.region;
+  if (!span.zero || region.filling != Filling::dense) return;
   const Address first = align_up(span.base, kHugePage);
   const Address end = align_up(span.base + taken.bytes(), kHugePage);
-  if (first >= span.base + taken.bytes() || end > end_of(span)) return;
-  platform_.prefer_huge(reinterpret_cast<void*>(first), end - first);
+  span.wants_huge =
+      first < end && end <= end_of(span) && first < region.base + region.avoided.bytes();
+}
+
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::prefer_huge_again(const Span& span) noexcept {
+  const Address first = align_up(span.base, kHugePage);
+  const Address end = align_up(end_of(span), kHugePage);
+  if (first < end) platform_.prefer_huge_once(reinterpret_cast<void*>(first), end - first);
 }
 
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take_fresh(Slices size, Filling filling) noexcept {
   Span* const span = new_span();
   if (span == nullptr) return nullptr;
-  Region* region = region_with(size, filling);
-  if (region == nullptr) region = new_region(size, filling);
-  // Addresses are scarce: memory of the other kind has to do.
-  if (region == nullptr) region = region_with(size, other_than(filling));
+  Region* const region = any_region_with(size, filling);
   if (region == nullptr) {
     metadata_.free(span, sizeof(Span));
     return nullptr;
@@ -93,6 +100,26 @@ Span* Space<P, kChecks>::take_fresh(Slices size, Filling filling) noexcept {
   span->zero = true;
   file_region(*region);
   return span;
+}
+
+// Where addresses, or mappings, are scarce, memory of the other kind has to do. A kind whose regions
+// were refused is asked for again when the heap has got another one, or nothing else is left.
+template <os::Platform P, CheckLevel kChecks>
+Region* Space<P, kChecks>::any_region_with(Slices size, Filling filling) noexcept {
+  const Filling other = other_than(filling);
+  std::size_t& refused_at = refused_at_[static_cast<unsigned>(filling)];
+  const auto attempt = [&]() noexcept {
+    Region* const region = new_region(size, filling);
+    if (region == nullptr) refused_at = counters_.reserved;
+    return region;
+  };
+  Region* region = region_with(size, filling);
+  const bool was_refused = refused_at == counters_.reserved;
+  if (region == nullptr && !was_refused) region = attempt();
+  if (region == nullptr) region = region_with(size, other);
+  if (region == nullptr) region = new_region(size, other);
+  if (region == nullptr && was_refused) region = attempt();
+  return region;
 }
 
 // A region of that kind which has just handed out its next `size` slices, or null.
@@ -124,18 +151,37 @@ bool Space<P, kChecks>::advance(Region& region, Slices more) noexcept {
     if (region.filling == Filling::dense)
       goal = Slices::covering(align_up(goal.bytes(), kHugePage));
     if (goal > region.size) goal = region.size;
-    const auto commit_to = [&](Slices to) noexcept {
-      void* const from = reinterpret_cast<void*>(region.base + region.committed.bytes());
-      const std::size_t bytes = (to - region.committed).bytes();
-      if (!platform_.commit(from, bytes)) return false;
-      if (region.filling == Filling::dense) platform_.prefer_huge(from, bytes);
-      region.committed = to;
-      return true;
-    };
-    if (!commit_to(goal) && !commit_to(needed)) return false;
+    if (!commit(region, goal) && !commit(region, needed)) return false;
   }
   region.used = needed;
   return true;
+}
+
+// Makes a region usable up to `to`. Where its tail is hidden, the next part of it is a mapping of
+// its own for a moment; without a mapping for that, all of the tail is shown.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::commit(Region& region, Slices to) noexcept {
+  void* const from = reinterpret_cast<void*>(region.base + region.committed.bytes());
+  const std::size_t bytes = (to - region.committed).bytes();
+  if (region.is_tail_hidden) {
+    const bool done = platform_.commit(from, bytes);
+    platform_.dump(from, done ? bytes : (region.size - region.committed).bytes(), true);
+    if (!done) region.is_tail_hidden = false;
+    if (!done && !platform_.commit(from, bytes)) return false;
+  } else if (!platform_.commit(from, bytes)) {
+    return false;
+  }
+  region.committed = to;
+  return true;
+}
+
+// A debugger would write it into a core file, though there is nothing.
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::hide_tail(Region& region) noexcept {
+  if (region.committed == region.size) return;
+  platform_.dump(reinterpret_cast<void*>(region.base + region.committed.bytes()),
+                 (region.size - region.committed).bytes(), false);
+  region.is_tail_hidden = true;
 }
 
 // A region of the usual size, or as large as the request; less when addresses
@@ -145,32 +191,81 @@ Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
   auto* const region = static_cast<Region*>(metadata_.allocate(platform_, sizeof(Region)));
   if (region == nullptr) return nullptr;
   region->filling = filling;
-  const std::size_t alignment = filling == Filling::dense ? kHugePage : kSliceBytes;
-  for (Slices wanted = size.count * 2 > region_slices_.count ? size : region_slices_;;) {
-    void* const memory = platform_.reserve(wanted.bytes(), alignment);
-    if (memory != nullptr && !map_.cover(platform_, address_of(memory), wanted.bytes())) {
-      platform_.unmap(memory, wanted.bytes());
-    } else if (memory != nullptr) {
-      region->base = address_of(memory);
-      region->size = wanted;
-      break;
-    }
+  const Slices share = Slices::covering(counters_.reserved / kShare);
+  const Slices usual = share > region_slices_ ? share : region_slices_;
+  const bool is_shared = !is_for_itself(size);
+  for (Slices wanted = is_shared ? usual : size; !place(*region, wanted, is_shared);) {
     if (wanted == size) {
       metadata_.free(region, sizeof(Region));
       return nullptr;
     }
     wanted.count = wanted.count / 2 > size.count ? wanted.count / 2 : size.count;
   }
+  void* const memory = reinterpret_cast<void*>(region->base);
+  platform_.name(memory, region->size.bytes(), "allod: heap");
+  if (filling == Filling::dense) platform_.prefer_huge(memory, region->size.bytes());
   if (!advance(*region, size)) {
-    platform_.unmap(reinterpret_cast<void*>(region->base), region->size.bytes());
-    metadata_.free(region, sizeof(Region));
+    platform_.unmap(memory, region->size.bytes());
+    forget(*region);
     return nullptr;
   }
-  platform_.name(reinterpret_cast<void*>(region->base), region->size.bytes(), "allod: heap");
+  hide_tail(*region);
+  if (is_shared) last_[static_cast<unsigned>(filling)] = region;
   regions_.push_front(region);
   ++counters_.regions;
   counters_.reserved += region->size.bytes();
   return region;
+}
+
+// Finds addresses for a region of that size. Regions that lie beside each other are one mapping, of
+// which the system has so many for a process: each begins where the last of its kind ends, as long
+// as that is nobody's. One that is not shared, but for one block, does not, as it may go, or grow.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::place(Region& region, Slices size, bool is_shared) noexcept {
+  const bool gathers = is_shared && platform_.gathers();
+  if (gathers && place_behind(region, size)) return true;
+  const std::size_t alignment = region.filling == Filling::dense ? kHugePage : kSliceBytes;
+  void* const apart = gathers ? reserve_before_room(size.bytes(), alignment) : nullptr;
+  if (apart != nullptr && settle(region, apart, size)) return true;
+  void* const memory = platform_.reserve(size.bytes(), alignment);
+  if (memory != nullptr && settle(region, memory, size)) return true;
+  return !gathers && place_behind(region, size);
+}
+
+// What is left of the region before becomes usable: between two that are, it would be a mapping.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::place_behind(Region& region, Slices size) noexcept {
+  Region* const last = last_[static_cast<unsigned>(region.filling)];
+  if (last == nullptr) return false;
+  if (last->committed < last->size && !commit(*last, last->size)) return false;
+  void* const memory = reinterpret_cast<void*>(last->base + last->size.bytes());
+  if (!platform_.reserve_at(memory, size.bytes()) || !settle(region, memory, size)) return false;
+  last_[static_cast<unsigned>(region.filling)] = &region;
+  return true;
+}
+
+// Where others can follow. Null when there are not so many addresses in one place.
+template <os::Platform P, CheckLevel kChecks>
+void* Space<P, kChecks>::reserve_before_room(std::size_t bytes, std::size_t alignment) noexcept {
+  for (std::size_t room = kRoom; room > bytes; room /= 4) {
+    void* const memory = platform_.reserve(bytes + room, alignment);
+    if (memory == nullptr) continue;
+    platform_.unmap(reinterpret_cast<void*>(address_of(memory) + bytes), room);
+    return memory;
+  }
+  return nullptr;
+}
+
+// Gives the addresses back when the page map cannot tell of them.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::settle(Region& region, void* memory, Slices size) noexcept {
+  if (!map_.cover(platform_, address_of(memory), size.bytes())) {
+    platform_.unmap(memory, size.bytes());
+    return false;
+  }
+  region.base = address_of(memory);
+  region.size = size;
+  return true;
 }
 
 // Keeps the aligned part of `span` and frees what is before and behind it.
@@ -198,12 +293,12 @@ void Space<P, kChecks>::trim_to_alignment(Span*& span, Slices size, Slices align
 }
 
 // Free spans in two states do not merge, and regions of the usual size keep their
-// addresses: both can stand in the way of a large request.
+// addresses: both can stand in the way of a large request. So can guards, of mappings.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::make_room() noexcept {
   const std::size_t purged = purge_free();
-  LockGuard guard{lock_};
   bool released = false;
+  LockGuard guard{lock_};
   for (Region *region = regions_.first(), *next = nullptr; region != nullptr; region = next) {
     next = RegionList::next(region);
     Span* const span = free_neighbour(region->base, *region);
@@ -212,7 +307,7 @@ bool Space<P, kChecks>::make_room() noexcept {
     release_region(span);
     released = true;
   }
-  return released || purged != 0;
+  return released || purged != 0 || give_up_guards();
 }
 
 template <os::Platform P, CheckLevel kChecks>

@@ -102,6 +102,25 @@ bool Space<P, kChecks>::unguard(Span& span) noexcept {
   return true;
 }
 
+// When a request cannot be served for want of mappings: memory comes before guards. Spans look as
+// guarded as before, to whoever has them and to free(). False when nothing was opened.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::give_up_guards() noexcept {
+  bool opened = false;
+  if constexpr (os::Shutting<P>) {
+    if (!platform_.spares_mappings()) return false;
+    for_each_region([&](const Region& region) noexcept {
+      for (Address at = region.base; at < region.base + region.used.bytes();) {
+        const Span& span = *map_.span_of(at);
+        at = end_of(span);
+        if (span.state != SpanState::used || !is_partly_closed(span)) continue;
+        opened |= platform_.reopen(reinterpret_cast<void*>(span.base), span.size.bytes());
+      }
+    });
+  }
+  return opened;
+}
+
 // A span whose guard stays cannot serve anybody: its addresses are lost, and its memory is not.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::abandon(Span& span) noexcept {

@@ -30,19 +30,14 @@ std::size_t Space<P, kChecks>::purge_chosen(std::size_t limit, Choose&& choose) 
   std::size_t purged = 0;
   while (purged < limit) {
     Span* span = nullptr;
-    Range usable{};
     {
       LockGuard guard{lock_};
       span = choose(limit - purged);
-      if (span != nullptr) usable = usable_part_of(*span->region);
     }
     if (span == nullptr) break;
     // Nobody else can reach the span: it is in no bin and merges with nothing.
     const bool zero = platform_.purge(reinterpret_cast<void*>(span->base), span->size.bytes());
     const std::size_t bytes = span->size.bytes();
-    if (zero && span->region->filling == Filling::dense) {
-      avoid_huge_around(span->base, end_of(*span), usable);
-    }
     LockGuard guard{lock_};
     finish_purge(span, zero);
     refuses_purge_.store(!zero, std::memory_order_relaxed);
@@ -55,32 +50,36 @@ std::size_t Space<P, kChecks>::purge_chosen(std::size_t limit, Choose&& choose) 
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::purge_within(const Span& span, Address from, Address to) noexcept {
   const bool zero = platform_.purge(reinterpret_cast<void*>(from), to - from);
-  if (zero && span.region->filling == Filling::dense) {
-    avoid_huge_around(from, to, usable_part_of(*span.region));
-  }
   LockGuard guard{lock_};
   refuses_purge_.store(!zero, std::memory_order_relaxed);
   if (!zero) return false;
+  if (span.region->filling == Filling::dense) avoid_huge_pages(*span.region, to);
   ++counters_.purges;
   counters_.purged += to - from;
   return true;
 }
 
-// Gives up the huge pages of which a part is purged, or the system might fill the hole
-// again. The whole page each time: the system keeps a record of every change along the
-// addresses, and has room for so many.
+// A part of a huge page below `to` is purged, and the system might fill the hole again: huge pages
+// are given up. Not there alone, for each change of that along the addresses is a mapping more, and a
+// process may have 65,530: in all that the region has handed out, and in the dense ones below it.
+// Huge pages that are present stay; fresh memory comes in huge pages as before, and clean memory
+// again, see prefer_huge_again.
 template <os::Platform P, CheckLevel kChecks>
-void Space<P, kChecks>::avoid_huge_around(Address begin, Address end, Range usable) noexcept {
-  const auto avoid = [&](Address page) noexcept {
-    // A region that is one large block may have moved to any address.
-    const Address from = page > usable.from ? page : usable.from;
-    const Address to = page + kHugePage < usable.to ? page + kHugePage : usable.to;
-    platform_.avoid_huge(reinterpret_cast<void*>(from), to - from);
-  };
-  const Address first = align_down(begin, kHugePage);
-  const Address last = align_down(end, kHugePage);
-  if (first != begin) avoid(first);
-  if (last != end && (last != first || first == begin)) avoid(last);
+void Space<P, kChecks>::avoid_huge_pages(Region& region, Address to) noexcept {
+  if (to <= region.base + region.avoided.bytes()) return;
+  avoid_used_pages(region);
+  if (region.source != nullptr) return;
+  for (Region* lower = regions_.first(); lower != nullptr; lower = RegionList::next(lower)) {
+    const bool is_below = lower->base < region.base && lower->filling == Filling::dense;
+    if (is_below && lower->avoided < lower->used) avoid_used_pages(*lower);
+  }
+}
+
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::avoid_used_pages(Region& region) noexcept {
+  const Slices whole = Slices::covering(align_up(region.used.bytes(), kHugePage));
+  region.avoided = whole < region.committed ? whole : region.committed;
+  platform_.avoid_huge(reinterpret_cast<void*>(region.base), region.avoided.bytes());
 }
 
 // Takes the span that was freed first out of its bin, or a part of it, somewhat more than
@@ -164,8 +163,20 @@ void Space<P, kChecks>::finish_purge(Span* span, bool reads_zero) noexcept {
              span->region->source == nullptr) {
     release_region(span);
   } else {
-    insert_free(span, SpanState::clean, 0);
+    finish_clean(span);
   }
+}
+
+// Of the huge pages at the ends of what was purged, all has to be clean, or never touched.
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::finish_clean(Span* span) noexcept {
+  Region& region = *span->region;
+  const Address begin = align_down(span->base, kHugePage);
+  const Address end = align_up(end_of(*span), kHugePage);
+  const Span* const whole = insert_free(span, SpanState::clean, 0);
+  if (region.filling != Filling::dense) return;
+  const bool ends_whole = end <= end_of(*whole) || is_at_front(*whole);
+  if (whole->base > begin || !ends_whole) avoid_huge_pages(region, end);
 }
 
 // Addresses of a block that was a region of its own are of use to nobody else.
@@ -178,7 +189,7 @@ void Space<P, kChecks>::release_region(Span* span) noexcept {
   counters_.reserved -= region->size.bytes();
   --counters_.regions;
   regions_.remove(region);
-  metadata_.free(region, sizeof(Region));
+  forget(*region);
   metadata_.free(span, sizeof(Span));
 }
 

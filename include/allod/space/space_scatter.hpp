@@ -61,7 +61,7 @@ Span* Space<P, kChecks>::cut_anywhere(Span* span, Slices size) noexcept {
     span = rest;
   }
   span->zero = span->state == SpanState::clean;
-  if (span->zero && span->region->filling == Filling::dense) prefer_huge_again(*span, size);
+  note_huge_wanted(*span, size);
   give_back_tail(span, size);
   return span;
 }

@@ -236,8 +236,11 @@ Region* Space<P, kChecks>::map_region(PageSource& source, Slices size, int* erro
         region = add_region(source, address_of(memory), Slices::covering(bytes));
       }
       if (region != nullptr) {
-        if (source.can_purge()) region->committed = {0};
         platform_.name(memory, bytes, "allod: heap");
+        if (!source.can_purge()) return region;
+        region->committed = {0};
+        if (region->filling == Filling::dense) platform_.prefer_huge(memory, bytes);
+        hide_tail(*region);
         return region;
       }
       platform_.unmap(memory, bytes);

@@ -34,6 +34,10 @@ struct Region {
   Slices committed;  // readable and writable, at least `used`
   // Fresh spans of this kind come from here; huge pages were asked for in a dense one.
   Filling filling = Filling::sparse;
+  // What is not usable yet is left out of core files.
+  bool is_tail_hidden = false;
+  // Up to here huge pages have been given up; see Space::avoid_huge_pages.
+  Slices avoided;
   // Of the one heap that cuts spans from it; null: everybody does.
   PageSource* source = nullptr;
 };
@@ -58,6 +62,8 @@ struct Span {
   bool has_closed = false;
   // Used: parts of it may be mappings of their own that cannot be touched; see Space::shut().
   bool has_shut = false;
+  // Used: clean memory from where huge pages are avoided, of which some would be huge.
+  bool wants_huge = false;
   // Used: as far as the space knows. Whoever had it last keeps it for its next request.
   bool is_kept = false;
   // Of a block that is a span of its own and belongs to a first-class heap: that heap. Holds
