@@ -202,7 +202,8 @@ int start_thread(Start how) noexcept {
   return error != 0 ? error : life.result;
 }
 
-// However it is started: the program was put together wrongly, and its result is often not looked at.
+// However it is started: the program was put together wrongly, and its result is often not looked
+// at.
 bool can_start() noexcept {
   if (!has_library()) {
     Message{} << "warning: no live page: liballod.so is not in this process";

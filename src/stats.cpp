@@ -315,8 +315,8 @@ void write_stats_text(Text& out) noexcept {
       << static_cast<std::int64_t>(raw_syscall(SYS_getpid)) << ", "
       << Quoted{program_invocation_short_name} << "\n";
   out << "live       " << Human{all.live} << " in " << all.live_blocks
-      << " blocks (huge: " << Human{all.huge} << " in " << all.huge_blocks
-      << "); never more than " << Human{count.space.peak_used} << "\n";
+      << " blocks (huge: " << Human{all.huge} << " in " << all.huge_blocks << "); never more than "
+      << Human{count.space.peak_used} << "\n";
   out << "resident   " << Human{memory.now} << ", " << Human{memory.peak} << " at most\n";
   out << "free       " << Human{all.cached} << " at hand, " << Human{all.free_in_slabs}
       << " in slabs, " << Human{all.dirty} << " dirty, " << Human{all.clean} << " given back\n";

@@ -68,9 +68,10 @@ CLASS_FIELDS = {"size", "slabs", "live", "free", "cached"}
 DOMAIN_FIELDS = {"id", "thread", "refills", "flushes", "remote_frees", "collected"}
 
 HUMAN = r"(?:\d+ B|\d+\.\d [KMGTPE]iB)"
+PEAK = rf"never more than {HUMAN}"
 TEXT = re.compile(
     rf"""allod \d+\.\d+\.\d+ statistics of process (?P<pid>\d+), "(?P<program>[^"]+)"
-live       {HUMAN} in (?P<live_blocks>\d+) blocks \(huge: {HUMAN} in (?P<huge_blocks>\d+)\); never more than {HUMAN}
+live       {HUMAN} in (?P<live_blocks>\d+) blocks \(huge: {HUMAN} in (?P<huge_blocks>\d+)\); {PEAK}
 resident   {HUMAN}, {HUMAN} at most
 free       {HUMAN} at hand, {HUMAN} in slabs, {HUMAN} dirty, {HUMAN} given back
 spans      {HUMAN} in use, {HUMAN} at most; \d+ taken, \d+ freed, \d+ refused
