@@ -71,6 +71,16 @@ std::uint64_t nanoseconds(clockid_t clock) noexcept {
          static_cast<std::uint64_t>(time.tv_nsec);
 }
 
+// What became of the trace: a reason, or the number of an error.
+void tell_why(Text& out, const char* path, const char* reason, int error) noexcept {
+  if (path[0] != '\0') out << path << ": ";
+  if (reason != nullptr) {
+    out << reason;
+  } else {
+    out << "error " << error;
+  }
+}
+
 void at_exit(void*) noexcept { Recorder::end(); }
 void at_quick_end() noexcept { Recorder::end(); }
 
@@ -133,15 +143,22 @@ void Writer::start() noexcept {
 void Writer::stop(const char* reason) noexcept {
   if (ended_) return;
   ended_ = true;
-  Message message;
-  message << "recording stopped";
-  if (file_.path()[0] != '\0') message << ": " << file_.path();
-  message << ": ";
-  if (reason != nullptr) {
-    message << reason;
-  } else {
-    message << "error " << errno;
+  const int error = errno;
+  {
+    Message message;
+    message << "recording stopped: ";
+    tell_why(message, file_.path(), reason, error);
   }
+  // The program may have closed standard error. Who started it may have named another place.
+  const char* const errors = getenv("LIBALLOD_RECORD_ERRORS");
+  const int file = errors == nullptr ? -1 : open(errors, O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (file < 0) return;
+  {
+    DescriptorText out{file};
+    tell_why(out, file_.path(), reason, error);
+    out << "\n";
+  }
+  close(file);
 }
 
 void Writer::begin() noexcept {

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from allod import cli, packages, pytest_gtest, pytest_shares, testing
+from allod import build as building
+from allod import (
+    cli,
+    files,
+    locks,
+    packages,
+    preload,
+    pytest_gtest,
+    pytest_shares,
+    testing,
+    trace,
+)
 from allod import fuzz as fuzzing
 from allod.console import Failure
 from allod.paths import ROOT, version
@@ -59,14 +72,54 @@ def test_help_lists_every_command_with_one_line() -> None:
     assert all(len(line.split()) > 2 for line in listed), listed
 
 
-@pytest.mark.parametrize(
-    "command", ["build", "run", "top", "test", "fuzz", "bench", "help"]
-)
+COMMANDS = [*cli.allod.commands, "trace info", "trace dump"]
+# Runs a command where nothing can be installed, built or found that was installed when needed.
+BARE = """
+import sys
+for name in ("jinja2", "matplotlib", "numpy", "plotly", "scipy", "google.protobuf"):
+    sys.modules[name] = None
+def refuse(*_, **__): sys.exit("something is installed or built")
+from allod import build, cli, environment, packages
+environment._ensure = build.building = packages.ensure_packages = refuse
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str) -> None:
-    by_option = allod(command, "--help")
+    by_option = allod(*command.split(), "--help")
     assert by_option.returncode == 0
     assert f"allod {command}" in by_option.stdout
-    assert allod("help", command).stdout == by_option.stdout
+    assert allod(*command.split(), "-h").stdout == by_option.stdout
+    assert allod("help", *command.split()).stdout == by_option.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(each.split() for each in COMMANDS),
+        ["bench", "--security"],
+        ["bench", "--profilers"],
+    ],
+    ids=" ".join,
+)
+def test_no_explanation_installs_or_builds_anything(words: list[str]) -> None:
+    for help_option in ("-h", "--help"):
+        done = subprocess.run(
+            [sys.executable, "-c", BARE, *words, help_option],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Usage: allod" in done.stdout
+        assert done.stderr == ""
+
+
+def test_letters_of_pytest_s_options_do_not_ask_for_help(tmp_path: Path) -> None:
+    (tmp_path / "test_sample.py").write_text("def test_hello(): pass\n")
+    done = allod("test", "-p", "no:cacheprovider", tmp_path, "-khello")
+    assert done.stdout.splitlines()[-1] == "1 passed, 0 failed"
 
 
 def test_the_version_is_that_of_the_build() -> None:
@@ -92,6 +145,353 @@ def test_what_is_unknown_is_named_and_fails(arguments: list[str], named: str) ->
     assert done.returncode != 0
     assert named in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["bulid"], "build"),
+        (["help", "reply"], "replay"),
+        (["trace", "inf"], "info"),
+        (["run", "--stat", "--", "true"], "--stats"),
+        (["test", "--only", "progams"], "programs"),
+        (["replay", "x", "--peer", "alod"], "allod"),
+    ],
+)
+def test_what_is_misspelt_is_understood_and_refused(
+    arguments: list[str], meant: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x").write_bytes(trace.MAGIC)
+    done = allod(*arguments, directory=tmp_path)
+    assert done.returncode != 0
+    assert "did you mean" in done.stderr.lower()
+    assert meant in done.stderr.lower().partition("did you mean")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["run", "--profile", "--interval", "0", "--", "true"], "from 1 on"),
+        (["run", "--profile", "--interval", "-1", "--", "true"], "from 1 on"),
+        (["run", "--profile", "--interval", "many", "--", "true"], "from 1 on"),
+        (["run", "--interval", "4K", "--", "true"], "--interval needs --profile"),
+        (["run", "--output", "x", "--", "true"], "--output needs --profile"),
+        (["run", "--profile", "--live", "--", "true"], "--live does not go with"),
+        (["run", "--profile", "--check-copies", "--", "true"], "does not go with"),
+        (["top", "--once", "--every", "3"], "--every does nothing with --once"),
+        (["fuzz", "--totals", "--record"], "--record does nothing with --totals"),
+        (["record", "-o", "x", "--", "true"], "write --output x"),
+    ],
+)
+def test_an_option_without_effect_is_an_error(
+    arguments: list[str], complaint: str, tmp_path: Path
+) -> None:
+    done = allod(*arguments, directory=tmp_path)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+# Output that goes nowhere
+
+
+@pytest.mark.parametrize(
+    "words", [["help"], ["run", "--help"], ["--version"], ["test", "--list-groups"]]
+)
+def test_a_full_disk_behind_the_output_is_one_line(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [ALLOD, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == "allod: error: standard output: No space left on device\n"
+
+
+def test_nobody_who_reads_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [ALLOD, "help"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_messages_that_nobody_takes_change_nothing() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([ALLOD, "bulid"], stderr=full, check=False)
+    assert done.returncode == 2
+
+
+# Files that are written
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk without room, in which files can be made."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("nothing can be mounted here")
+    try:
+        (folder / "fill").write_bytes(bytes(16 << 10))
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_file_that_is_written_is_whole_or_as_it_was(full_disk: Path) -> None:
+    with pytest.raises(Failure, match=r"cannot write .*new: No space left on device"):
+        files.write_whole(full_disk / "new", "x")
+    (full_disk / "fill").write_text("old")
+    before = set(os.listdir(full_disk))
+    with pytest.raises(Failure, match="No space left"):
+        files.write_whole(full_disk / "fill", bytes(32 << 10))
+    assert (full_disk / "fill").read_text() == "old"
+    assert set(os.listdir(full_disk)) == before
+
+
+def test_a_file_that_cannot_be_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="Is a directory"):
+        files.write_whole(tmp_path, "x")
+    with pytest.raises(Failure, match=r"cannot write .*gone/x: No such file"):
+        files.write_whole(tmp_path / "gone" / "x", "x")
+    with pytest.raises(Failure, match="No space left"):
+        files.write_whole(Path("/dev/full"), "x")
+
+
+def test_a_file_keeps_its_mode_and_the_links_to_it(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    files.write_whole(link, "new")
+    assert link.is_symlink()
+    assert file.read_text() == "new"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert sorted(os.listdir(tmp_path)) == ["file", "link"]
+
+
+def test_a_profile_that_cannot_be_written_is_kept(
+    full_disk: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    done = allod(
+        *("run", "--profile", "--interval", "1", "--output", full_disk / "x"),
+        *("--", "true"),
+        environment={"TMPDIR": str(kept)},
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (folder,) = kept.glob("allod-profile-*")
+    assert done.stderr.splitlines()[-1] == (
+        f"allod: error: cannot write {full_disk}/x.pb.gz: No space left on device;"
+        f" what the library wrote is kept in {folder}, and ./allod diff reads it"
+    )
+    assert os.listdir(full_disk) == ["fill"]
+    (profile, *_) = sorted(folder.iterdir())
+    assert allod("diff", profile, profile).returncode == 0
+
+
+# Paths that LD_PRELOAD cannot name
+
+
+@pytest.mark.parametrize("name", ["two words", "a:colon", "$ORIGIN", "a 'quote':"])
+def test_a_library_at_any_path_is_preloaded(
+    name: str, liballod: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / name
+    folder.mkdir()
+    library = Path(shutil.copy(liballod, folder))
+    variables = {"LD_PRELOAD": preload.preloaded(library)}
+    done = subprocess.run(
+        ["sh", "-c", "cat /proc/self/maps"],
+        env={"PATH": os.environ["PATH"], **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(library) in done.stdout
+    assert done.stderr == ""
+    # Again, and there is still one link.
+    assert preload.preloaded(library) == variables["LD_PRELOAD"]
+    assert len(list((tmp_path / f"allod-{os.geteuid()}").iterdir())) == 1
+
+
+def test_no_link_is_kept_where_others_could_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    library = tmp_path / "a:b" / "library.so"
+    own = tmp_path / f"allod-{os.geteuid()}"
+    own.mkdir()
+    own.chmod(0o777)
+    with pytest.raises(Failure, match="others than this user can write"):
+        preload.plain_name(library)
+    own.rmdir()
+    own.symlink_to(tmp_path)
+    with pytest.raises(Failure, match="others than this user can write"):
+        preload.plain_name(library)
+    own.unlink()
+    tmp_path.chmod(0o777)
+    with pytest.raises(Failure, match="others than this user can write"):
+        preload.plain_name(library)
+    tmp_path.chmod(0o1777)
+    assert preload.plain_name(library).is_symlink()
+
+
+# The first run, other users
+
+
+# Plays an interpreter that makes environments like itself, and installs nothing.
+PYTHON = """#!/bin/sh
+case "$*" in
+*"-m venv"*)
+    for folder; do :; done
+    case $folder in *:*) echo "refused: $folder"; exit 1 ;; esac
+    mkdir -p "$folder/bin" && cp "$0" "$folder/bin/python" ;;
+*"-m allod"*) echo "runs: $4" ;;
+esac
+"""
+
+
+@pytest.fixture
+def fresh_clone(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Starts the front door of a clone in a folder of this name."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text(PYTHON)
+    (tmp_path / "bin" / "python3").chmod(0o755)
+
+    def start(name: str, *arguments: str) -> subprocess.Popen[str]:
+        clone = tmp_path / name
+        (clone / "tools").mkdir(parents=True, exist_ok=True)
+        shutil.copy(ALLOD, clone)
+        for file in ("pyproject.toml", "requirements.txt"):
+            shutil.copy(ROOT / "tools" / file, clone / "tools")
+        return subprocess.Popen(
+            [clone / "allod", *arguments],
+            env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.mark.parametrize("name", ["plain", "two words", "a:colon", "a 'quote':$x"])
+def test_a_clone_can_have_any_path(
+    name: str, fresh_clone: Callable[..., subprocess.Popen[str]]
+) -> None:
+    first = fresh_clone(name, "word")
+    output, complaints = first.communicate()
+    assert (first.returncode, output) == (0, "runs: word\n"), complaints
+    # The second finds all done.
+    assert fresh_clone(name, "word").communicate() == ("runs: word\n", "")
+
+
+def test_the_second_of_two_first_runs_says_whom_it_waits_for(
+    fresh_clone: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    lock = tmp_path / "clone" / ".allod" / "lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write("4711\n")
+        file.flush()
+        second = fresh_clone("clone")
+        assert second.stderr is not None
+        begin = "allod: waiting for process 4711, which prepares this checkout"
+        assert second.stderr.read(len(begin)) == begin
+    output, complaints = second.communicate()
+    assert (second.returncode, output) == (0, "runs: \n"), complaints
+
+
+def test_the_second_of_two_builds_says_whom_it_waits_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "folder" / "lock"
+    waits = threading.Event()
+    done = []
+
+    def second() -> None:
+        waits.set()
+        with locks.held(lock, "a build of x"):
+            done.append("second")
+
+    thread = threading.Thread(target=second)
+    with locks.held(lock, "a build of x"):
+        thread.start()
+        waits.wait()
+        line = f"allod: waiting for process {os.getpid()}: a build of x ...\n"
+        said = ""
+        end = time.monotonic() + 60
+        while said != line and time.monotonic() < end:
+            said += capsys.readouterr().err
+        done.append("first")
+    thread.join()
+    assert said == line
+    assert done == ["first", "second"]
+
+
+def test_what_is_built_is_used_without_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    monkeypatch.setattr(building, "build_dir", lambda _: tmp_path)
+    monkeypatch.setattr(building, "building", refuse)
+    library = tmp_path / building.LIVE
+    library.touch()
+    digest = building.digest_of_inputs(tests=False, more=("live",))
+    (tmp_path / ".built-live").write_text(digest)
+    assert building.ensure_live_built() == library
+
+
+NOBODY = 65534
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize(
+    ("words", "output"),
+    [
+        (["run", "--", "echo", "x"], "x\n"),
+        (["run", "--debug", "--stats=json", "--", "echo", "x"], "x\n"),
+        (["--version"], f"allod, version {version()}\n"),
+    ],
+    ids=" ".join,
+)
+def test_another_user_needs_nothing_that_can_be_written(
+    words: list[str], output: str
+) -> None:
+    try:
+        done = subprocess.run(
+            [ALLOD, *words],
+            user=NOBODY,
+            group=NOBODY,
+            extra_groups=[],
+            cwd="/",
+            env={"PATH": os.defpath, "HOME": "/nonexistent"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except PermissionError:
+        pytest.skip("the checkout is closed to other users")
+    assert (done.returncode, done.stdout) == (0, output), done.stderr
+
+
+def test_who_may_not_build_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Path("/proc/1/nothing/lock")
+    with (
+        pytest.raises(Failure, match=r"a build of x is needed, and /proc.* cannot be"),
+        locks.held(place, "a build of x"),
+    ):
+        pass
 
 
 # Run

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
+from allod.console import Failure
+from allod.files import make_folder
 from rich.console import Console
 
 from bench.compare import (
@@ -151,9 +153,9 @@ def _rounds_of(result: CaseResult) -> int:
 
 def _make(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.BadParameter(f"cannot make {folder}: {error.strerror}") from error
+        make_folder(folder)
+    except Failure as failure:
+        raise click.BadParameter(str(failure)) from failure
 
 
 def _load(path: Path) -> Results:
@@ -163,7 +165,12 @@ def _load(path: Path) -> Results:
         raise click.ClickException(str(error)) from error
 
 
-@click.command(context_settings={"max_content_width": 100})
+@click.command(
+    context_settings={
+        "max_content_width": 100,
+        "help_option_names": ["-h", "--help"],
+    }
+)
 @click.option(
     SECURITY,
     is_flag=True,
@@ -340,12 +347,19 @@ def command(
         targets.check(found) if check else [],
         regressions.compare(found, before) if before is not None else None,
     )
-    outcome.write(folder)
-    if as_json:
+    try:
+        outcome.write(folder)
+        reason = ""
+        _say(f"written to {folder}")
+    except Failure as failure:
+        reason = f"{failure}; the results are on standard output"
+    # What took hours to measure is not lost with a full disk.
+    if as_json or reason:
         click.echo(storage.to_json(found), nl=False)
     else:
         outcome.show()
-    _say(f"written to {folder}")
+    if reason:
+        raise click.ClickException(reason)
     if to_publish:
         _publish(found)
     worse = outcome.regressions(percent) if percent is not None else []
@@ -396,6 +410,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "allod bench") -
                 prog_name=program,
                 standalone_mode=False,
             )
+    except Failure as failure:
+        _say(f"Error: {failure}")
+        return failure.status
     except click.ClickException as error:
         error.show()
         return error.exit_code

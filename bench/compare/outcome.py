@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from allod.files import write_whole
 from rich.console import Console
 from rich.markdown import Markdown
 
@@ -27,8 +28,8 @@ class Outcome:
         every = (self.found, self.checks, self.comparison)
         storage.save(self.found, folder / "results.json")
         storage.write_csv(self.found, folder / "runs.csv")
-        (folder / "report.md").write_text(markdown.render(*every))
-        (folder / "report.html").write_text(page.render(*every))
+        write_whole(folder / "report.md", markdown.render(*every))
+        write_whole(folder / "report.html", page.render(*every))
 
     def show(self) -> None:
         """The overview, on the terminal or as Markdown."""

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING
 
 from bench.compare import drawings, palette, tables, wording
 from bench.compare.cases import GROUPS
@@ -16,6 +15,9 @@ from bench.compare.results import Results, overviews
 from bench.compare.rounds import CaseResult
 from bench.compare.tables import Table
 from bench.compare.targets import Check
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 FOLDER = Path(__file__).with_name("page")
 # The steps of the colours behind ratios in tables; page.css has one for each.
@@ -63,37 +65,54 @@ def render(
         for group in dict.fromkeys([*GROUPS, *(r.case.group for r in results.cases)])
     ]
     names = [peer.name for peer in results.peers]
+    return (
+        templates(FOLDER)
+        .get_template("page.html")
+        .render(
+            results=results,
+            overview=overview,
+            ratios=[
+                tables.ratios(results, of_time=True),
+                tables.ratios(results, False),
+            ],
+            groups=[(group, members) for group, members in groups if members],
+            targets=tables.targets(checked) if checked else None,
+            comparison=comparison,
+            drift=tables.drift(comparison) if comparison else None,
+            changes=tables.changes(comparison) if comparison else None,
+            costs=tables.costs(results),
+            setting=tables.setting(results),
+            wording=wording,
+            figures=figures,
+            drawings={
+                "figures": [asdict(figure) for figure in figures],
+                "looks": {
+                    name: asdict(look) for name, look in palette.looks(names).items()
+                },
+            },
+            plotly=(
+                resources.files("plotly") / "package_data/plotly.min.js"
+            ).read_text(),
+            style=(FOLDER / "page.css").read_text(),
+            script=(FOLDER / "page.js").read_text(),
+        )
+    )
+
+
+def templates(*folders: Path) -> "Environment":
+    """What renders the pages in these folders."""
+    # Here, and not above: --help must do without the package.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
-        loader=FileSystemLoader(FOLDER),
+        loader=FileSystemLoader(folders),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(FILTERS)
-    return environment.get_template("page.html").render(
-        results=results,
-        overview=overview,
-        ratios=[tables.ratios(results, of_time=True), tables.ratios(results, False)],
-        groups=[(group, members) for group, members in groups if members],
-        targets=tables.targets(checked) if checked else None,
-        comparison=comparison,
-        drift=tables.drift(comparison) if comparison else None,
-        changes=tables.changes(comparison) if comparison else None,
-        costs=tables.costs(results),
-        setting=tables.setting(results),
-        wording=wording,
-        figures=figures,
-        drawings={
-            "figures": [asdict(figure) for figure in figures],
-            "looks": {
-                name: asdict(look) for name, look in palette.looks(names).items()
-            },
-        },
-        plotly=(resources.files("plotly") / "package_data/plotly.min.js").read_text(),
-        style=(FOLDER / "page.css").read_text(),
-        script=(FOLDER / "page.js").read_text(),
-    )
+    return environment
 
 
 def _step(ratio: float) -> int:

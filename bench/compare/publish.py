@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from bench.compare import markdown, plot, tables, targets, wording
+from allod.files import make_folder, write_whole
+
+from bench.compare import markdown, tables, targets, wording
 from bench.compare.cases import CASES, GROUPS
 from bench.compare.results import Results, overviews
 from bench.compare.tables import Cell, Table
@@ -53,13 +55,16 @@ def write(results: Results, docs: Path) -> list[Path]:
     reason = why_not(results)
     if reason is not None:
         raise PublishError(reason)
+    # Here, and not above: --help must do without the packages.
+    from bench.compare import plot
+
     images = docs / "images"
-    images.mkdir(parents=True, exist_ok=True)
+    make_folder(images)
     for old in images.glob(f"{PREFIX}*.svg"):
         old.unlink()
     pictures = plot.draw(results, images, PREFIX)
     page = docs / PAGE
-    page.write_text(_render(results, pictures))
+    write_whole(page, _render(results, pictures))
     return [page, *(path for _, path in pictures)]
 
 

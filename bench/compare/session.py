@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from allod.console import Failure
 from rich.console import Console
 
 from bench.compare import (
@@ -106,7 +107,14 @@ class Session:
                 display.end_case(f"{case.name}: {made} runs")
                 for name, reason in result.failures.items():
                     self.say(f"{case.name}: {name} FAILED: {reason}")
-                storage.save(found, self.file)
+                self._keep(found)
+
+    def _keep(self, found: Results) -> None:
+        """What cannot be written now is written at the end."""
+        try:
+            storage.save(found, self.file)
+        except Failure as failure:
+            self.say(f"warning: {failure}")
 
     def _trace(self, found: Results) -> None:
         if not syscalls.prepare(self.say, may_install=self.may_install):

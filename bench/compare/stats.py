@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-from scipy import stats
-
 CONFIDENCE = 0.95
 # Fewer values have no interval of 95 %: even their extremes are nearer together.
 FEWEST_FOR_INTERVAL = 6
@@ -58,6 +55,9 @@ class Summary:
 @cache
 def _ranks(count: int) -> tuple[float, float]:
     """The places, from 1, of the sorted values between which the interval lies."""
+    # Here, and not above: --help must do without the packages.
+    from scipy import stats
+
     # The published stubs take the interval for a number.
     test: Any = stats.quantile_test(range(1, count + 1), p=0.5)
     interval = test.confidence_interval(CONFIDENCE)
@@ -123,6 +123,8 @@ class Change:
 
 def change(new: Sequence[float], old: Sequence[float]) -> Change:
     """How the median changed; with few values, their range stands for the interval."""
+    import numpy as np
+
     ratio = float(np.median(new) / np.median(old))
     if min(len(new), len(old)) < FEWEST_FOR_INTERVAL:
         return Change(ratio, min(new) / max(old), max(new) / min(old))

@@ -1,10 +1,13 @@
 """Results as JSON, which can be read again, and as CSV."""
 
 import csv
+import io
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
+
+from allod.files import write_whole
 
 from bench.compare import stats
 from bench.compare.cases import Case
@@ -82,9 +85,7 @@ def to_json(results: Results) -> str:
 
 def save(results: Results, path: Path) -> None:
     """Replaces the file in one step, as a long run does after every case."""
-    fresh = path.with_suffix(".new")
-    fresh.write_text(to_json(results))
-    fresh.replace(path)
+    write_whole(path, to_json(results))
 
 
 def load(path: Path) -> Results:
@@ -156,16 +157,17 @@ def write_csv(results: Results, path: Path) -> None:
         "kernel": machine.kernel,
         "libc": machine.libc,
     }
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["workload", "version", *columns, *setting])
-        for result in results.cases:
-            for name, runs in result.runs.items():
-                for run in runs:
-                    values = [getattr(run, column) for column in columns]
-                    writer.writerow(
-                        [
-                            *(result.case.name, versions.get(name, "")),
-                            *(*values, *setting.values()),
-                        ]
-                    )
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["workload", "version", *columns, *setting])
+    for result in results.cases:
+        for name, runs in result.runs.items():
+            for run in runs:
+                values = [getattr(run, column) for column in columns]
+                writer.writerow(
+                    [
+                        *(result.case.name, versions.get(name, "")),
+                        *(*values, *setting.values()),
+                    ]
+                )
+    write_whole(path, text.getvalue())

@@ -46,7 +46,12 @@ def table(found: Sequence[Profiler], costs: Costs) -> Table:
     )
 
 
-@click.command(context_settings={"max_content_width": 100})
+@click.command(
+    context_settings={
+        "max_content_width": 100,
+        "help_option_names": ["-h", "--help"],
+    }
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the ratios as JSON.")
 @click.option(
     "--no-install", is_flag=True, help="Do not install or build what is missing."

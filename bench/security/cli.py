@@ -4,6 +4,8 @@ import datetime
 from pathlib import Path
 
 import click
+from allod.console import Failure
+from allod.files import make_folder, write_whole
 from rich.console import Console
 from rich.markdown import Markdown
 
@@ -69,7 +71,12 @@ def _list(families: tuple[str, ...], may_install: bool) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-@click.command(context_settings={"max_content_width": 100})
+@click.command(
+    context_settings={
+        "max_content_width": 100,
+        "help_option_names": ["-h", "--help"],
+    }
+)
 @click.option(
     "--family",
     "families",
@@ -138,14 +145,20 @@ def command(
         found = _find(families, given, repeats, not no_install)
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         folder = out or ROOT / "build" / "bench" / f"security-{now}"
-    _write(found, folder)
-    if as_json:
+    try:
+        _write(found, folder)
+        reason = ""
+        _say(f"written to {folder}")
+    except Failure as failure:
+        reason = f"{failure}; the findings are on standard output"
+    if as_json or reason:
         click.echo(suite.to_json(found), nl=False)
     else:
         _show(found)
-    _say(f"written to {folder}")
+    if reason:
+        raise click.ClickException(reason)
     if to_publish:
-        PAGE.write_text(f"{report.HEADER}\n\n{report.render_markdown(found)}")
+        write_whole(PAGE, f"{report.HEADER}\n\n{report.render_markdown(found)}")
         _say(f"published: {PAGE.name}")
     if found.failed:
         raise click.exceptions.Exit(1)
@@ -159,15 +172,10 @@ def _load(source: Path) -> Findings:
 
 
 def _write(found: Findings, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        suite.save(found, folder / "security.json")
-        (folder / "security.md").write_text(report.render_markdown(found))
-        (folder / "security.html").write_text(report.render_html(found))
-    except OSError as error:
-        raise click.ClickException(
-            f"cannot write to {folder}: {error.strerror}"
-        ) from error
+    make_folder(folder)
+    suite.save(found, folder / "security.json")
+    write_whole(folder / "security.md", report.render_markdown(found))
+    write_whole(folder / "security.html", report.render_html(found))
 
 
 def _show(found: Findings) -> None:

@@ -1,7 +1,5 @@
 """The findings as Markdown and as one HTML page that loads nothing."""
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from bench.compare import markdown, page
 from bench.compare.tables import Table
 from bench.security import tables
@@ -69,14 +67,7 @@ def render_markdown(found: Findings) -> str:
 
 def render_html(found: Findings) -> str:
     """The report with its evidence."""
-    environment = Environment(
-        loader=FileSystemLoader([page.FOLDER, page.FOLDER.parents[1] / "security"]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(page.FILTERS)
+    environment = page.templates(page.FOLDER, page.FOLDER.parents[1] / "security")
     return environment.get_template("security.html").render(
         title=TITLE,
         headline=headline(found),

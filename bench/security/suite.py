@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from allod.files import write_whole
+
 from bench.compare.machine import Machine
 from bench.compare.peers import Peer
 from bench.compare.progress import duration
@@ -167,4 +169,4 @@ def _verdict(stored: dict[str, Any]) -> Verdict:
 
 
 def save(found: Findings, path: Path) -> None:
-    path.write_text(to_json(found))
+    write_whole(path, to_json(found))

@@ -215,12 +215,47 @@ def test_record_info_and_replay_from_the_front_door(
     assert len(lines.stdout.splitlines()) == 5
 
 
+def test_a_recording_that_cannot_be_written_is_an_error(
+    liballod: Path, tmp_path: Path
+) -> None:
+    """Even of a program that closes its standard error before it ends."""
+    assert liballod.exists()
+    done = allod(
+        *("record", "--output", "/dev/full", "--"),
+        *("sh", "-c", "exec 2>&-; exec ls"),
+        folder=tmp_path,
+    )
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[-1] == (
+        "allod: error: not all was recorded: /dev/full: no space is left on the device"
+    )
+
+
+def test_a_status_of_the_program_s_own_is_kept(liballod: Path, tmp_path: Path) -> None:
+    assert liballod.exists()
+    done = allod(
+        *("record", "--output", "/dev/full", "--", "ls", "/gone"), folder=tmp_path
+    )
+    assert done.returncode == 2
+    assert "not all was recorded" in done.stderr
+
+
+def test_what_only_begins_like_a_trace_is_passed_over(
+    liballod: Path, tmp_path: Path
+) -> None:
+    assert liballod.exists()
+    (tmp_path / "text.7").write_text("ALLODTRC")
+    done = allod("record", "--output", "text", "--", "true", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
         (["record", "--", "no-such-program"], 127, "there is no program"),
-        (["record", "-o", "text", "--", "true"], 1, "is not a trace"),
-        (["record", "-o", "gone/trace", "--", "true"], 1, "is not a folder"),
+        (["record", "--output", "text", "--", "true"], 1, "is not a trace"),
+        (["record", "--output", "gone/trace", "--", "true"], 1, "is not a folder"),
         (["trace", "info", "text"], 1, "text is not a trace"),
         (["trace", "info", "gone"], 1, "gone is not there"),
         (["trace", "dump", "text"], 1, "text is not a trace"),

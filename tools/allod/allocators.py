@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allod.build import PRESETS, ensure_built
-from allod.console import Failure, say
+from allod.console import Failure, did_you_mean, say
 from allod.paths import ROOT
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ def find_allocator(given: str) -> Peer:
     if equals and not (name and library):
         raise Failure(f"'{given}' should be NAME=/PATH/LIBRARY.so", 2)
     if not equals and name not in peers.KNOWN:
-        known = ", ".join(peers.KNOWN)
+        near, known = did_you_mean(name, peers.KNOWN), ", ".join(peers.KNOWN)
         raise Failure(
-            f"there is no allocator {name}; known are {known}; others: NAME=LIBRARY", 2
+            f"there is no allocator {name}{near}; known are {known}; others: NAME=LIBRARY",
+            2,
         )
     try:
         if equals:

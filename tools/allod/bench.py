@@ -11,14 +11,16 @@ from allod.environment import ensure_bench, ensure_profilers
 from allod.paths import ROOT
 
 # What measures nothing needs no library.
-ASKS_ONLY = {"--help", "--list", "--from"}
+HELP = {"-h", "--help"}
+ASKS_ONLY = {*HELP, "--list", "--from"}
 
 
 def bench(arguments: Sequence[str]) -> NoReturn:
     """Builds the library and measures it; does not return."""
-    ensure_bench()
-    if "--profilers" in arguments:
-        ensure_profilers()
+    if not HELP.intersection(arguments):
+        ensure_bench()
+        if "--profilers" in arguments:
+            ensure_profilers()
     if not ASKS_ONLY.intersection(each.partition("=")[0] for each in arguments):
         ensure_built(PRESETS["release"])
     sys.path.insert(0, str(ROOT))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from allod.console import Failure, run_logged
+from allod.locks import held
 from allod.packages import Requirement, ensure_requirements
 from allod.paths import BUILD, LOGS, ROOT, build_dir
 
@@ -132,8 +132,14 @@ def ensure_live_built(*, echo: bool = False) -> Path:
     stamp = build_dir(preset.name) / ".built-live"
     library = build_dir(preset.name) / LIVE
     digest = digest_of_inputs(tests=False, more=("live",))
+
+    def is_there() -> bool:
+        return library.exists() and stamp.exists() and stamp.read_text() == digest
+
+    if is_there():
+        return library
     with building(preset.name):
-        if library.exists() and stamp.exists() and stamp.read_text() == digest:
+        if is_there():
             return library
         ensure_requirements((*BUILD_TOOLS, *GCC, *LIVE_TOOLS))
         _configure(preset, tests=False, echo=echo)
@@ -193,13 +199,9 @@ def _stamp(preset: Preset, *, tests: bool) -> Path:
     return build_dir(preset.name) / f".built-{'tests' if tests else 'products'}"
 
 
-@contextmanager
-def building(name: str) -> Iterator[None]:
+def building(name: str) -> AbstractContextManager[None]:
     """One build of a preset, or of something else with a name, at a time; a second one waits."""
-    BUILD.mkdir(exist_ok=True)
-    with (BUILD / f".{name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return held(BUILD / f".{name}.lock", f"a build of {name}")
 
 
 def _configure(preset: Preset, *, tests: bool, echo: bool) -> None:

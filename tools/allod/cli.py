@@ -5,15 +5,19 @@ Commands import what they need when they run: starting a program must stay quick
 
 from __future__ import annotations
 
+import io
 import os
+import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, TextIO
 
 import click
 
-from allod.console import Failure, say
+from allod.console import Failure, NamedOutput, did_you_mean, say
 from allod.paths import shown, version
 
 PRESET_NAMES = ("release", "clang", "asan", "tsan", "fuzz")
@@ -21,18 +25,22 @@ FORMATS = ("text", "json")
 ANY_PORT = "127.0.0.1:0"
 
 
-class Command(click.Command):
-    """A command whose failures are one clear line."""
+class Bytes(click.ParamType[str]):
+    """A number of bytes, at least 1, as the library reads it."""
 
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except Failure as failure:
-            say(f"error: {failure}")
-            sys.exit(failure.status)
+    name = "bytes"
+    FORM = re.compile(r"0*[1-9][0-9]{0,17}([KMGT](i?B)?|B)?", re.IGNORECASE)
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Checks it."""
+        if self.FORM.fullmatch(value) is None:
+            self.fail(f"'{value}' is no number of bytes from 1 on, as 4096 or 512K")
+        return value
 
 
-class RunCommand(Command):
+class RunCommand(click.Command):
     """Accepts some options with and without a value, and never takes the program for one."""
 
     WITHOUT_VALUE: ClassVar = {"--stats": "text", "--live": ANY_PORT}
@@ -58,11 +66,12 @@ class RunCommand(Command):
         return words
 
 
-class TestCommand(Command):
-    """Knows no short options: those are pytest's."""
+class TestCommand(click.Command):
+    """Knows no short options but -h: the others, and letters behind them, are pytest's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, ["--help"] if args == ["-h"] else args)
+        words = ["--help" if word == "-h" else word for word in args]
+        return super().parse_args(ctx, words)
 
 
 class Group(click.Group):
@@ -70,6 +79,40 @@ class Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            raise no_command(self, ctx, args[0])
+        return super().resolve_command(ctx, args)
+
+
+def no_command(group: click.Group, ctx: click.Context, name: str) -> Failure:
+    """What a person is told who names a command that is none."""
+    path = ctx.command_path.removeprefix("allod").strip()
+    rest = did_you_mean(name, group.commands)
+    return Failure(
+        f"there is no command {f'{path} {name}'.strip()}{rest};"
+        f" {f'./allod help {path}'.strip()} lists them",
+        2,
+    )
+
+
+def _means_option(
+    _ctx: click.Context, _parameter: click.Parameter, value: str | None
+) -> None:
+    """-o has one meaning in all commands."""
+    if value is not None:
+        raise click.UsageError(f"-o is --option of ./allod run; write --output {value}")
+
+
+def forbid(ctx: click.Context, reason: str, *names: str) -> None:
+    """Refuses options that would have no effect, where they are given."""
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "")
+        if parameter.name in names and given is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{parameter.opts[0]} {reason}", ctx)
 
 
 @click.group(
@@ -89,7 +132,7 @@ def allod(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-@allod.command(cls=Command)
+@allod.command()
 @click.option(
     "--preset",
     type=click.Choice(PRESET_NAMES),
@@ -114,7 +157,7 @@ def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
             click.echo(shown(build_dir(preset) / name))
 
 
-@allod.command(cls=Command)
+@allod.command()
 @click.option(
     "--target",
     "targets",
@@ -132,7 +175,9 @@ def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Run so many at once.")
 @click.option("--record", is_flag=True, help="Add a line for each to the record.")
 @click.option("--totals", is_flag=True, help="Sum up the record, and stop.")
+@click.pass_context
 def fuzz(
+    ctx: click.Context,
     targets: tuple[str, ...],
     minutes: float,
     jobs: int | None,
@@ -149,6 +194,9 @@ def fuzz(
     from allod import fuzz as fuzzing
 
     if totals:
+        forbid(
+            ctx, "does nothing with --totals", "targets", "minutes", "jobs", "record"
+        )
         click.echo(fuzzing.totals())
         return
     chosen = list(dict.fromkeys(targets)) or list(fuzzing.TARGETS)
@@ -208,6 +256,7 @@ def fuzz(
 )
 @click.option(
     "--interval",
+    type=Bytes(),
     default="512K",
     show_default=True,
     metavar="BYTES",
@@ -220,7 +269,9 @@ def fuzz(
     help="With --profile: write NAME.pb.gz and NAME.html; PROGRAM by default.",
 )
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
 def run(
+    ctx: click.Context,
     debug: bool,
     hardened: bool,
     check_copies: bool,
@@ -258,11 +309,11 @@ def run(
         environment[f"ALLOD_{plain}"] = value
     variant = "-debug" if debug else "-hardened" if hardened else ""
     if profile:
+        forbid(ctx, "does not go with --profile", "check_copies", "live")
         from allod.profile.run import run_profiled
 
-        if check_copies:
-            raise click.UsageError("--profile and --check-copies do not go together")
         sys.exit(run_profiled(program, environment, output, interval, variant=variant))
+    forbid(ctx, "needs --profile", "interval", "output")
     if live is not None and ":" not in live:
         live = f"127.0.0.1:{live}"
     run_program(
@@ -275,7 +326,6 @@ def run(
 
 
 @allod.command(
-    cls=Command,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
 )
@@ -298,7 +348,7 @@ def leaks(suppressions: Sequence[Path], program: Sequence[str]) -> None:
     sys.exit(find_leaks(program, suppressions))
 
 
-@allod.command(cls=Command)
+@allod.command()
 @click.argument(
     "report", required=False, type=click.Path(dir_okay=False, path_type=Path)
 )
@@ -315,7 +365,7 @@ def symbolize(report: Path | None) -> None:
     name_frames(report)
 
 
-@allod.command(cls=Command)
+@allod.command()
 @click.option("--once", is_flag=True, help="Print one table, in bytes, and end.")
 @click.option(
     "--every",
@@ -333,7 +383,10 @@ def symbolize(report: Path | None) -> None:
     help="Which program comes first.",
 )
 @click.argument("programs", nargs=-1, metavar="[PID|LINK]...")
-def top(once: bool, every: float, sort: str, programs: Sequence[str]) -> None:
+@click.pass_context
+def top(
+    ctx: click.Context, once: bool, every: float, sort: str, programs: Sequence[str]
+) -> None:
     """Show the heaps of running programs in the terminal.
 
     They have to serve a live page (./allod run --live), and are named by process id, by the link
@@ -344,12 +397,13 @@ def top(once: bool, every: float, sort: str, programs: Sequence[str]) -> None:
     from allod.top import print_once, show
 
     if once:
+        forbid(ctx, "does nothing with --once", "every")
         print_once(programs, sort)
     else:
         show(programs, every, sort)
 
 
-@allod.command(cls=Command)
+@allod.command()
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
 @click.option(
@@ -411,7 +465,6 @@ def test(
 
 
 @allod.command(
-    cls=Command,
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,
 )
@@ -424,16 +477,17 @@ def bench(arguments: Sequence[str]) -> None:
 
 
 @allod.command(
-    cls=Command,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
 )
 @click.option(
     "--output",
-    "-o",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Where the trace goes; PROGRAM.trace by default.",
+)
+@click.option(
+    "-o", callback=_means_option, expose_value=False, hidden=True, metavar="FILE"
 )
 @click.option(
     "--peer",
@@ -447,14 +501,14 @@ def record(output: Path | None, peer: str, program: Sequence[str]) -> None:
     """Run PROGRAM and record every allocation call.
 
     Processes that it starts write traces of their own beside the first: FILE.PID. The exit status
-    is the program's.
+    is the program's, or 1 if that is 0 and a trace could not be written to its end.
     """
     from allod.record import record as record_program
 
     sys.exit(record_program(program, output, peer))
 
 
-@allod.command(cls=Command)
+@allod.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option(
     "--peer",
@@ -527,7 +581,7 @@ def trace() -> None:
     """Look into what ./allod record wrote."""
 
 
-@trace.command(cls=Command)
+@trace.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option(
     "--html",
@@ -549,7 +603,7 @@ def info(trace: Path, html: Path | None, out: Path | None, as_json: bool) -> Non
     show(trace, html=html, folder=out, as_json=as_json)
 
 
-@trace.command(cls=Command)
+@trace.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @click.option("--most", type=click.IntRange(1), help="Print no more events than that.")
 def dump(trace: Path, most: int | None) -> None:
@@ -563,29 +617,84 @@ def dump(trace: Path, most: int | None) -> None:
     dump_trace(trace, most)
 
 
-@allod.command(name="help", cls=Command)
-@click.argument("command", required=False)
+@allod.command(name="help")
+@click.argument("command", nargs=-1)
 @click.pass_context
-def help_command(ctx: click.Context, command: str | None) -> None:
+def help_command(ctx: click.Context, command: Sequence[str]) -> None:
     """List the commands, or explain one."""
-    group = ctx.parent
-    assert group is not None
-    if command is None:
-        click.echo(group.get_help())
-        return
-    found = allod.get_command(ctx, command)
-    if found is None:
-        raise Failure(f"there is no command {command}; ./allod help lists them", 2)
-    if command == "bench":
+    context = ctx.parent
+    assert context is not None
+    if command[:1] == ("bench",):
         from allod.bench import bench as run_bench
 
-        run_bench(["--help"])
-    settings = found.context_settings
-    with click.Context(found, parent=group, info_name=command, **settings) as context:
-        click.echo(found.get_help(context))
+        run_bench([*command[1:], "--help"])
+    for name in command:
+        group = context.command
+        found = (
+            group.get_command(context, name) if isinstance(group, click.Group) else None
+        )
+        if found is None:
+            of = group if isinstance(group, click.Group) else allod
+            raise no_command(of, context, name)
+        settings = found.context_settings
+        context = click.Context(found, parent=context, info_name=name, **settings)
+    click.echo(context.get_help())
 
 
 def main() -> None:
     """Runs the command line."""
-    entry: Callable[..., Any] = allod
-    entry(prog_name="allod")
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(NamedOutput(1, "w", closefd=False)),
+        errors="backslashreplace",
+        line_buffering=os.isatty(1),
+    )
+    status = _run_to_status()
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _drop(sys.stderr)
+    sys.exit(status)
+
+
+def _run_to_status() -> int:
+    """Everything that goes wrong on the way is one line."""
+    try:
+        status = _run_command()
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # Who reads has had enough.
+        _drop(sys.stdout)
+        return 1
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        say(f"error: {place}{error.strerror or error}")
+        _drop(sys.stdout)
+        return 1
+
+
+def _run_command() -> int:
+    try:
+        result = allod.main(prog_name="allod", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except SystemExit as ended:
+        return (
+            ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        )
+    except Failure as failure:
+        say(f"error: {failure}")
+        return failure.status
+    except click.ClickException as error:
+        with suppress(OSError):
+            error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        return 128 + signal.SIGINT
+
+
+def _drop(output: TextIO) -> None:
+    """What is still to be written at the end is not tried again."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, output.fileno())
+    os.close(nothing)

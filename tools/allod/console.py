@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import io
 import os
 import re
 import selectors
@@ -9,11 +11,15 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from allod.paths import shown
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 HEARTBEAT_SECONDS = 10.0
 TAIL_LINES = 60
@@ -29,8 +35,26 @@ class Failure(Exception):
 
 
 def say(message: str) -> None:
-    """Prints one message line."""
-    print(f"allod: {message}", file=sys.stderr, flush=True)
+    """Prints one message line. Where there is nobody to take it, it is lost."""
+    with suppress(OSError):
+        print(f"allod: {message}", file=sys.stderr, flush=True)
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """What a misspelt name may have been, as a part of a sentence; nothing where none is near."""
+    near = difflib.get_close_matches(given, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+class NamedOutput(io.FileIO):
+    """Standard output, whose errors say what could not be written to."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        """As that of a file."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "standard output") from None
 
 
 class Display(Protocol):
@@ -103,6 +127,11 @@ class LiveDisplay:
         self._progress.stop()
 
 
+def display_for(title: str) -> Display:
+    """What fits where standard error goes."""
+    return LiveDisplay(title) if sys.stderr.isatty() else PlainDisplay(title)
+
+
 def run_logged(
     title: str,
     command: Sequence[str],
@@ -116,11 +145,14 @@ def run_logged(
 
     With `echo` the output goes to stderr as well, in place of the progress display.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        file = log.open("w")
+    except OSError as error:
+        raise Failure(f"{title}: cannot write {shown(log)}: {error.strerror}") from None
     started = time.monotonic()
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    live = sys.stderr.isatty() and not echo
-    with log.open("w") as output:
+    with file as output:
         output.write(f"$ {' '.join(command)}\n")
         output.flush()
         try:
@@ -136,7 +168,7 @@ def run_logged(
             )
         except FileNotFoundError:
             raise Failure(f"{title}: there is no program {command[0]}") from None
-        display: Display = LiveDisplay(title) if live else PlainDisplay(title)
+        display: Display = PlainDisplay(title) if echo else display_for(title)
         assert process.stdout is not None
         try:
             _follow(process.stdout, output, tail, display, echo)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 
-from allod.console import run_logged
-from allod.paths import LOGS, ROOT
+from allod.console import Failure, run_logged
+from allod.locks import held
+from allod.paths import LOGS, ROOT, STATE
 
 
 def ensure_bench() -> None:
@@ -34,14 +36,30 @@ def _ensure(name: str, purpose: str) -> None:
     requirements = ROOT / "tools" / f"requirements-{name}.txt"
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
     # In the environment itself, so that a new one starts without it.
-    stamp = Path(sys.prefix) / f"{name}-installed"
-    if stamp.exists() and stamp.read_text() == wanted:
+    environment = STATE / "venv"
+    stamp = environment / f"{name}-installed"
+
+    def is_there() -> bool:
+        return stamp.exists() and stamp.read_text() == wanted
+
+    if is_there():
         return
+    if not os.path.samefile(sys.prefix, environment):
+        raise Failure(
+            f"the packages for {purpose} are not installed in {environment}, which belongs to"
+            " another user"
+        )
+    with held(STATE / f".{name}.lock", f"an installation of packages for {purpose}"):
+        if not is_there():
+            _install(requirements, purpose, LOGS / f"pip-{name}.log")
+            stamp.write_text(wanted)
+
+
+def _install(requirements: Path, purpose: str, log: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
     run_logged(
         f"installing the packages for {purpose}",
         # Most files are never imported; what is, Python compiles then.
         [*pip, "--no-compile", "-r", str(requirements)],
-        LOGS / f"pip-{name}.log",
+        log,
     )
-    stamp.write_text(wanted)

@@ -22,6 +22,7 @@ from pathlib import Path
 from allod.build import PRESETS, ensure_built, product
 from allod.console import Failure, say
 from allod.paths import ROOT, build_dir, shown
+from allod.preload import preloaded
 from allod.programs import Ended, run_to_end
 from allod.signals import handled_by
 
@@ -60,8 +61,8 @@ class Way:
             *(["liballod-copies.so"] if "copies" in self.words else []),
             self.library,
         ]
-        preloaded = " ".join(str(product(name)) for name in names)
-        return {"LD_PRELOAD": preloaded, **chosen, **self.options}
+        libraries = preloaded(*(product(name) for name in names))
+        return {"LD_PRELOAD": libraries, **chosen, **self.options}
 
 
 # In turns, from a random one on.

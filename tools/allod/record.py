@@ -7,11 +7,13 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from allod.allocators import find_allocator
 from allod.console import Failure, say
 from allod.paths import shown
+from allod.preload import preloaded
 from allod.run import NOT_EXECUTABLE, find_program, library_for
 from allod.signals import handled_by
 from allod.trace import (
@@ -25,6 +27,8 @@ from allod.trace import (
 
 RECORDER = "liballod-record.so"
 MOST_LISTED = 10
+# The status where the program's is 0 and its trace is not whole.
+INCOMPLETE = 1
 
 
 def record(program: Sequence[str], output: Path | None, allocator: str) -> int:
@@ -33,18 +37,60 @@ def record(program: Sequence[str], output: Path | None, allocator: str) -> int:
     recorder = library_for(path, RECORDER)
     behind = find_allocator(allocator)
     trace = _make_room(output or Path(f"{path.name}.trace"))
-    libraries = [str(recorder), str(behind.library or "")]
-    environment = {
-        **os.environ,
-        **dict(behind.variables),
-        "LIBALLOD_RECORD": str(trace),
-        "LD_PRELOAD": ":".join(
-            filter(None, [*libraries, os.environ.get("LD_PRELOAD", "")])
-        ),
-    }
-    _, status = run_to_end(path, program, environment)
-    _report(trace)
-    return status
+    libraries = [recorder, *([behind.library] if behind.library else [])]
+    with _complaints() as complaints:
+        environment = {
+            **os.environ,
+            **dict(behind.variables),
+            "LIBALLOD_RECORD": str(trace),
+            "LIBALLOD_RECORD_ERRORS": complaints.path,
+            "LD_PRELOAD": preloaded(*libraries),
+        }
+        _, status = run_to_end(path, program, environment)
+        problems = complaints.read()
+    _complain(problems)
+    _report(trace, is_explained=bool(problems))
+    return status or (INCOMPLETE if problems else 0)
+
+
+def _complain(problems: Sequence[str]) -> None:
+    """Says what was lost, and removes files that nothing could be written to."""
+    for problem in problems[:MOST_LISTED]:
+        say(f"error: not all was recorded: {problem}")
+    if len(problems) > MOST_LISTED:
+        say(f"error: and {len(problems) - MOST_LISTED} further traces are not whole")
+    for problem in problems:
+        path = Path(problem.rpartition(": ")[0])
+        if path.is_file() and path.stat().st_size == 0:
+            path.unlink()
+
+
+@dataclass(frozen=True)
+class _Complaints:
+    """What recorders say when they give up, each a line. In memory: the disk may be what is full,
+    and the program may have closed its standard error."""
+
+    descriptor: int
+
+    @property
+    def path(self) -> str:
+        """Where a process of the same user finds it for as long as this one runs."""
+        return f"/proc/{os.getpid()}/fd/{self.descriptor}"
+
+    def read(self) -> list[str]:
+        """All of them."""
+        with open(os.dup(self.descriptor), errors="replace") as file:
+            file.seek(0)
+            return list(dict.fromkeys(file.read().splitlines()))
+
+
+@contextmanager
+def _complaints() -> Iterator[_Complaints]:
+    descriptor = os.memfd_create("allod-record-errors")
+    try:
+        yield _Complaints(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _make_room(output: Path) -> Path:
@@ -58,7 +104,9 @@ def _make_room(output: Path) -> Path:
         clear([trace])
     if not trace.exists():
         if not os.access(trace.parent, os.W_OK):
-            raise Failure(f"{output} cannot be written")
+            raise Failure(
+                f"cannot write {output}: {output.parent} may not be written to"
+            )
         clear(recordings(trace))
     return trace
 
@@ -100,10 +148,10 @@ def _signals_for_program() -> Iterator[list[subprocess.Popen[bytes]]]:
         yield processes
 
 
-def _report(trace: Path) -> None:
+def _report(trace: Path, *, is_explained: bool) -> None:
     found = recordings(trace)
     if not found:
-        if not trace.exists() or trace.is_file():
+        if not is_explained and (not trace.exists() or trace.is_file()):
             say("nothing was recorded: the loader did not take the recorder")
         return
     traces = sorted(map(read_headers, found), key=lambda of: -of.events)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from allod.allocators import find_allocator
-from allod.console import Failure, LiveDisplay, PlainDisplay, say
+from allod.console import Failure, display_for, say
 from allod.environment import ensure_bench
 from allod.paths import ROOT
-from allod.trace import counted, ensure_tools, human, run_tool
+from allod.trace import counted, ensure_tools, human, is_trace, run_tool
 
 if TYPE_CHECKING:
     from bench.compare.rounds import CaseResult
@@ -43,12 +43,14 @@ def replay(
     """Prints how the allocators fare; returns 1 if one of them failed."""
     if not trace.is_file():
         raise Failure(f"{trace} is {'not a file' if trace.exists() else 'not there'}")
-    ensure_bench()
     given = list(dict.fromkeys(names or DEFAULT_ALLOCATORS))
     allocators = [find_allocator(name) for name in given]
     doubles = {peer.name for peer in allocators}
     if len(doubles) < len(allocators):
         raise Failure("two allocators have the same name", 2)
+    if not is_trace(trace):
+        raise Failure(f"{trace} is not a trace")
+    ensure_bench()
 
     sys.path.insert(0, str(ROOT))
     from bench.compare.cases import Case
@@ -72,8 +74,7 @@ def replay(
         result = CaseResult(case)
         plan = Plan(quick=False, repeats=rounds, precision=0.01, timeout=timeout)
         title = f"replaying {trace.name}"
-        live = sys.stderr.isatty()
-        display = LiveDisplay(title) if live else PlainDisplay(title)
+        display = display_for(title)
 
         def progress(done: int, total: int) -> None:
             display.advance(done, total)

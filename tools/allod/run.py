@@ -13,6 +13,7 @@ from typing import NoReturn
 from allod.build import PRESETS, ensure_built, ensure_live_built, product
 from allod.console import Failure, say
 from allod.elf import is_privileged, loaded_image, read_elf
+from allod.preload import preloaded
 
 COPIES = "liballod-copies.so"
 NOT_FOUND = 127
@@ -37,15 +38,15 @@ def run(
         raise Failure(f"{path} is for musl, and the live page is not built for that")
     library = library_for(path, library_name)
     environment = {**os.environ, **options}
-    preloaded = [str(library), os.environ.get("LD_PRELOAD", "")]
+    libraries = [library]
     if check_copies:
-        preloaded.insert(1, str(product(COPIES, preset)))
+        libraries.append(product(COPIES, preset))
     if live is not None:
-        preloaded.insert(0, str(ensure_live_built()))
+        libraries.insert(0, ensure_live_built())
         environment["ALLOD_LIVE"] = live
         # The program keeps this process's id; what it starts serves no page.
         environment["ALLOD_LIVE_ONLY"] = str(os.getpid())
-    environment["LD_PRELOAD"] = ":".join(filter(None, preloaded))
+    environment["LD_PRELOAD"] = preloaded(*libraries)
     try:
         os.execve(path, list(program), environment)
     except OSError as error:
@@ -89,11 +90,6 @@ def preset_for(program: Path) -> str:
 
 def check_preloadable(program: Path, library: Path) -> None:
     """Explains beforehand what the loader would do silently, or not at all."""
-    if any(separator in str(library) for separator in " :"):
-        raise Failure(
-            f"{library} cannot be preloaded: LD_PRELOAD allows no space and no colon in"
-            " a path; move the checkout, or run from a link to it with another name"
-        )
     try:
         image = loaded_image(program)
         elf = read_elf(image)

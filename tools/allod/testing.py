@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allod.build import PRESETS, Preset, ensure_built
-from allod.console import Failure, say
+from allod.console import Failure, did_you_mean, say
 from allod.environment import ensure_bench, ensure_profile
 from allod.paths import ROOT
 from allod.pytest_counts import COUNTS_FILE
@@ -98,7 +98,10 @@ def _path_of_group(name: str) -> Path:
         return folder
     if file.is_file():
         return file
-    raise Failure(f"there is no group {name}; the groups are: {', '.join(groups())}")
+    near = did_you_mean(name, groups())
+    raise Failure(
+        f"there is no group {name}{near}; the groups are: {', '.join(groups())}"
+    )
 
 
 def _named_paths(arguments: Iterable[str]) -> list[Path]:

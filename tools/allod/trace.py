@@ -6,8 +6,7 @@ import json
 import re
 import struct
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from typing import Any
 import click
 
 from allod.build import BUILD_TOOLS, GCC, building
-from allod.console import Display, Failure, LiveDisplay, PlainDisplay, run_logged, say
+from allod.console import Display, Failure, display_for, run_logged, say
+from allod.files import write_whole
 from allod.packages import ensure_requirements
 from allod.paths import BUILD, LOGS, ROOT, shown
 
@@ -34,20 +34,26 @@ Info = dict[str, Any]
 def ensure_tools() -> Path:
     """Builds the programs of bench/replay where needed; returns their folder."""
     ensure_requirements((*BUILD_TOOLS, *GCC))
-    with building("replay"):
-        _build()
+    if not _is_built():
+        with building("replay"):
+            _build()
     return BINARIES
+
+
+def _is_built() -> bool:
+    if not (BINARIES / "build.ninja").is_file():
+        return False
+    ask = ["ninja", "-C", str(BINARIES), "-n"]
+    done = subprocess.run(ask, capture_output=True, check=False)
+    return done.returncode == 0 and b"no work to do" in done.stdout
 
 
 def _build() -> None:
     if not (BINARIES / "build.ninja").is_file():
         configure = ["cmake", "-S", str(SOURCES), "-B", str(BINARIES), "-G", "Ninja"]
         run_logged("configuring the replay", configure, LOGS / "replay-configure.log")
-    build = ["cmake", "--build", str(BINARIES)]
-    ask = subprocess.run(
-        ["ninja", "-C", str(BINARIES), "-n"], capture_output=True, check=False
-    )
-    if ask.returncode != 0 or b"no work to do" not in ask.stdout:
+    if not _is_built():
+        build = ["cmake", "--build", str(BINARIES)]
         run_logged("building the replay", build, LOGS / "replay-build.log")
 
 
@@ -71,8 +77,7 @@ def run_tool(title: str, *arguments: str | Path) -> str:
             except subprocess.TimeoutExpired:
                 wait = 1.0
                 if display is None:
-                    live = sys.stderr.isatty()
-                    display = LiveDisplay(title) if live else PlainDisplay(title)
+                    display = display_for(title)
                 display.beat()
     except BaseException:
         process.kill()
@@ -102,7 +107,7 @@ def dump(trace: Path, most: int | None) -> None:
     command = [str(ensure_tools() / "trace-tool"), "dump", str(trace), *limit]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode > 0:
-        raise Failure(done.stderr.strip())
+        raise Failure(done.stderr.strip() or "standard output cannot be written to")
 
 
 def _check_file(trace: Path) -> None:
@@ -147,17 +152,20 @@ def read_headers(path: Path) -> Recording:
     size = path.stat().st_size
     events, threads = 0, set()
     with path.open("rb") as file:
-        fields = FILE_HEADER.unpack(file.read(FILE_HEADER.size))
+        header = file.read(FILE_HEADER.size)
+        if len(header) < FILE_HEADER.size:
+            return Recording(path, "", size, 0, 0)
+        fields = FILE_HEADER.unpack(header)
         offset, command = fields[2], file.read(fields[8])
         while offset + CHUNK_HEADER.size <= size:
             file.seek(offset)
-            header = CHUNK_HEADER.unpack(file.read(CHUNK_HEADER.size))
-            if header[0] != CHUNK_MAGIC:
+            chunk = CHUNK_HEADER.unpack(file.read(CHUNK_HEADER.size))
+            if chunk[0] != CHUNK_MAGIC:
                 break
-            offset += CHUNK_HEADER.size + header[1]
-            events += header[2]
-            if header[2] > 0:
-                threads.add(header[3])
+            offset += CHUNK_HEADER.size + chunk[1]
+            events += chunk[2]
+            if chunk[2] > 0:
+                threads.add(chunk[3])
     text = command.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
     return Recording(path, " ".join(text.split()), size, events, len(threads))
 
@@ -305,21 +313,15 @@ def show(trace: Path, *, html: Path | None, folder: Path | None, as_json: bool) 
         from allod.environment import ensure_bench
 
         ensure_bench()
-        from allod.trace_plots import write_folder, write_page
+        from allod.trace_plots import page, write_folder
 
-        _write(html, lambda path: write_page(path, trace, info))
-        _write(folder, lambda path: write_folder(path, trace, info))
+        if html is not None:
+            write_whole(html, page(trace, info))
+            say(f"wrote {shown(html)}")
+        if folder is not None:
+            write_folder(folder, trace, info)
+            say(f"wrote {shown(folder)}")
     click.echo(json.dumps(info) if as_json else summary(trace, info))
-
-
-def _write(target: Path | None, write: Callable[[Path], None]) -> None:
-    if target is None:
-        return
-    try:
-        write(target)
-    except OSError as error:
-        raise Failure(f"cannot write {target}: {error.strerror}") from None
-    say(f"wrote {shown(target)}")
 
 
 def clear(paths: Sequence[Path]) -> None:
@@ -333,4 +335,6 @@ def check_replaceable(path: Path) -> None:
     if not path.exists() or not path.is_file():
         return
     if path.stat().st_size > 0 and not is_trace(path):
-        raise Failure(f"{path} is there and is not a trace: choose another with -o")
+        raise Failure(
+            f"{path} is there and is not a trace: choose another with --output"
+        )

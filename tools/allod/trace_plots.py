@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from allod.files import make_folder, write_whole
 from allod.trace import Info, human, human_time, notes, summary
 
 # Two of Okabe and Ito's colours, which are told apart by colour-blind readers and on both grounds.
@@ -47,32 +48,32 @@ svg {{ width: 100%; min-width: 34rem; height: auto; display: block; }}
 """
 
 
-def write_page(path: Path, trace: Path, info: Info) -> None:
-    """One file that holds everything."""
+def page(trace: Path, info: Info) -> str:
+    """The text of one file that holds everything."""
     plots = "".join(
         f"<section>\n<h2>{html.escape(title)}</h2>\n{_svg(draw, info, title)}\n</section>\n"
         for title, draw in PLOTS.values()
     )
     remarks = "".join(f"<p>Note: {html.escape(note)}.</p>\n" for note in notes(info))
-    path.write_text(
-        PAGE.format(
-            title=html.escape(f"What {trace.name} allocates"),
-            notes=remarks,
-            text=html.escape(summary(trace, info)),
-            plots=plots,
-        )
+    return PAGE.format(
+        title=html.escape(f"What {trace.name} allocates"),
+        notes=remarks,
+        text=html.escape(summary(trace, info)),
+        plots=plots,
     )
 
 
 def write_folder(path: Path, trace: Path, info: Info) -> None:
     """The summary as text and JSON, and each plot as a picture."""
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "summary.txt").write_text(summary(trace, info) + "\n")
-    (path / "info.json").write_text(json.dumps(info))
+    make_folder(path)
+    write_whole(path / "summary.txt", summary(trace, info) + "\n")
+    write_whole(path / "info.json", json.dumps(info))
     for name, (title, draw) in PLOTS.items():
         figure = _figure(draw, info)
         figure.suptitle(title, x=0.01, ha="left")
-        figure.savefig(path / f"{name}.png", dpi=150)
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png", dpi=150)
+        write_whole(path / f"{name}.png", picture.getvalue())
 
 
 def _figure(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
+from allod.files import write_whole
 from allod.profile.model import Profile, Stack
 from allod.trace import human
 
@@ -106,13 +107,12 @@ def write_page(profile: Profile, path: Path, title: str) -> None:
         if profile.interval > 1
         else "Every allocation is counted. Click a function to enlarge it."
     )
-    path.write_text(
-        PAGE.format(
-            title=html.escape(title),
-            text=html.escape(note),
-            plot=figure.to_html(full_html=False, include_plotlyjs=True),
-        )
+    text = PAGE.format(
+        title=html.escape(title),
+        text=html.escape(note),
+        plot=figure.to_html(full_html=False, include_plotlyjs=True),
     )
+    write_whole(path, text)
 
 
 def _chart(root: Node, kind: str, visible: bool) -> go.Icicle:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from allod.console import Failure, say
 from allod.environment import ensure_profile
+from allod.preload import preloaded
 from allod.record import run_to_end
 from allod.run import find_program, library_for
 from allod.trace import counted
@@ -77,9 +78,7 @@ def find_leaks(program: Sequence[str], suppressions: Sequence[Path]) -> int:
             **os.environ,
             "ALLOD_LEAKS": "1",
             "ALLOD_LEAKS_FILE": str(Path(folder) / "leaks.%p"),
-            "LD_PRELOAD": ":".join(
-                filter(None, [str(library), os.environ.get("LD_PRELOAD", "")])
-            ),
+            "LD_PRELOAD": preloaded(library),
         }
         process, status = run_to_end(path, program, environment)
         own = Path(folder) / f"leaks.{process}"

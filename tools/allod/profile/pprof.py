@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import time
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from allod.console import Failure
+from allod.files import write_whole
 from allod.profile.model import Frame, Mapping, Profile, Stack, Sums
 
 GZIP = b"\x1f\x8b"
@@ -201,7 +203,7 @@ def encode(profile: Profile) -> bytes:
 
 def write(profile: Profile, path: Path) -> None:
     """Writes a file that `go tool pprof` reads."""
-    path.write_bytes(encode(profile))
+    write_whole(path, encode(profile))
 
 
 def is_pprof(path: Path) -> bool:
@@ -215,7 +217,7 @@ def read(path: Path) -> Profile:
     message = _profile_type()()
     try:
         message.ParseFromString(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, DecodeError) as error:
+    except (OSError, EOFError, zlib.error, DecodeError) as error:
         raise Failure(f"{path} is not a profile: {error}") from None
     texts = message.string_table
     kinds = {texts[kind.type]: place for place, kind in enumerate(message.sample_type)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from allod.console import Failure, say
 from allod.environment import ensure_profile
 from allod.paths import shown
+from allod.preload import preloaded
 from allod.record import run_to_end
 from allod.run import find_program, library_for
 from allod.trace import counted, human
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 10
 FAILED = 1
+ENDINGS = (".pb.gz", ".html")
 
 
 def run_profiled(
@@ -36,24 +39,45 @@ def run_profiled(
     path = find_program(program[0])
     library = library_for(path, f"liballod{variant}.so")
     stem = (output or Path(path.name)).absolute()
+    _check_writable(stem)
+    folder = Path(tempfile.mkdtemp(prefix="allod-profile-"))
+    environment = {
+        **os.environ,
+        "ALLOD_PROFILE_SIGNAL": "USR2",
+        **options,
+        "ALLOD_PROFILE": interval,
+        "ALLOD_PROFILE_PEAKS": "1",
+        "ALLOD_PROFILE_FILE": str(folder / "heap.%p"),
+        "LD_PRELOAD": preloaded(library),
+    }
+    is_kept = False
+    try:
+        process, status = run_to_end(path, program, environment)
+        try:
+            is_whole = _convert(folder, process, stem)
+        except Failure as failure:
+            # What the program did may never come again.
+            is_kept = True
+            raise Failure(
+                f"{failure}; what the library wrote is kept in {folder}, and ./allod diff reads it",
+                status or 1,
+            ) from None
+    finally:
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
+    return status if status != 0 or is_whole else FAILED
+
+
+def _check_writable(stem: Path) -> None:
+    """Before the program runs, not after."""
+    if not stem.parent.is_dir():
+        raise Failure(f"{stem.parent} is not a folder")
     if not os.access(stem.parent, os.W_OK):
         raise Failure(f"{stem.parent} cannot be written to")
-    with tempfile.TemporaryDirectory(prefix="allod-profile-") as folder:
-        pattern = Path(folder) / "heap.%p"
-        environment = {
-            **os.environ,
-            "ALLOD_PROFILE_SIGNAL": "USR2",
-            **options,
-            "ALLOD_PROFILE": interval,
-            "ALLOD_PROFILE_PEAKS": "1",
-            "ALLOD_PROFILE_FILE": str(pattern),
-            "LD_PRELOAD": ":".join(
-                filter(None, [str(library), os.environ.get("LD_PRELOAD", "")])
-            ),
-        }
-        process, status = run_to_end(path, program, environment)
-        is_whole = _convert(Path(folder), process, stem)
-    return status if status != 0 or is_whole else FAILED
+    for ending in ENDINGS:
+        target = stem.with_name(f"{stem.name}{ending}")
+        if target.is_dir():
+            raise Failure(f"{target} is a folder")
 
 
 def _convert(folder: Path, process: int, stem: Path) -> bool:
@@ -89,8 +113,7 @@ def _write_both(text: Path, stem: Path, suffix: str) -> None:
     profile = model.read_text(text)
     symbols.add_names(profile)
     base = f"{stem.name}{suffix}"
-    compressed = stem.with_name(f"{base}.pb.gz")
-    page = stem.with_name(f"{base}.html")
+    compressed, page = (stem.with_name(f"{base}{ending}") for ending in ENDINGS)
     pprof.write(profile, compressed)
     flame.write_page(profile, page, f"Heap of {base}")
     say(f"wrote {shown(compressed)} and {shown(page)}: {_sizes(profile)}")
