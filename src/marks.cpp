@@ -27,6 +27,8 @@ constexpr std::size_t kLargestWaiting = std::size_t{256} << 10;
                                                unsigned char mark) noexcept {
   const auto* const begin = static_cast<const unsigned char*>(from);
   const auto* const end = begin + bytes;
+  // Mostly there is none, which libc sees many bytes at a time.
+  if (bytes == 0 || (*begin == mark && memcmp(begin, begin + 1, bytes - 1) == 0)) return nullptr;
   const auto* const found =
       std::find_if(begin, end, [mark](unsigned char byte) { return byte != mark; });
   return found == end ? nullptr : found;

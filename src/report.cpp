@@ -245,17 +245,28 @@ void write_culprit(Text& out, const heap::Misuse& misuse) noexcept {
               Process::heap().space().platform().thread_id(), stack);
 }
 
+// It follows as text, even if that is not wanted.
+void warn_of_lost_report(int descriptor, long error) noexcept {
+  Message{} << "warning: cannot write a report to file descriptor " << descriptor << ": "
+            << SystemError{error} << "; it follows here";
+}
+
 }  // namespace
 
 void ReportToUser::report(const heap::Misuse& found) noexcept {
   heap::Misuse misuse = found;
   History life;
   const History* const history = recall(&misuse, &life) ? &life : nullptr;
+  long error = 0;
   if (const int descriptor = report_descriptor(); descriptor >= 0) {
-    DescriptorText out{descriptor};
-    write_json(out, misuse, history);
+    {
+      DescriptorText out{descriptor};
+      write_json(out, misuse, history);
+      error = out.finish();
+    }
+    if (error != 0) warn_of_lost_report(descriptor, error);
   }
-  if (settings().show_errors) {
+  if (settings().show_errors || error != 0) {
     Message message;
     message << "error: " << name_of(misuse.kind) << Hex{address_of(misuse.address)};
     write_block(message, misuse);

@@ -468,6 +468,33 @@ def test_a_report_for_programs_tells_the_changed_byte(
     assert (report["requested"], report["first_changed"]) == (100, 140)
 
 
+@pytest.mark.parametrize("shown", ["0", "1"])
+def test_a_report_for_programs_that_cannot_be_written(
+    shown: str, programs: Path, liballod_debug: Path, tmp_path: Path
+) -> None:
+    """It is told as text, also where none is wanted."""
+    variables = environment(liballod_debug) | {"TEST_SIZE": "100"}
+    with open("/dev/full", "w") as full:
+        descriptor = full.fileno()
+        result = subprocess.run(
+            [programs / "misuse", "double_free_at_once"],
+            env=variables
+            | {"ALLOD_REPORT_FD": str(descriptor), "ALLOD_SHOW_ERRORS": shown},
+            cwd=tmp_path,
+            pass_fds=[descriptor],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == -signal.SIGABRT
+    warning, headline, *_ = result.stderr.splitlines()
+    assert warning == (
+        f"allod: warning: cannot write a report to file descriptor {descriptor}:"
+        " No space left on device; it follows here"
+    )
+    assert re.fullmatch(r"allod: error: double free of 0x[0-9a-f]+", headline)
+
+
 def test_all_of_the_usable_size_may_be_written(
     programs: Path, liballod_debug: Path, tmp_path: Path
 ) -> None:

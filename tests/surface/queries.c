@@ -250,10 +250,10 @@ static void check_counting(size_t size, size_t count) {
   // The hardened library keeps some in quarantine, and the addresses of large ones. In the debug
   // library some wait, too.
   const char* library = getenv("TEST_LIBRARY");
-  size_t kept = library != NULL &&
-                        (strstr(library, "hardened") != NULL || strstr(library, "debug") != NULL)
-                    ? 8 * MIB + (during - before) / 2
-                    : 64 * KIB;
+  size_t kept =
+      library != NULL && (strstr(library, "hardened") != NULL || strstr(library, "debug") != NULL)
+          ? 8 * MIB + (during - before) / 2
+          : 64 * KIB;
   CHECK(after <= before + kept, "%zu freed blocks of %zu bytes leave %zu of %zu bytes", count, size,
         after - before, during - before);
 }
