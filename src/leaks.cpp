@@ -10,11 +10,13 @@
 #include <algorithm>
 
 #include "allod.h"
+#include "ended_threads.hpp"
 #include "hardened.hpp"
 #include "mappings.hpp"
 #include "memory_tags.hpp"
 #include "options.hpp"
 #include "output_file.hpp"
+#include "own_frames.hpp"
 #include "page_reader.hpp"
 #include "profile.hpp"
 #include "stop_threads.hpp"
@@ -144,6 +146,11 @@ class Marker {
       mark_words(from, std::min(align_down(from, page_) + page_, to), Leak::none);
     }
   }
+  // What some words lead to does not leak.
+  void mark_root(Address at) noexcept { mark_words(at, at + sizeof(Address), Leak::none); }
+  void mark_roots(const Address* words, std::size_t count) noexcept {
+    graph_.mark(words, count, Leak::none, Graph::kNone);
+  }
   // What was reached, and what that leads to. All roots must have been seen.
   void mark_reached(Leak becomes, std::size_t but = Graph::kNone) noexcept {
     while (const Suspect* const next = graph_.next()) mark_block(*next, becomes, but);
@@ -217,17 +224,16 @@ bool is_of_suspects(Address at, const Graph& graph) noexcept {
   return (tag == space::kHugeTag || tag == space::kInteriorTag) && graph.is_within_suspect(at);
 }
 
-void mark_from_mapping(const DataMapping& mapping, const StoppedThreads& stopped, Address own_stack,
-                       const Graph& graph, Marker& marker) noexcept {
+void mark_from_mapping(const DataMapping& mapping, const StoppedThreads& stopped,
+                       const EndedThreads& ended, const OwnFrames& own, const Graph& graph,
+                       Marker& marker) noexcept {
   const space::PageMap& map = Process::heap().space().map();
   const Address to = mapping.end;
-  const bool is_own = own_stack >= mapping.begin && own_stack < to;
-  const Address frames = address_of(__builtin_frame_address(0));
   // What is not in use of a stack holds pointers of calls that are over. Others may lie in a block,
   // or beside the program's data.
   const bool is_stack =
       mapping.is_main_stack || (mapping.follows_guard && map.tag_of(to - 1) == space::kForeignTag);
-  const Address begin = is_stack ? stopped.used_from(mapping.begin, to, own_stack) : mapping.begin;
+  const Address begin = is_stack ? stopped.used_from(mapping.begin, to, own.end()) : mapping.begin;
   const auto look = [&](Address at) noexcept {
     using Page = Marker::Page;
     if (is_bookkeeping(at, graph)) return Page::skipped;
@@ -235,29 +241,45 @@ void mark_from_mapping(const DataMapping& mapping, const StoppedThreads& stopped
     if (is_guarded(at)) return Page::skipped;
     return map.tag_of(at) == space::kForeignTag ? Page::others : Page::own;
   };
-  if (!is_own) return marker.mark_roots(begin, to, look);
-  marker.mark_roots(begin, frames, look);
-  marker.mark_roots(own_stack, to, look);
+  const auto mark = [&](Address from, Address end) noexcept {
+    own.read_around(from, end, [&](Address part, Address part_end) noexcept {
+      marker.mark_roots(part, part_end, look);
+    });
+  };
+  Address from = begin;
+  while (const EndedThreads::Stack* const stack = ended.next(from, to)) {
+    if (stack->begin > from) mark(from, stack->begin);
+    marker.mark_root(stack->table);
+    from = stack->end;
+  }
+  if (from < to) mark(from, to);
 }
 
-int mark_from_roots(const StoppedThreads& stopped, Address own_stack, const Graph& graph,
+int mark_from_roots(const StoppedThreads& stopped, const OwnFrames& own, const Graph& graph,
                     Marker& marker) noexcept {
   static MappingLines lines;
+  const EndedThreads ended;
   return for_each_data_mapping(lines, [&](const DataMapping& mapping) noexcept {
-    mark_from_mapping(mapping, stopped, own_stack, graph, marker);
+    mark_from_mapping(mapping, stopped, ended, own, graph, marker);
   });
 }
 
-// All registers of the caller are on its stack by now.
-[[gnu::noinline]] long search(Graph& graph, profile::AtRest& at_rest) noexcept {
-  const Address own_stack = address_of(__builtin_frame_address(0));
+// All registers of the caller are on its stack by now, and nothing that this has found.
+[[gnu::noinline]] long search() noexcept {
+  const OwnFrames own{address_of(__builtin_frame_address(0))};
+  profile::AtRest at_rest;
+  Graph graph{at_rest.count()};
+  if (!graph.is_there()) return -1;
   at_rest.list(graph.suspects());
   graph.sort();
   {
     Marker marker{graph};
     const StoppedThreads stopped{StoppedThreads::Round::only};
     if (stopped.error() != 0) return -1;
-    if (mark_from_roots(stopped, own_stack, graph, marker) != 0) return -1;
+    if (mark_from_roots(stopped, own, graph, marker) != 0) return -1;
+    std::size_t arguments = 0;
+    const Address* const first = stopped.arguments_of_sleepers(&arguments);
+    marker.mark_roots(first, arguments);
     marker.mark_reached(Leak::none);
     for (std::size_t i = 0; i < graph.count(); ++i) {
       const Suspect& suspect = graph.suspects()[i];
@@ -279,9 +301,10 @@ int mark_from_roots(const StoppedThreads& stopped, Address own_stack, const Grap
 
 long find() noexcept {
   __builtin_unwind_init();
-  profile::AtRest at_rest;
-  Graph graph{at_rest.count()};
-  return graph.is_there() ? search(graph, at_rest) : -1;
+  const long leaking = search();
+  // No jump: the registers are there until then.
+  asm volatile("" : : : "memory");
+  return leaking;
 }
 
 void tell(long leaking) noexcept {

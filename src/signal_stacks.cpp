@@ -9,13 +9,24 @@ namespace allod {
 
 namespace {
 
+// An address that no search for leaks takes for one: where the library is part of the program, its
+// data is searched.
+class HiddenAddress {
+ public:
+  [[nodiscard]] Address load() const noexcept { return -negative_.load(); }
+  void store(Address at) noexcept { negative_.store(-at); }
+
+ private:
+  std::atomic<Address> negative_{0};
+};
+
 // Of one thread, which alone changes it. Whoever ends without taking leave keeps it: when another
 // thread gets the same memory, that looks shared. It does no harm where threads have stacks of
 // libc's, on which signals have room.
 struct StackSlot {
   std::atomic<void*> owner{nullptr};  // is the same in the child of a fork
-  std::atomic<Address> begin{0};
-  std::atomic<Address> end{0};  // 0: there is none
+  HiddenAddress begin;
+  HiddenAddress end;  // 0: there is none
 };
 constexpr std::size_t kMostStacks = 1024;
 constinit StackSlot stack_slots[kMostStacks] = {};
@@ -94,6 +105,24 @@ long SignalStacks::set(const stack_t* stack, stack_t* old) noexcept {
 bool SignalStacks::is_on_one() noexcept {
   stack_t now{};
   return set_by_system(nullptr, &now) == 0 && (now.ss_flags & SS_ONSTACK) != 0;
+}
+
+// Each signal's frame names the stack for signals. The first that came there is the highest of
+// them.
+Address SignalStacks::interrupted() noexcept {
+  stack_t now{};
+  if (set_by_system(nullptr, &now) != 0 || (now.ss_flags & SS_ONSTACK) == 0) return 0;
+  const Address begin = address_of(now.ss_sp);
+  const Address here = address_of(__builtin_frame_address(0));
+  const Address end = begin + now.ss_size;
+  for (Address at = align_down(end, alignof(ucontext_t)) - sizeof(ucontext_t); at > here;
+       at -= alignof(ucontext_t)) {
+    const auto& context = *reinterpret_cast<const ucontext_t*>(at);
+    if (context.uc_stack.ss_sp != now.ss_sp || context.uc_stack.ss_size != now.ss_size) continue;
+    const Address stack = used_stack(context);
+    return stack - begin < now.ss_size ? 0 : stack;
+  }
+  return 0;
 }
 
 bool SignalStacks::are_shared() noexcept { return has_shared.load(); }

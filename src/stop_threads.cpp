@@ -70,20 +70,6 @@ constinit struct {
 // first one is thrown away with its handler; for the second, the handler has to be there.
 constinit bool must_stay = false;
 
-#if defined(__x86_64__)
-constexpr Address kRedZone = 128;
-#else
-constexpr Address kRedZone = 0;
-#endif
-
-Address stack_pointer(const ucontext_t& context) noexcept {
-#if defined(__x86_64__)
-  return static_cast<Address>(context.uc_mcontext.gregs[REG_RSP]) - kRedZone;
-#else
-  return static_cast<Address>(context.uc_mcontext.sp);
-#endif
-}
-
 // Where the thread is among those that were signalled; kMost: it was not.
 std::size_t place_of(std::uint32_t thread) noexcept {
   const std::size_t count = stop.signalled.load();
@@ -103,11 +89,13 @@ void tell_move() noexcept {
 }
 
 // Where the stack that was interrupted begins; the frame of the signal, which holds the registers,
-// is on it, or on a stack for signals, of which everything counts. Of who was in a handler on one
-// already, nobody knows where the usual stack begins.
-Address used_stack(const ucontext_t& context) noexcept {
-  const Address interrupted = stack_pointer(context);
-  if (interrupted - address_of(context.uc_stack.ss_sp) < context.uc_stack.ss_size) return 0;
+// is on it, or on a stack for signals, of which everything counts. Who was in a handler on one
+// already has a usual stack besides.
+Address used_usual_stack(const ucontext_t& context) noexcept {
+  const Address interrupted = used_stack(context);
+  if (interrupted - address_of(context.uc_stack.ss_sp) < context.uc_stack.ss_size) {
+    return SignalStacks::interrupted();
+  }
   const Address here = address_of(__builtin_frame_address(0)) - 256;
   return interrupted - here < (Address{1} << 16) ? here : interrupted;
 }
@@ -122,8 +110,9 @@ void wait_in_handler(int, siginfo_t*, void* context) {
   const auto self = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
   const std::size_t place = place_of(self);
   // One that was signalled in an earlier stop waits as well, but nobody waits for it.
-  const bool counts = place < kMost &&
-                      places[place].come(self, used_stack(*static_cast<ucontext_t*>(context)));
+  const bool counts =
+      place < kMost &&
+      places[place].come(self, used_usual_stack(*static_cast<ucontext_t*>(context)));
   if (counts) tell_move();
   while (stop.go.load() == 0) Linux::futex_wait(&stop.go, 0);
   if (counts) {
@@ -485,6 +474,8 @@ Address StoppedThreads::used_from(Address begin, Address end, Address own_stack)
   const bool is_own = own_stack >= begin && own_stack < end;
   if (is_own && !SignalStacks::is_on_one()) return own_stack;
   Address from = end;
+  const Address interrupted = SignalStacks::interrupted();
+  if (interrupted >= begin && interrupted < end) from = interrupted;
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
     if (!places[i].has_come()) continue;
     const Address at = places[i].stack();

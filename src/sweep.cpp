@@ -9,6 +9,7 @@
 #include "hardened.hpp"
 #include "mappings.hpp"
 #include "memory_tags.hpp"
+#include "own_frames.hpp"
 #include "page_reader.hpp"
 #include "stop_threads.hpp"
 #include "text.hpp"
@@ -97,10 +98,11 @@ Address* find_sorted(Address block) noexcept {
 // threads are stopped, and it looks at the rest.
 class Search {
  public:
-  // On a thread of the program, what is on its stack from `own_stack` on counts, and what this has
-  // there does not; all others stand still all the time. 0: on the sweeper.
-  explicit Search(Address own_stack) noexcept
-      : own_stack_{own_stack}, reader_{reader_memory, platform().page_size(), own_stack == 0} {}
+  // With frames of its own it is on a thread of the program, and all others stand still all the
+  // time. Without, it is on the sweeper.
+  explicit Search(OwnFrames own_frames) noexcept
+      : own_frames_{own_frames},
+        reader_{reader_memory, platform().page_size(), !own_frames.are_there()} {}
 
   // Returns 0, or the error for which it has not seen everything.
   int run() noexcept {
@@ -143,9 +145,7 @@ class Search {
     if (mapping.is_main_stack && stopped == nullptr) return;
     // Large, and mostly without memory: not to be gone through page by page.
     if (is_whole_list(list, mapping) || is_whole_list(sorted, mapping)) return;
-    const bool is_own = own_stack_ >= begin && own_stack_ < mapping.end;
-    const Address frames = address_of(__builtin_frame_address(0));
-    if (mapping.is_main_stack) begin = stopped->used_from(begin, mapping.end, own_stack_);
+    if (mapping.is_main_stack) begin = stopped->used_from(begin, mapping.end, own_frames_.end());
     const bool watched = reader_.watch(mapping.begin, mapping.end);
     const auto is_left_out = [&](Address at, Address end, bool is_elsewhere) noexcept {
       // Where the system does not tell guards from pages that are elsewhere.
@@ -153,14 +153,11 @@ class Search {
       return is_list(at) || own_.holds(at) || Process::heap().space().metadata().holds(at) ||
              !hardened::may_be_in_use(at, end);
     };
-    const auto read = [&](Address from, Address to) noexcept {
+    own_frames_.read_around(begin, mapping.end, [&](Address from, Address to) noexcept {
       reader_.read(
           from, to, watched, is_left_out,
           [&](const Address* words, std::size_t number) noexcept { look_at(words, number); });
-    };
-    if (!is_own) return read(begin, mapping.end);
-    read(begin, frames);
-    read(own_stack_, mapping.end);
+    });
   }
   static bool is_list(Address at) noexcept {
     return at - address_of(list) < kListBytes || at - address_of(sorted) < kListBytes;
@@ -184,7 +181,7 @@ class Search {
     if (at != sorted + sorted_count) *at |= kPointedTo;
   }
 
-  Address own_stack_;
+  OwnFrames own_frames_;
   PageReader reader_;
   OwnData own_;
   std::size_t read_ = 0;
@@ -200,7 +197,7 @@ bool may_pass(int error) noexcept {
   return is_passing && delays <= kMostDelays;
 }
 
-[[gnu::noinline]] void sweep(Address own_stack) noexcept {
+void sweep(OwnFrames own_frames) noexcept {
   {
     LockGuard guard{lock};
     weight_held = blocks_held = 0;
@@ -208,7 +205,7 @@ bool may_pass(int error) noexcept {
   memcpy(sorted, list, swept * sizeof *list);
   sorted_count = swept;
   std::sort(sorted, sorted + sorted_count);
-  Search search{own_stack};
+  Search search{own_frames};
   const int error = search.run();
   LockGuard guard{lock};
   if (may_pass(error)) {
@@ -226,17 +223,22 @@ bool may_pass(int error) noexcept {
   os::Linux::futex_wake(&sweeps_done, 0x7fffffff);
 }
 
-// The registers of the caller are on its stack by then.
-[[gnu::noinline]] void sweep_here() noexcept {
+// All registers of the caller are on its stack by now.
+[[gnu::noinline]] void sweep_on_this_stack() noexcept {
+  sweep(OwnFrames{address_of(__builtin_frame_address(0))});
+}
+void sweep_here() noexcept {
   __builtin_unwind_init();
-  sweep(address_of(__builtin_frame_address(0)));
+  sweep_on_this_stack();
+  // No jump: the registers are there until then.
+  asm volatile("" : : : "memory");
 }
 
 // The sweeper opens files, of which the program sees nothing, and its children have none.
 void sweep_on_own_thread(void*) noexcept {
   constexpr long kUnshare = 2;
   raw_syscall(SYS_close_range, 0, ~0U, kUnshare);
-  sweep(0);
+  sweep(OwnFrames{0});
 }
 
 // --- blocks that are held ------------------------------------------------------------------------

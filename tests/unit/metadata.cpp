@@ -132,6 +132,18 @@ TEST_F(MetadataPool, loses_nothing_of_pieces_of_any_size) {
   EXPECT_EQ(allocate(4096), nullptr);
 }
 
+// Chunks are hardly ever neighbours where addresses are random.
+TEST_F(MetadataPool, knows_where_its_pieces_are_however_many_there_are) {
+  constexpr std::size_t kPiece = 64 * 1024;
+  for (int i = 0; i < 4000; ++i) {
+    void* const piece = allocate(kPiece);
+    ASSERT_NE(piece, nullptr);
+    static_cast<void>(system.map(kSliceBytes));
+    ASSERT_TRUE(pool.holds(address_of(piece))) << i;
+    ASSERT_TRUE(pool.holds(address_of(piece) + kPiece - 1)) << i;
+  }
+}
+
 TEST_F(MetadataPool, maps_as_much_as_a_large_piece_needs) {
   void* const piece = allocate(1 << 20);
   ASSERT_NE(piece, nullptr);

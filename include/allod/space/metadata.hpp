@@ -1,6 +1,7 @@
 // Memory for the allocator's own bookkeeping, apart from every user block.
 #pragma once
 
+#include <algorithm>
 #include <new>
 
 #include "allod/os/platform.hpp"
@@ -70,8 +71,8 @@ class Metadata {
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return mapped_bytes_; }
   [[nodiscard]] std::size_t used_bytes() const noexcept { return used_bytes_; }
 
-  // Where a piece may be, as far as it is known: of very many chunks, some are not, and neither are
-  // those that other threads are just adding. Thread-safe.
+  // Where a piece may be, as far as it is known: those that other threads are just adding are not.
+  // Nor are all of more than some terabytes, or of what was donated in many places. Thread-safe.
   [[nodiscard]] bool holds(Address address) const noexcept {
     for (const Range& range : ranges_) {
       // See note_range for the order.
@@ -90,6 +91,7 @@ class Metadata {
   static constexpr std::size_t kFine = 64;      // granules up to which each size has a list
   static constexpr std::size_t kLargest = 512;  // granules of the largest pieces in a list
   static constexpr std::size_t kChunkBytes = 256 * 1024;
+  static constexpr std::size_t kChunkShare = 2;  // of all before it
 
   struct Free {
     Free* next;
@@ -150,15 +152,13 @@ class Metadata {
     return nullptr;
   }
   bool refill(P& platform, std::size_t bytes) noexcept {
+    // They grow with what there is, so that there are never many.
     const std::size_t least = align_up(bytes, kSliceBytes);
-    std::size_t chunk = align_up(mapped_bytes_ / 2, kSliceBytes);
-    if (chunk < kChunkBytes) chunk = kChunkBytes;
-    if (chunk < least) chunk = least;
+    const std::size_t usual = std::max(kChunkBytes, least);
+    std::size_t chunk = std::max(usual, align_up(mapped_bytes_ / kChunkShare, kSliceBytes));
     void* memory = platform.map(chunk);
-    if (memory == nullptr && chunk > kChunkBytes && least < chunk) {
-      memory = platform.map(chunk = least > kChunkBytes ? least : kChunkBytes);
-    }
-    if (memory == nullptr && bytes <= kSliceBytes) memory = platform.map(chunk = kSliceBytes);
+    if (memory == nullptr && chunk > usual) memory = platform.map(chunk = usual);
+    if (memory == nullptr && chunk > least) memory = platform.map(chunk = least);
     if (memory == nullptr) return false;
     platform.name(memory, chunk, "allod: metadata");
     take_over(memory, chunk);
