@@ -44,6 +44,8 @@ class HardenedLinux : public os::Linux {
     void* const memory = scattered_ ? map_between_guards(bytes, PROT_READ | PROT_WRITE) : nullptr;
     return memory != nullptr ? memory : os::Linux::map(bytes);
   }
+  // From now on memory for blocks lies where the system puts it.
+  void stay_together() noexcept { map_is_whole_ = false; }
 
   // Blocks may have tags, records have none.
   [[nodiscard]] bool commit(void* address, std::size_t bytes) noexcept {

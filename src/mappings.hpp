@@ -87,22 +87,17 @@ class MappingLine {
   std::string_view line_;
 };
 
-// Calls `visit` for each data mapping. Returns 0, or the error where the system does not tell.
-// The first thread may have ended, and knows of no memory then.
+// Calls `visit` with the MappingLine of each mapping. Returns 0, or the error where the system does
+// not tell. The first thread may have ended, and knows of no memory then.
 template <class Visit>
-[[nodiscard]] int for_each_data_mapping(MappingLines& buffer, Visit&& visit) noexcept {
+[[nodiscard]] int for_each_mapping(MappingLines& buffer, Visit&& visit) noexcept {
   const long file = raw_syscall(
       SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/thread-self/maps"), O_RDONLY | O_CLOEXEC);
   if (file < 0) return static_cast<int>(-file);
-  Address guard_end = 0;
   bool is_any = false;
   const auto visit_line = [&](std::string_view text) noexcept {
-    const MappingLine line{text};
     is_any = true;
-    if (line.is_data()) {
-      visit(DataMapping{line.begin, line.end, line.is_main_stack(), line.begin == guard_end});
-    }
-    if (line.is_closed()) guard_end = line.end;
+    visit(MappingLine{text});
   };
   std::size_t held = 0;
   bool is_rest = false;  // of a line whose beginning was visited
@@ -129,6 +124,18 @@ template <class Visit>
   raw_syscall(SYS_close, file);
   if (got < 0) return static_cast<int>(-got);
   return is_any ? 0 : ENOENT;
+}
+
+// The same for each data mapping.
+template <class Visit>
+[[nodiscard]] int for_each_data_mapping(MappingLines& buffer, Visit&& visit) noexcept {
+  Address guard_end = 0;
+  return for_each_mapping(buffer, [&](const MappingLine& line) noexcept {
+    if (line.is_data()) {
+      visit(DataMapping{line.begin, line.end, line.is_main_stack(), line.begin == guard_end});
+    }
+    if (line.is_closed()) guard_end = line.end;
+  });
 }
 
 }  // namespace allod

@@ -41,7 +41,9 @@ template <class First, class... Rest, class... Alignment>
   const std::size_t slices = allod::Process::heap().space().map().fast_slices();
   if (__builtin_expect(slices_at_once.load(std::memory_order_relaxed) != slices, 0) &&
       !are_replaced<Delete, DeleteArray, DeleteAligned, DeleteArrayAligned>()) {
-    slices_at_once.store(slices, std::memory_order_relaxed);
+    slices_at_once.store(slices);
+    // Another thread may have narrowed the map just now.
+    if (allod::Process::heap().space().map().fast_slices() != slices) slices_at_once.store(0);
   }
   allod::Process::release_slow(block);
 }

@@ -444,8 +444,7 @@ bool StoppedThreads::have_slept() const noexcept {
     const std::uint64_t switches = switches_of(SignalState{sleeper.thread});
     if (switches == sleeper.switches && switches != kRuns) continue;
     const std::size_t place = place_of(sleeper.thread);
-    if (place == kMost || !places[place].has_come())
-      restless[restless_count++] = sleeper.thread;
+    if (place == kMost || !places[place].has_come()) restless[restless_count++] = sleeper.thread;
   }
   return restless_count == 0 && !has_more_sleepers;
 }

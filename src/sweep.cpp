@@ -72,6 +72,8 @@ constinit std::size_t bytes_due = 0;  // to be freed before a sweep is made for 
 constinit Address* sorted = nullptr;
 constinit std::size_t sorted_count = 0;
 constinit std::atomic<std::uint32_t> sweeps_done{0};
+// Odd while words are looked up.
+constinit std::atomic<std::uint32_t> lookups{0};
 // Has a sweep found that the system does not tell what memory there is, and does the program know?
 enum class Blindness : std::uint8_t { never, found, told };
 constinit Blindness blindness = Blindness::never;
@@ -168,10 +170,13 @@ class Search {
   void look_at(const Address* words, std::size_t number) noexcept {
     read_ += number * sizeof *words;
     const Address lowest = sorted[0] & ~kPointedTo;
+    const std::uint32_t before = lookups.load(std::memory_order_relaxed);
+    lookups.store(before + 1);
     for (std::size_t i = 0; i < number; ++i) {
       const Address word = memory_tags::bare(words[i]);
       if (word >= lowest && word < Address{1} << kAddressBits) look_at(word);
     }
+    lookups.store(before + 2, std::memory_order_release);
   }
   // Most words are numbers, or point to blocks in use.
   static void look_at(Address word) noexcept {
@@ -262,6 +267,7 @@ void tell() noexcept {
 // The sweeper is not there any more.
 void forget_sweeper() noexcept {
   if (phase == Phase::sweeping) phase = Phase::holding;
+  lookups.store(0);
   Sweeper::reset_after_fork();
   StoppedThreads::reset_in_child();
 }
@@ -356,6 +362,16 @@ bool start() noexcept {
   platform().name(list, kListBytes, "allod: held");
   platform().name(sorted, kListBytes, "allod: held");
   os::at_fork(&lock_for_fork, &unlock_in_parent, &reset_in_child);
+  return true;
+}
+
+bool wait_for_lookups() noexcept {
+  constexpr int kPatience = 1000;  // milliseconds
+  const std::uint32_t before = lookups.load();
+  for (int waited = 0; before % 2 != 0 && lookups.load() == before; ++waited) {
+    if (waited == kPatience) return false;
+    os::Linux::futex_wait_ms(&lookups, before, 1);
+  }
   return true;
 }
 

@@ -65,4 +65,8 @@ enum class Room : std::uint8_t { none, made, made_by_sweep };
 // Thread-safe; not for signal handlers that have interrupted the heap.
 [[nodiscard]] Room make_room(std::size_t bytes, bool may_sweep, LetGo let_go) noexcept;
 
+// Until a sweep is through with the words that it is just looking up in the page map: any words,
+// of which most are no addresses. False when that takes more than a second. Thread-safe.
+[[nodiscard]] bool wait_for_lookups() noexcept;
+
 }  // namespace allod::sweep

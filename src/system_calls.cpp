@@ -4,11 +4,13 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include "mappings.hpp"
 #include "operators.hpp"
 #include "signal_stacks.hpp"
 #include "surface.hpp"
+#include "sweep.hpp"
 
-// glibc's, since 2.32: no thread has ever been made, but for the helper, which it does not know.
+// glibc's, since 2.32: no thread has ever been made, but for the helpers, which it does not know.
 // NOLINTNEXTLINE(readability-identifier-naming, bugprone-reserved-identifier)
 extern "C" [[gnu::weak]] char __libc_single_threaded;
 
@@ -20,21 +22,46 @@ namespace {
   return -1;
 }
 
-// Below the limit that the process may just have got, the whole map would leave it nothing. A guest
-// of another process has the limit alone.
-void respect_address_limit() noexcept {
-  if (&__libc_single_threaded == nullptr || __libc_single_threaded == 0) return;
-  if (allod::os::LinuxGuest::is_here()) return;
-  allod::Process::narrow_map();
-  allod::operators::slices_at_once.store(0, std::memory_order_relaxed);
+// Of this process, and which it may set, as far as can be seen. The kernel reads a set of signals
+// before it finds that nothing is to be done with it: an address that cannot be read is its matter.
+[[nodiscard]] bool is_own_limit(pid_t pid, const rlimit64* limit) noexcept {
+  using allod::raw_syscall;
+  if (pid != 0 && pid != raw_syscall(SYS_getpid)) return false;
+  constexpr long kNothing = -1;
+  const long error = raw_syscall(SYS_rt_sigprocmask, kNothing, reinterpret_cast<long>(limit), 0, 8);
+  rlimit64 old{};
+  return error == -EINVAL && limit->rlim_cur <= limit->rlim_max &&
+         raw_syscall(SYS_prlimit64, 0, RLIMIT_AS, 0, reinterpret_cast<long>(&old)) == 0 &&
+         limit->rlim_max <= old.rlim_max;
 }
 
+// Below the limit that the process gets, the whole map would leave it nothing. A guest of another
+// process has the limit alone.
+void respect_address_limit(std::size_t limit) noexcept {
+  if (limit == RLIM64_INFINITY || allod::os::LinuxGuest::is_here()) return;
+  const bool is_alone = !allod::Policy::kBlockStates && &__libc_single_threaded != nullptr &&
+                        __libc_single_threaded != 0;
+  allod::Process::narrow_map(limit, is_alone, [](auto&& keep) noexcept {
+    allod::operators::slices_at_once.store(0);
+    if constexpr (allod::Policy::kBlockStates) {
+      if (!allod::sweep::wait_for_lookups()) return false;
+    }
+    // By one thread at a time: others wait to narrow the map.
+    static constinit allod::MappingLines lines = {};
+    return allod::for_each_mapping(lines, [&](const allod::MappingLine& mapping) noexcept {
+             keep(mapping.begin, mapping.end);
+           }) == 0;
+  });
+}
+
+// The map is narrowed before, so that no thread is refused memory in between.
 [[nodiscard]] int set_limit(pid_t pid, int resource, const rlimit64* limit,
                             rlimit64* old) noexcept {
-  const long result = allod::raw_syscall(
-      SYS_prlimit64, pid, resource, reinterpret_cast<long>(limit), reinterpret_cast<long>(old));
-  if (result == 0 && resource == RLIMIT_AS && limit != nullptr) respect_address_limit();
-  return to_errno(result);
+  if (resource == RLIMIT_AS && limit != nullptr && is_own_limit(pid, limit)) {
+    respect_address_limit(limit->rlim_cur);
+  }
+  return to_errno(allod::raw_syscall(SYS_prlimit64, pid, resource, reinterpret_cast<long>(limit),
+                                     reinterpret_cast<long>(old)));
 }
 
 }  // namespace

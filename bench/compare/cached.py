@@ -6,7 +6,7 @@ from pathlib import Path
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-# How a file may have come into memory: written in pieces of so many bytes, or, for 0, read from disk.
+# How a file may have come into memory: written in pieces of so many bytes; 0: read from disk.
 WAYS = (PAGE, 1 << 17, 1 << 30, 0)
 
 

@@ -2,14 +2,18 @@
 // what was freed can be had again.
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cases.h"
@@ -288,6 +292,125 @@ CASE(address_space_limited_while_a_thread_runs) {
   check_limit_that_comes(RLIMIT_AS);
   pthread_barrier_wait(&all_started);
   CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
+// The rest is for processes that have threads, or have had some. All sizes are tried with one
+// limit, each in a process of its own.
+static void exhaust_late_limit(size_t limit, size_t size) {
+  const struct rlimit addresses = {limit, limit};
+  CHECK(setrlimit(RLIMIT_AS, &addresses) == 0, "setrlimit: %s", strerrorname_np(errno));
+  for (int round = 0; round < 2; ++round) {
+    struct link* list = NULL;
+    const size_t total = allocate_until_refused(&list, size, limit);
+    CHECK(total >= limit / 2, "only %zu of %zu MiB in blocks of %zu bytes", total / MIB,
+          limit / MIB, size);
+    free_list(&list);
+  }
+}
+static void exhaust_late_limit_in_child(size_t limit, size_t size) {
+  const pid_t child = fork();
+  CHECK(child >= 0, "fork: %s", strerrorname_np(errno));
+  if (child == 0) {
+    exhaust_late_limit(limit, size);
+    exercise(1, 2000);
+    _exit(0);
+  }
+  expect_success(child);
+}
+static void* return_at_once(void* unused) { return unused; }
+static void have_a_thread_once(void) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, return_at_once, NULL) == 0, "pthread_create");
+  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
+CASE(late_limit_of_addresses_where_a_thread_was) {
+  have_a_thread_once();
+  exhaust_late_limit(512 * MIB, 1000);
+}
+CASE(late_limit_of_addresses_in_children_where_a_thread_was) {
+  have_a_thread_once();
+  struct block_set set;
+  allocate_set(&set, 1);
+  exhaust_late_limit_in_child(256 * MIB, 1000);
+  exhaust_late_limit_in_child((size_t)1 << 30, 100000);
+  exhaust_late_limit_in_child((size_t)3 << 30, 100000);
+  verify_set(&set);
+  free_set(&set);
+}
+
+static atomic_bool is_over;
+static atomic_size_t rounds_done;
+// Takes blocks of all kinds, which there must be, and asks about memory that is not Allod's.
+static void* allocate_until_over(void* number) {
+  static char own[64];
+  char on_stack[64];
+  for (size_t i = (size_t)number; !atomic_load(&is_over); ++i) {
+    struct block_set set;
+    allocate_set(&set, i);
+    verify_set(&set);
+    free_set(&set);
+    CHECK(malloc_usable_size(hidden(own)) == 0, "a static variable");
+    CHECK(malloc_usable_size(hidden(on_stack)) == 0, "a local variable");
+    atomic_fetch_add(&rounds_done, 1);
+  }
+  return NULL;
+}
+static void limit_beside_threads(void) {
+  enum { kThreads = 3 };
+  pthread_t threads[kThreads];
+  for (size_t i = 0; i < kThreads; ++i) {
+    CHECK(pthread_create(&threads[i], NULL, allocate_until_over, (void*)i) == 0, "pthread_create");
+  }
+  while (atomic_load(&rounds_done) < kThreads) {
+    sched_yield();
+  }
+  // Above what they need, and in steps, each of which narrows the map.
+  for (size_t gib = 160; gib >= 2; gib /= 9) {
+    const struct rlimit addresses = {gib << 30, gib << 30};
+    CHECK(setrlimit(RLIMIT_AS, &addresses) == 0, "setrlimit: %s", strerrorname_np(errno));
+    const size_t then = atomic_load(&rounds_done);
+    while (atomic_load(&rounds_done) < then + kThreads) {
+      sched_yield();
+    }
+  }
+  atomic_store(&is_over, true);
+  for (size_t i = 0; i < kThreads; ++i) {
+    CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
+  }
+  exhaust_late_limit((size_t)1 << 30, 100000);
+}
+CASE(late_limit_of_addresses_while_threads_allocate) {
+  for (int i = 0; i < 8; ++i) {
+    const pid_t child = fork();
+    CHECK(child >= 0, "fork: %s", strerrorname_np(errno));
+    if (child == 0) {
+      limit_beside_threads();
+      _exit(0);
+    }
+    expect_success(child);
+  }
+}
+
+// What is no limit, or none of this process, changes nothing.
+CASE(late_limit_of_addresses_that_is_refused) {
+  have_a_thread_once();
+  const struct rlimit wrong = {2 << 20, 1 << 20};
+  CHECK(setrlimit(RLIMIT_AS, &wrong) == -1 && errno == EINVAL, "setrlimit");
+  CHECK(setrlimit(RLIMIT_AS, hidden((void*)8)) == -1 && errno == EFAULT, "setrlimit");
+  const struct rlimit small = {64 * MIB, 64 * MIB};
+  CHECK(prlimit(-1, RLIMIT_AS, &small, NULL) == -1, "prlimit of nobody");
+  const pid_t child = fork();
+  CHECK(child >= 0, "fork: %s", strerrorname_np(errno));
+  if (child == 0) {
+    for (;;) pause();
+  }
+  CHECK(prlimit(child, RLIMIT_AS, &small, NULL) == 0, "prlimit: %s", strerrorname_np(errno));
+  CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child, "kill");
+  struct link* list = NULL;
+  CHECK(allocate_until_refused(&list, (size_t)1 << 30, (size_t)40 << 30) >= (size_t)40 << 30,
+        "the process has the limit of another");
+  free_list(&list);
 }
 
 // Children of a process at its limit.

@@ -97,6 +97,43 @@ def test_limit(case: Case, liballod: Path, programs: Path, tmp_path: Path) -> No
     run_case(programs / case.program, case.name, liballod, tmp_path)
 
 
+def test_limit_on_the_hardened_library(
+    liballod_hardened: Path, programs: Path, tmp_path: Path
+) -> None:
+    """Its memory lies at random addresses when the limit comes."""
+    case = "address_space_limited_by_the_program_itself"
+    run_case(programs / "memory_limits", case, liballod_hardened, tmp_path)
+
+
+def test_limit_while_it_sweeps(
+    liballod_hardened: Path, programs: Path, tmp_path: Path
+) -> None:
+    """A sweep looks up any words in the page map."""
+    variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all,sweep"}
+    case = "late_limit_of_addresses_while_threads_allocate"
+    result = run_program([programs / "memory_limits", case], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+
+
+def test_late_limit_where_no_mappings_are_told(
+    library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """Without /proc, the page map of a process with threads stays whole, and nothing crashes."""
+    hidden = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    hide = "mount -t tmpfs none /proc && exec "
+    if subprocess.run(
+        [*hidden, hide + "true"], check=False, capture_output=True
+    ).returncode:
+        pytest.skip("/proc cannot be hidden")
+    case = "address_space_limited_while_a_thread_runs"
+    variables = environment(library)
+    preload = variables.pop("LD_PRELOAD")
+    program = programs / "memory_limits"
+    command = [*hidden, f"{hide}env LD_PRELOAD={preload} {program} {case}"]
+    result = run_program(command, variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+
+
 def test_limit_without_random_addresses(
     liballod: Path, programs: Path, tmp_path: Path
 ) -> None:

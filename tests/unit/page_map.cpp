@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "allod/space/span.hpp"
 #include "world.hpp"
 
@@ -166,6 +169,7 @@ class PageMapNarrowed : public PageMapOf {
     ASSERT_TRUE(map.cover(system, first, kBytes));
     map.set_tags(first, {64}, space::make_tag(5, 3));
     map.set_spans(first, {64}, &span);
+    regions = {first};
     before = system.mapped_bytes();
   }
   void expect_what_was_set() {
@@ -173,6 +177,16 @@ class PageMapNarrowed : public PageMapOf {
       ASSERT_EQ(map.tag_of(at), space::make_tag(5, 3));
       ASSERT_EQ(map.span_of(at), &span);
     }
+  }
+  void narrow(std::size_t limit) {
+    const auto each_region = [&](auto&& keep) {
+      for (const Address at : regions) keep(at, at + kBytes);
+    };
+    const auto each_mapping = [&](auto&& keep) {
+      for (const auto& [from, to] : mappings) keep(from, to);
+      return knows_mappings;
+    };
+    map.narrow(system, limit, is_alone, each_region, each_mapping);
   }
   bool is_whole() {
     Tag tag;
@@ -182,12 +196,16 @@ class PageMapNarrowed : public PageMapOf {
   static constexpr std::size_t kBytes = 64 * kSliceBytes;
   Address first = 0;
   space::Span span;
+  std::vector<Address> regions;
+  std::vector<std::pair<Address, Address>> mappings;
+  bool knows_mappings = true;
+  bool is_alone = false;
   std::size_t before = 0;
 };
 INSTANTIATE_TEST_SUITE_P(pages, PageMapNarrowed, testing::Values(4096, 16384, 65536));
 
 TEST_P(PageMapNarrowed, keeps_what_was_set_and_little_else) {
-  map.narrow(system, std::size_t{200} << 20, first, first + kBytes);
+  narrow(std::size_t{200} << 20);
   EXPECT_FALSE(is_whole());
   EXPECT_LT(system.mapped_bytes(), std::size_t{64} << 20);
   expect_what_was_set();
@@ -199,7 +217,7 @@ TEST_P(PageMapNarrowed, keeps_what_was_set_and_little_else) {
 }
 
 TEST_P(PageMapNarrowed, covers_what_the_system_hands_out_next) {
-  map.narrow(system, std::size_t{200} << 20, first, first + kBytes);
+  narrow(std::size_t{200} << 20);
   for (int i = 0; i < 64; ++i) {
     const Address next = address_of(system.reserve(std::size_t{256} << 20, kSliceBytes));
     ASSERT_TRUE(map.cover(system, next, std::size_t{256} << 20)) << i;
@@ -210,25 +228,81 @@ TEST_P(PageMapNarrowed, covers_what_the_system_hands_out_next) {
   expect_what_was_set();
 }
 
+// What lies far away, at random addresses, costs no more than what lies together.
+TEST_P(PageMapNarrowed, keeps_regions_wherever_they_are) {
+  const Address far[] = {Address{1} << 30, Address{1} << 40, (Address{1} << 45) + kSliceBytes};
+  for (const Address at : far) {
+    ASSERT_TRUE(map.cover(system, at, kBytes));
+    map.set_tags(at, {64}, space::make_tag(9, 2));
+    map.set_spans(at, {64}, &span);
+    regions.push_back(at);
+  }
+  narrow(std::size_t{200} << 20);
+  EXPECT_FALSE(is_whole());
+  EXPECT_LT(system.mapped_bytes(), std::size_t{64} << 20);
+  for (const Address at : far) {
+    ASSERT_EQ(map.tag_of(at + kBytes - 1), space::make_tag(9, 2));
+    ASSERT_EQ(map.span_of(at + kBytes - 1), &span);
+    EXPECT_TRUE(map.cover(system, at, kBytes));
+  }
+  expect_what_was_set();
+}
+
+// Another thread may have seen the whole map, and be about to read the element of such an address.
+TEST_P(PageMapNarrowed, keeps_elements_for_what_is_mapped_by_anybody) {
+  mappings = {{Address{1} << 35, (Address{1} << 35) + 4096}};
+  narrow(std::size_t{200} << 20);
+  EXPECT_FALSE(is_whole());
+  EXPECT_TRUE(map.cover(system, Address{1} << 35, kSliceBytes));
+  EXPECT_EQ(map.tag_of(Address{1} << 35), space::kForeignTag);
+}
+
+TEST_P(PageMapNarrowed, stays_whole_where_mappings_are_not_known_unless_nobody_else_reads) {
+  knows_mappings = false;
+  narrow(std::size_t{200} << 20);
+  EXPECT_TRUE(is_whole());
+  EXPECT_TRUE(map.cover(system, Address{1} << 35, kSliceBytes));
+  expect_what_was_set();
+  is_alone = true;
+  narrow(std::size_t{200} << 20);
+  EXPECT_FALSE(is_whole());
+  expect_what_was_set();
+}
+
 TEST_P(PageMapNarrowed, stays_whole_where_the_limit_has_room_for_it) {
-  map.narrow(system, 400 * kGiB, first, first + kBytes);
+  narrow(400 * kGiB);
   EXPECT_TRUE(is_whole());
   EXPECT_EQ(system.mapped_bytes(), before);
   expect_what_was_set();
 }
 
-TEST_P(PageMapNarrowed, stays_whole_where_a_window_would_take_too_much) {
-  map.narrow(system, std::size_t{200} << 20, std::size_t{1} << 40, first + kBytes);
-  map.narrow(system, std::size_t{8} << 20, first, first + kBytes);
+TEST_P(PageMapNarrowed, stays_whole_where_what_is_left_would_take_too_much) {
+  narrow(std::size_t{8} << 20);
   EXPECT_TRUE(is_whole());
   EXPECT_EQ(system.mapped_bytes(), before);
 }
 
-TEST_P(PageMapNarrowed, becomes_no_smaller_a_second_time) {
-  map.narrow(system, std::size_t{400} << 20, first, first + kBytes);
+TEST_P(PageMapNarrowed, stays_whole_where_memory_is_refused) {
+  system.fail_call(Fake::Call::map, 1);
+  narrow(std::size_t{200} << 20);
+  EXPECT_TRUE(is_whole());
+  EXPECT_EQ(system.mapped_bytes(), before);
+}
+
+TEST_P(PageMapNarrowed, becomes_smaller_a_second_time_if_the_limit_does) {
+  narrow(150 * kGiB);
+  EXPECT_FALSE(is_whole());
   const std::size_t then = system.mapped_bytes();
-  map.narrow(system, std::size_t{200} << 20, first, first + kBytes);
-  EXPECT_EQ(system.mapped_bytes(), then);
+  EXPECT_GT(then, 4 * kGiB);
+  // What somebody else has mapped in a hole meanwhile stays.
+  void* const hole = system.reserve(std::size_t{1} << 30, kSliceBytes);
+  ASSERT_NE(hole, nullptr);
+  narrow(std::size_t{400} << 20);
+  EXPECT_LT(system.mapped_bytes(), (std::size_t{1} << 30) + (std::size_t{64} << 20));
+  const std::size_t last = system.mapped_bytes();
+  EXPECT_GE(last, std::size_t{1} << 30);
+  narrow(std::size_t{400} << 20);
+  EXPECT_EQ(system.mapped_bytes(), last) << "nothing would be gained";
   expect_what_was_set();
 }
 

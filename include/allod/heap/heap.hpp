@@ -237,10 +237,11 @@ class Heap {
   // What others have freed becomes free in the domains of all threads, unless one is in a slow path
   // for long; their empty slabs go. Outside of slow paths.
   void collect_for_others() noexcept;
-  // The process has a new limit of addresses, below which the page map would leave it too little:
-  // it becomes a window. No other thread may be running but the helper, which is kept out. Nothing
-  // is done for hardened heaps, which lie too far apart and rely on the whole map.
-  void narrow_map() noexcept;
+  // The process gets a limit of addresses, below which the page map would leave it too little: see
+  // PageMap::narrow. Thread-safe; nobody is in a slow path meanwhile. Nothing is done if somebody
+  // is in one for long, as threads are that a child made by a bare system call does not have.
+  template <class Mappings>
+  void narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept;
   // The same as give_up(), with a step of the usual purge.
   ALLOD_HOT void collect(Domain& domain) noexcept;
   // Blocks that were freed have waited somewhere else, and have come together. A program that does

@@ -3,7 +3,7 @@
 //
 // Pages inside of slabs on which no block is in use, and which stay so, go back to the system. The
 // bits tell which they are, and nobody has to be asked. What was freed for owners that sleep comes
-// home. The page map becomes a window. The helper waits for nobody who is in a slow path.
+// home. The page map is narrowed. The helper waits for nobody who is in a slow path.
 #pragma once
 
 #include "allod/heap/heap.hpp"
@@ -87,14 +87,11 @@ void Heap<Policy>::collect_for_others() noexcept {
 }
 
 template <class Policy>
-void Heap<Policy>::narrow_map() noexcept {
-  const std::size_t limit = space_.platform().address_space_limit();
-  if (kBlockStates || !usable_ || limit == 0) return;
-  // In a child that was made by a bare system call, a helper that is gone may hold this up for
-  // ever.
+template <class Mappings>
+void Heap<Policy>::narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept {
   constexpr int kTries = 4096;
-  if (!pause_within(kTries)) return;
-  space_.narrow_map(limit);
+  if (!usable_ || !pause_within(kTries)) return;
+  space_.narrow_map(limit, is_alone, each_mapping);
   resume();
 }
 

@@ -89,23 +89,29 @@ class PageMap {
   // them, six million, or a huge one for 512 at once. Thread-safe.
   template <os::Platform P>
   void expect_reads(P& platform) const noexcept {
-    if (slices_ == 0) return;
-    platform.prefer_huge(spans_, slices_ * sizeof(SpanCell));
-    platform.prefer_huge(tags(), slices_ * sizeof(TagCell));
+    for_each_part(
+        [&](void* cells, std::size_t bytes) noexcept { platform.prefer_huge(cells, bytes); });
   }
 
-  // Where the process has got a limit of `limit` bytes of addresses, of which the whole map takes
-  // more than its share: gives up the map of all addresses but those around [lowest, highest),
-  // which hold what it has, and of those that the system hands out next. What it has for elements
-  // in there stays. Not when these are so far apart that it would gain little. While nobody uses
-  // the map.
-  template <os::Platform P>
-  void narrow(P& platform, std::size_t limit, Address lowest, Address highest) noexcept;
+  // Where the process gets a limit of `limit` bytes of addresses, of which the map takes more than
+  // its share: gives up what it has for addresses that nobody uses, but for those that the system
+  // hands out next. Not when little would be gained. While nobody covers, or narrows.
+  //
+  // Elements stay where they are. So another thread that has just seen that the map is whole finds
+  // the element that it is about to read, if the address lies in a mapping, or in a region.
+  //
+  //   each_region(keep)   calls keep(from, to) for all that was covered
+  //   each_mapping(keep)  calls it for all mappings of the process, when nobody sees the map as
+  //                       whole any more, and returns false when they are not known. Then nothing
+  //                       changes, unless no other thread can be reading (`is_alone`).
+  template <os::Platform P, class Regions, class Mappings>
+  void narrow(P& platform, std::size_t limit, bool is_alone, Regions&& each_region,
+              Mappings&& each_mapping) noexcept;
 
   // The tag of any address whatsoever. Thread-safe, never faults.
   [[nodiscard]] ALLOD_INLINE Tag tag_of(Address address) const noexcept {
     const std::size_t slice = (address - base_) >> kSliceShift;
-    if (__builtin_expect(slice >= slices_, 0)) return kForeignTag;
+    if (__builtin_expect(slice >= load_relaxed(slices_), 0)) return tag_in_parts(slice);
     return tags()[slice].load(std::memory_order_relaxed);
   }
   // The same for a fast path, without an addition: false for addresses outside of
@@ -140,7 +146,7 @@ class PageMap {
   // right only at its first and last slice.
   [[nodiscard]] ALLOD_INLINE Span* span_of(Address address) const noexcept {
     const std::size_t slice = (address - base_) >> kSliceShift;
-    if (__builtin_expect(slice >= slices_, 0)) return nullptr;
+    if (__builtin_expect(slice >= load_relaxed(slices_), 0)) return span_in_parts(slice);
     return spans_[slice].load(std::memory_order_relaxed);
   }
   // For an address with a tag, in steps.
@@ -174,8 +180,11 @@ class PageMap {
 
   // Does the map itself lie there?
   [[nodiscard]] bool lies_at(Address address) const noexcept {
-    return address - address_of(spans_) < slices_ * sizeof(SpanCell) ||
-           address - address_of(tags()) < slices_ * sizeof(TagCell);
+    const auto is_there = [&](std::size_t slice) noexcept {
+      return slice < load_relaxed(slices_) || is_in_parts(slice);
+    };
+    return is_there((address - address_of(spans_)) / sizeof(SpanCell)) ||
+           is_there((address - address_of(tags())) / sizeof(TagCell));
   }
 
  private:
@@ -193,12 +202,58 @@ class PageMap {
   [[nodiscard]] ALLOD_HOT bool reserve(P& platform, Address base, std::size_t slices) noexcept;
   [[nodiscard]] ALLOD_INLINE TagCell* tags() const noexcept { return load_relaxed(tags_); }
 
+  // Of a map that was narrowed, a bit for each part says whether its elements are there. The tags
+  // of a part are a page.
+  using Parts = std::atomic<Word>;
+  [[nodiscard]] std::size_t part_count() const noexcept { return all_slices_ / part_slices_; }
+  [[nodiscard]] static bool has(const Parts* parts, std::size_t part) noexcept {
+    return (load_relaxed(parts[part / kWordBits]) >> (part % kWordBits) & 1) != 0;
+  }
+  // Pairs with what narrow() does: who finds no slices finds the parts.
+  [[nodiscard]] bool is_in_parts(std::size_t slice) const noexcept {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const Parts* const parts = load_relaxed(parts_);
+    return parts != nullptr && slice < all_slices_ && has(parts, slice / part_slices_);
+  }
+  [[nodiscard]] ALLOD_COLD Tag tag_in_parts(std::size_t slice) const noexcept {
+    return is_in_parts(slice) ? load_relaxed(tags()[slice]) : kForeignTag;
+  }
+  [[nodiscard]] ALLOD_COLD Span* span_in_parts(std::size_t slice) const noexcept {
+    return is_in_parts(slice) ? load_relaxed(spans_[slice]) : nullptr;
+  }
+  // Calls visit(cells, bytes) for what there is of each array.
+  template <class Visit>
+  void for_each_part(Visit&& visit) const noexcept {
+    if (const Parts* const parts = load_relaxed(parts_)) {
+      return for_each_run([&](std::size_t part) noexcept { return has(parts, part); }, visit);
+    }
+    if (all_slices_ == 0) return;
+    visit(static_cast<void*>(spans_), all_slices_ * sizeof(SpanCell));
+    visit(static_cast<void*>(tags()), all_slices_ * sizeof(TagCell));
+  }
+  // The same for parts that `is_meant`, as few calls as possible.
+  template <class Meant, class Visit>
+  void for_each_run(Meant&& is_meant, Visit&& visit) const noexcept {
+    std::size_t from = 0;
+    for (std::size_t part = 0; part <= part_count(); ++part) {
+      if (part < part_count() && is_meant(part)) continue;
+      if (const std::size_t count = (part - from) * part_slices_; count != 0) {
+        visit(static_cast<void*>(spans_ + from * part_slices_), count * sizeof(SpanCell));
+        visit(static_cast<void*>(tags() + from * part_slices_), count * sizeof(TagCell));
+      }
+      from = part + 1;
+    }
+  }
+
   // The fast path reads these two before it knows that the map was started.
   std::atomic<std::size_t> fast_slices_ = 0;
   std::atomic<TagCell*> tags_ = nullptr;
   Address base_ = 0;
-  std::size_t slices_ = 0;
+  std::atomic<std::size_t> slices_ = 0;  // 0 when it was narrowed
   SpanCell* spans_ = nullptr;
+  std::atomic<Parts*> parts_ = nullptr;
+  std::size_t all_slices_ = 0;
+  std::size_t part_slices_ = 1;
 };
 
 template <os::Platform P>
@@ -232,57 +287,96 @@ bool PageMap::reserve(P& platform, Address base, std::size_t slices) noexcept {
   spans_ = static_cast<SpanCell*>(memory);
   tags_.store(reinterpret_cast<TagCell*>(spans_ + slices), std::memory_order_relaxed);
   base_ = base;
-  slices_ = slices;
+  all_slices_ = slices;
+  part_slices_ = platform.page_size() / sizeof(TagCell);
+  slices_.store(slices, std::memory_order_relaxed);
   fast_slices_.store(base == 0 ? slices : 0, std::memory_order_release);
   return true;
 }
 
-// What is given up leaves a hole, in which the system places what is mapped next, so it belongs to
-// the window; that goes on below as far as it costs a part of the limit, which may be lifted
-// again.
-template <os::Platform P>
-void PageMap::narrow(P& platform, std::size_t limit, Address lowest, Address highest) noexcept {
-  const std::size_t whole = bytes_for(slices_, platform);
-  if (fast_slices_.load(std::memory_order_relaxed) == 0 || whole < limit / 8) return;
+// What is given up leaves holes. In that of the usual map the system places what is mapped next, so
+// that belongs to what stays; and so does what lies below, as far as it costs a part of the limit,
+// which may be lifted again.
+template <os::Platform P, class Regions, class Mappings>
+void PageMap::narrow(P& platform, std::size_t limit, bool is_alone, Regions&& each_region,
+                     Mappings&& each_mapping) noexcept {
+  if (base_ != 0 || all_slices_ == 0) return;
+  const std::size_t whole = bytes_for(all_slices_, platform);
+  const std::size_t part_bytes = part_slices_ * kBytesPerSlice;
+  Parts* const before = parts_.load(std::memory_order_relaxed);
+  const auto was_there = [&](std::size_t part) noexcept {
+    return before == nullptr || has(before, part);
+  };
+  std::size_t now = 0;
+  for_each_part([&](void*, std::size_t bytes) noexcept { now += bytes; });
+  if (now < limit / 8) return;
+
+  const std::size_t bytes = align_up(part_count() / 8, platform.page_size());
+  auto* const parts = static_cast<Parts*>(platform.map(bytes));
+  if (parts == nullptr) return;
+  std::size_t kept = 0;
+  const auto keep = [&](Address from, Address to) noexcept {
+    const std::size_t end = (to - 1) >> kSliceShift;
+    for (std::size_t slice = from >> kSliceShift; slice <= end && slice < all_slices_;
+         slice = align_down(slice, part_slices_) + part_slices_) {
+      const std::size_t part = slice / part_slices_;
+      if (has(parts, part) || !was_there(part)) continue;
+      Parts& word = parts[part / kWordBits];
+      word.store(load_relaxed(word) | bit(part % kWordBits), std::memory_order_relaxed);
+      kept += part_bytes;
+    }
+  };
   constexpr std::size_t kGiB = std::size_t{1} << 30;
-  const Address map = address_of(spans_);
-  lowest = lowest < map ? lowest : map;
-  highest = highest > map + whole ? highest : map + whole;
   std::size_t room = limit / 32 / kBytesPerSlice << kSliceShift;
   room = room < 4 * kGiB ? 4 * kGiB : room;
-  // Elements of both arrays that begin and end with a page.
-  const std::size_t grain = platform.page_size() / sizeof(TagCell);
-  const std::size_t first = align_down((lowest > room ? lowest - room : 0) >> kSliceShift, grain);
-  std::size_t end = align_up((align_up(highest, kGiB) + kGiB) >> kSliceShift, grain);
-  if (end > slices_) end = slices_;  // as without random addresses
-  if ((end - first) * kBytesPerSlice > (limit < whole ? limit : whole) / 2) return;
-  const auto give_up = [&](const auto* from, const auto* to) noexcept {
-    const std::size_t bytes = address_of(to) - address_of(from);
-    if (bytes != 0) platform.unmap(reinterpret_cast<void*>(address_of(from)), bytes);
+  const auto keep_with_room = [&](Address from, Address to) noexcept {
+    keep(from > room ? from - room : 0, to);
   };
-  TagCell* const all_tags = tags();
-  give_up(spans_, spans_ + first);
-  give_up(spans_ + end, all_tags + first);
-  give_up(all_tags + end, reinterpret_cast<const TagCell*>(map + whole));
-  fast_slices_.store(0, std::memory_order_relaxed);
-  base_ = first << kSliceShift;
-  slices_ = end - first;
-  spans_ += first;
-  tags_.store(all_tags + first, std::memory_order_relaxed);
+  each_region(keep);
+  keep_with_room(address_of(spans_), address_of(spans_) + whole);
+  if constexpr (requires { platform.stay_together(); }) platform.stay_together();
+  if (void* const next = platform.reserve(kSliceBytes, kSliceBytes)) {
+    platform.unmap(next, kSliceBytes);
+    keep_with_room(address_of(next), address_of(next) + kGiB);
+  }
+  if (kept > (limit < now ? limit : now) / 2) return platform.unmap(parts, bytes);
+
+  const auto bound_lookups = [&](std::size_t slices) noexcept {
+    slices_.store(slices, std::memory_order_release);
+    fast_slices_.store(slices, std::memory_order_seq_cst);
+  };
+  parts_.store(parts, std::memory_order_release);
+  bound_lookups(0);
+  if (!each_mapping(keep) && !is_alone) {
+    // The parts stay, as somebody may be looking at them.
+    parts_.store(before, std::memory_order_release);
+    return bound_lookups(before == nullptr ? all_slices_ : 0);
+  }
+  for_each_run(
+      [&](std::size_t part) noexcept { return was_there(part) && !has(parts, part); },
+      [&](void* cells, std::size_t bytes_of_run) noexcept { platform.unmap(cells, bytes_of_run); });
 }
 
 template <os::Platform P>
 bool PageMap::cover(P& platform, Address first, std::size_t bytes) noexcept {
   const std::size_t slice = (first - base_) >> kSliceShift;
   const std::size_t count = bytes >> kSliceShift;
-  if (slice >= slices_ || count > slices_ - slice) return false;
-  // In whole grains: what is writable for regions that are near each other is one mapping.
-  const std::size_t first_slice = align_down(slice, kGrain);
-  const std::size_t end = align_up(slice + count, kGrain);
+  if (slice >= all_slices_ || count > all_slices_ - slice) return false;
+  const bool is_narrowed = load_relaxed(slices_) == 0;
+  if (is_narrowed) {
+    for (std::size_t part = slice / part_slices_; part * part_slices_ < slice + count; ++part) {
+      if (!has(load_relaxed(parts_), part)) return false;
+    }
+  }
+  // In whole grains: what is writable for regions that are near each other is one mapping. Of a
+  // narrowed map the rest of a grain may be gone.
+  const std::size_t grain = is_narrowed ? part_slices_ : kGrain;
+  const std::size_t first_slice = align_down(slice, grain);
+  const std::size_t end = align_up(slice + count, grain);
   const auto writable = [&](auto* cells) noexcept {
     const Address from = align_down(address_of(cells + first_slice), platform.page_size());
     const Address to =
-        align_up(address_of(cells + (end < slices_ ? end : slices_)), platform.page_size());
+        align_up(address_of(cells + (end < all_slices_ ? end : all_slices_)), platform.page_size());
     return platform.commit(reinterpret_cast<void*>(from), to - from);
   };
   return writable(tags()) && writable(spans_);

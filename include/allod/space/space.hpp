@@ -246,17 +246,16 @@ class Space {
     return best;
   }
 
-  // See PageMap::narrow. While nobody else uses the space, or what it has handed out.
-  void narrow_map(std::size_t limit) noexcept {
+  // See PageMap::narrow.
+  template <class Mappings>
+  void narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept {
     LockGuard guard{lock_};
-    Address lowest = ~Address{0};
-    Address highest = 0;
-    for_each_region([&](const Region& region) noexcept {
-      const Address end = region.base + region.size.bytes();
-      lowest = region.base < lowest ? region.base : lowest;
-      highest = end > highest ? end : highest;
-    });
-    map_.narrow(platform_, limit, lowest, highest);
+    const auto each_region = [&](auto&& keep) noexcept {
+      for_each_region([&](const Region& region) noexcept {
+        keep(region.base, region.base + region.size.bytes());
+      });
+    };
+    map_.narrow(platform_, limit, is_alone, each_region, each_mapping);
   }
 
   // Milliseconds until the oldest free span has been free for `delay_ms`; the

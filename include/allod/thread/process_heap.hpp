@@ -178,9 +178,10 @@ class ProcessHeap {
     if (Domain* const own = own_domain()) heap_.collect(*own);
   }
 
-  // The process has a new limit of addresses. No other thread may be running.
-  static void narrow_map() noexcept {
-    if (!is_interrupted()) heap_.narrow_map();
+  // See Heap::narrow_map.
+  template <class Mappings>
+  static void narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept {
+    if (!is_interrupted()) heap_.narrow_map(limit, is_alone, each_mapping);
   }
 
   // Once, early: no more domains than the container of the process has use for.
