@@ -69,6 +69,20 @@ TEST_F(MetadataPool, gives_zeroed_pieces_on_cache_lines_that_do_not_overlap) {
   EXPECT_EQ(pool.mapped_bytes(), system.mapped_bytes());
 }
 
+TEST_F(MetadataPool, takes_few_mappings_however_much_it_holds) {
+  for (int i = 0; i < 16 * 1024; ++i) ASSERT_NE(allocate(4096), nullptr);
+  EXPECT_LE(system.count(Fake::Call::map), 16U);
+}
+
+TEST_F(MetadataPool, takes_a_small_chunk_where_a_large_one_is_refused) {
+  for (int i = 0; i < 1024; ++i) ASSERT_NE(allocate(4096), nullptr);
+  use_up_chunk();
+  const std::size_t before = pool.mapped_bytes();
+  system.fail_call(Fake::Call::map, 1);
+  EXPECT_NE(allocate(64), nullptr);
+  EXPECT_EQ(pool.mapped_bytes(), before + 256 * 1024);
+}
+
 TEST_F(MetadataPool, reuses_a_piece_for_the_same_size) {
   void* const piece = allocate(200);
   static_cast<void>(allocate(64));

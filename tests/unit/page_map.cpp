@@ -60,6 +60,16 @@ TEST_P(PageMapOf, everything_covers_all_addresses_and_commits_nothing) {
   }
 }
 
+TEST_P(PageMapOf, regions_that_are_near_take_no_mappings_of_their_own) {
+  ASSERT_TRUE(map.start(system));
+  ASSERT_TRUE(map.cover(system, system.arena(), kSliceBytes));
+  const std::size_t before = system.mappings();
+  for (const std::size_t part : {3U, 1U, 6U, 2U}) {
+    ASSERT_TRUE(map.cover(system, system.arena() + part * (kGiB / 4), kSliceBytes));
+  }
+  EXPECT_EQ(system.mappings(), before);
+}
+
 TEST_P(PageMapOf, a_window_answers_foreign_outside_of_it) {
   system.set_address_space_limit(256U << 20);
   ASSERT_TRUE(map.start(system));

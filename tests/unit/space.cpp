@@ -137,8 +137,82 @@ TEST_F(SpaceOfSpans, gives_up_a_huge_page_of_which_it_purges_a_part) {
   for (std::size_t i = 16; i < 80; ++i) space.free(pages[i]);
   EXPECT_EQ(space.purge(0, 0, ~std::size_t{0}), 64 * kSliceBytes);
   EXPECT_FALSE(system.is_huge_at(base));
-  EXPECT_TRUE(system.is_huge_at(base + kHugePage));
   EXPECT_FALSE(system.is_huge_at(base + 3 * kHugePage - kSliceBytes));
+  // Fresh memory comes in huge pages as before, from the next one on.
+  for (std::size_t i = 0; i < 64; ++i) static_cast<void>(allocate_dense(1));
+  const Span* span = allocate_dense(1);
+  while (span->base < base + 4 * kHugePage) span = allocate_dense(1);
+  EXPECT_TRUE(is_huge(span));
+}
+
+TEST_F(SpaceOfSpans, takes_no_mappings_for_holes_in_huge_pages) {
+  start();
+  use_enough();
+  std::vector<Span*> spans(64 * kMiB / kSliceBytes);
+  for (Span*& span : spans) span = allocate_dense(1);
+  const std::size_t before = system.mappings();
+  for (std::size_t i = 0; i < spans.size(); i += 5) space.free(spans[i]);
+  EXPECT_GT(space.purge(0, 0, ~std::size_t{0}), 10 * kMiB);
+  EXPECT_LE(system.mappings(), before + 1);
+}
+
+TEST_F(SpaceOfSpans, has_two_mappings_for_each_kind_however_much_is_used) {
+  start();
+  use_enough();
+  static_cast<void>(allocate_dense(1));
+  const std::size_t before = system.mappings();
+  for (std::size_t i = 0; i < 200; ++i) {
+    ASSERT_NE(allocate(static_cast<std::uint32_t>(1 + i % 30)), nullptr);
+    ASSERT_NE(allocate_dense(static_cast<std::uint32_t>(1 + i % 30)), nullptr);
+  }
+  ASSERT_GT(space.counters().regions, 15U);
+  EXPECT_LE(system.mappings(), before + 1) << "chunks of metadata";
+}
+
+TEST_F(SpaceOfSpans, needs_few_regions_where_they_lie_apart) {
+  system.set_gathering(false);
+  start();
+  for (std::size_t i = 0; i < 1024; ++i) ASSERT_NE(allocate(16), nullptr);
+  EXPECT_LE(space.counters().regions, 60U) << "of 4 MiB in 1 GiB there are 256";
+}
+
+TEST_F(SpaceOfSpans, has_memory_for_a_process_that_is_short_of_mappings) {
+  for (const bool gathers : {true, false}) {
+    for (std::size_t left = 0; left < 12; ++left) {
+      auto one = std::make_unique<FakeSpace>();
+      Fake& world = one->platform();
+      world.set_gathering(gathers);
+      world.set_guards(true);
+      ASSERT_TRUE(one->start(kRegionBytes, kHugeFrom));
+      std::vector<Span*> guarded;
+      for (int i = 0; i < 8; ++i) {
+        guarded.push_back(one->allocate({4}, {1}));
+        one->map().set_tags(guarded.back()->base, {4}, space::kHugeTag);
+        one->guard(*guarded.back(), end_of(*guarded.back()) - 4096);
+      }
+      ASSERT_EQ(world.pages_at(memory(guarded[0]) + 4 * kSliceBytes - 1), Fake::Pages::guarded);
+      world.set_mapping_limit(world.mappings() + left);
+      for (int i = 0; i < 4'000; ++i) {
+        const auto filling = i % 2 == 0 ? space::Filling::dense : space::Filling::sparse;
+        Span* const span = one->allocate_described({1}, filling, 512);
+        ASSERT_NE(span, nullptr) << i << " of 4,000, with " << left << " mappings left";
+        one->map().set_tags(span->base, span->size, space::kHugeTag);
+      }
+      for (Span* const span : guarded) one->free(span);
+      one->check_invariants();
+    }
+  }
+}
+
+TEST_F(SpaceOfSpans, leaves_what_is_not_usable_out_of_core_files) {
+  start(64 * kMiB);
+  const Span* const span = allocate(1);
+  const unsigned char* const untouched = memory(span) + 32 * kMiB;
+  EXPECT_FALSE(system.is_left_out_of_dumps(memory(span)));
+  EXPECT_TRUE(system.is_left_out_of_dumps(untouched));
+  for (int i = 0; i < 16; ++i) static_cast<void>(allocate(32));
+  EXPECT_EQ(system.pages_at(untouched), Fake::Pages::usable);
+  EXPECT_FALSE(system.is_left_out_of_dumps(untouched));
 }
 
 TEST_F(SpaceOfSpans, purges_huge_pages_as_a_whole) {
@@ -181,7 +255,7 @@ TEST_F(SpaceOfSpans, asks_again_for_a_huge_page_that_was_purged_in_parts) {
   for (std::size_t i = 0; i < 96; ++i) {
     const Span* const span = allocate_dense(1);
     EXPECT_TRUE(span->zero);
-    EXPECT_TRUE(is_huge(span)) << i;
+    EXPECT_EQ(system.huge_bytes_once(), (1 + i / 32) * kHugePage) << i;
     EXPECT_EQ(span->base, base + i * kSliceBytes);
   }
 }
@@ -876,7 +950,8 @@ TEST_F(SpaceOfSpans, refuses_a_region_outside_of_the_maps_window) {
   ASSERT_TRUE(space.start(kRegionBytes, kHugeFrom));
   static_cast<void>(allocate(1));
   const std::size_t before = system.mapped_bytes();
-  system.place_next_at(0);
+  system.set_placement(Fake::Placement::ascending);
+  system.fail_call(Fake::Call::reserve_at, 1);
   Span* const span = allocate(300);
   EXPECT_EQ(span, nullptr);
   EXPECT_LE(system.mapped_bytes(), before + kMiB);
@@ -961,7 +1036,7 @@ TEST_P(SpaceUnderFailure, stays_whole_whichever_call_fails) {
     space->check_invariants();
     if (!failed) break;
   }
-  EXPECT_GT(failed_scenarios, 5U) << "failures reach the caller";
+  EXPECT_GT(failed_scenarios, 0U) << "failures reach the caller";
 }
 
 TEST_P(SpaceUnderFailure, stays_whole_when_everything_fails_from_some_call_on) {

@@ -456,10 +456,12 @@ class Space {
   // back. False when there was nothing of either.
   [[nodiscard]] bool make_room() noexcept;
   [[nodiscard]] bool give_up_guards() noexcept;
+  static constexpr std::size_t kSpareMetadata = 1024;  // for a region and some spans
 
-  // Turns a few free slices into metadata, for good: addresses can be scarce
-  // while memory is not. False when no slice is free.
+  // Turns a few free or untouched slices into metadata, for good: addresses, or mappings, can be
+  // scarce while memory is not. False when there are none.
   [[nodiscard]] bool feed_metadata() noexcept;
+  [[nodiscard]] Span* fresh_for_metadata() noexcept;
 
   [[nodiscard]] Span* new_span() noexcept {
     return static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));

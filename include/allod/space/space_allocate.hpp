@@ -293,11 +293,13 @@ void Space<P, kChecks>::trim_to_alignment(Span*& span, Slices size, Slices align
 }
 
 // Free spans in two states do not merge, and regions of the usual size keep their
-// addresses: both can stand in the way of a large request. So can guards, of mappings.
+// addresses: both can stand in the way of a large request. So can guards, of mappings, and
+// metadata that cannot be had for want of them.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::make_room() noexcept {
   const std::size_t purged = purge_free();
   bool released = false;
+  if (metadata_.spare_bytes() < kSpareMetadata && feed_metadata()) released = true;
   LockGuard guard{lock_};
   for (Region *region = regions_.first(), *next = nullptr; region != nullptr; region = next) {
     next = RegionList::next(region);
@@ -310,6 +312,23 @@ bool Space<P, kChecks>::make_room() noexcept {
   return released || purged != 0 || give_up_guards();
 }
 
+// The next slices of a region, as a clean span in no bin; or null.
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::fresh_for_metadata() noexcept {
+  if (spare_ == nullptr) return nullptr;
+  Region* region = region_with(kFeed, Filling::sparse);
+  if (region == nullptr) region = region_with(kFeed, Filling::dense);
+  if (region == nullptr) return nullptr;
+  Span* const span = spare_;
+  spare_ = nullptr;
+  span->region = region;
+  span->size = kFeed;
+  span->base = region->base + (region->used - kFeed).bytes();
+  span->state = SpanState::clean;
+  file_region(*region);
+  return span;
+}
+
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::feed_metadata() noexcept {
   if (bins_ == nullptr) return false;
@@ -320,8 +339,12 @@ bool Space<P, kChecks>::feed_metadata() noexcept {
   if (span == nullptr) span = bins_->dirty.find({1});
   if (span == nullptr) span = clean_bins(Filling::sparse).find({1});
   if (span == nullptr) span = clean_bins(Filling::dense).find({1});
-  if (span == nullptr) return false;
-  remove_free(span);
+  if (span != nullptr) {
+    remove_free(span);
+  } else {
+    span = fresh_for_metadata();
+    if (span == nullptr) return false;
+  }
   const bool zero = span->state == SpanState::clean;
   if (span->size > kFeed && spare_ != nullptr) {
     Span* const head = span;
