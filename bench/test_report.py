@@ -312,6 +312,20 @@ def test_a_file_that_holds_no_results_is_refused(
     assert message in capsys.readouterr().err
 
 
+def test_results_that_cannot_be_written_are_printed(
+    rich: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = tmp_path / "old.json", tmp_path / "out"
+    storage.save(rich, source)
+    # As a disk is that gets full.
+    (out / "report.html").mkdir(parents=True)
+    assert cli.main(["--from", str(source), "--out", str(out)]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out) == json.loads(source.read_text())
+    assert "cannot write" in said.err
+    assert "the results are on standard output" in said.err
+
+
 def test_every_run_is_a_line_with_its_setting(rich: Results, tmp_path: Path) -> None:
     storage.write_csv(rich, tmp_path / "runs.csv")
     with (tmp_path / "runs.csv").open() as file:
