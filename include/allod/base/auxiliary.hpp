@@ -13,8 +13,8 @@
 
 namespace allod {
 
-// Thread-safe, and safe in signal handlers and in threads without a C library. Two to four system
-// calls the first time, none later.
+// Thread-safe, and safe in signal handlers and in threads without a C library. One system call the
+// first time, up to four before Linux 6.4, and none later.
 class Auxiliary {
  public:
   // The value of an entry, one of kTypes; 0 if the kernel has not given it.
@@ -37,10 +37,10 @@ class Auxiliary {
   // Several threads may read at a time; all find the same.
   static ALLOD_COLD void read() noexcept {
     Vector vector;
-    if (read_file(vector) || ask_kernel(vector)) {
+    if (ask_kernel(vector) || read_file(vector)) {
       note(vector);
     } else {
-      // Before Linux 6.4 and without /proc. Who stands in front of this must not allocate there.
+      // Before Linux 6.4, without /proc. Who stands in front of this must not allocate there.
       for (std::size_t i = 0; i < kCount; ++i) values_[i].store(getauxval(kTypes[i]));
     }
     is_known_.store(true, std::memory_order_release);

@@ -72,7 +72,10 @@ class Metadata {
   [[nodiscard]] std::size_t used_bytes() const noexcept { return used_bytes_; }
 
   // Left of the newest chunk: what can be had without the system, whatever has been freed.
-  [[nodiscard]] std::size_t spare_bytes() const noexcept { return available_; }
+  [[nodiscard]] std::size_t spare_bytes() noexcept {
+    LockGuard guard{lock_};
+    return available_;
+  }
 
   // Where a piece may be, as far as it is known: those that other threads are just adding are not.
   // Nor are all of more than some terabytes, or of what was donated in many places. Thread-safe.
