@@ -250,8 +250,7 @@ def test_the_profile_of_the_last_peak_stays(
         "ALLOD_PROFILE_FILE": str(heap),
         "ALLOD_PROFILE_PEAKS": "1",
     }
-    command = ["prlimit", "--fsize=100", program]
-    result = run_program(command, variables, tmp_path)
+    result = run_program(["prlimit", "--fsize=100", program], variables, tmp_path)
     assert peak.read_text() == "the last peak\n"
     assert {each.name for each in tmp_path.iterdir()} >= {"heap", "heap.peak"}
     assert not (tmp_path / "heap.peak.new").exists()
