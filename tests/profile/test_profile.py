@@ -211,6 +211,19 @@ def test_a_signal_asks_for_a_profile(liballod: Path, tmp_path: Path) -> None:
     assert written == [f"heap.{process.pid}", f"heap.{process.pid}.1"]
 
 
+def test_a_full_disk_is_a_failure_of_the_command(
+    build_dir: Path, tmp_path: Path
+) -> None:
+    program = build_dir / "tests" / "profile" / "shapes"
+    words = ["run", "--profile", "--", "prlimit", "--fsize=100", program]
+    result = allod(*words, directory=tmp_path)
+    assert result.returncode == 1, result.stderr
+    assert "File too large\n" in result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("allod: error: ")
+    assert "is empty: the library could not write it" in last
+
+
 @pytest.mark.parametrize(
     ("where", "reason"),
     [

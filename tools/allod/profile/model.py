@@ -106,6 +106,8 @@ def read_text(path: Path) -> Profile:
         text = path.read_text(errors="surrogateescape")
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}") from None
+    if not text:
+        raise Failure(f"{path} is empty: the library could not write it")
     lines = text.splitlines()
     if not lines or HEADER.match(lines[0]) is None:
         raise Failure(f"{path} is not a heap profile of Allod")

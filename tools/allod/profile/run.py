@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from allod.profile.model import Profile
 
 MOST_LISTED = 10
-FAILED = 1
 ENDINGS = (".pb.gz", ".html")
 
 
@@ -54,7 +53,7 @@ def run_profiled(
     try:
         process, status = run_to_end(path, program, environment)
         try:
-            is_whole = _convert(folder, process, stem)
+            _convert(folder, process, stem)
         except Failure as failure:
             # What the program did may never come again.
             is_kept = True
@@ -65,7 +64,7 @@ def run_profiled(
     finally:
         if not is_kept:
             shutil.rmtree(folder, ignore_errors=True)
-    return status if status != 0 or is_whole else FAILED
+    return status
 
 
 def _check_writable(stem: Path) -> None:
@@ -80,9 +79,8 @@ def _check_writable(stem: Path) -> None:
             raise Failure(f"{target} is a folder")
 
 
-def _convert(folder: Path, process: int, stem: Path) -> bool:
-    """The program's own profiles have the plain name, those of its children their ids. False when
-    the library could not write one of them."""
+def _convert(folder: Path, process: int, stem: Path) -> None:
+    """The program's own profiles have the plain name, those of its children their ids."""
     found = sorted(
         (each for each in folder.iterdir() if each.suffix != ".new"),
         key=lambda each: (f"heap.{process}" not in each.name, each.name),
@@ -92,10 +90,6 @@ def _convert(folder: Path, process: int, stem: Path) -> bool:
             "no profile was written: the program ended without its exit handlers, or did not"
             " take the library"
         )
-    lost = [each for each in found if each.stat().st_size == 0]
-    if lost:
-        say(f"error: a profile could not be written to {folder}")
-    found = [each for each in found if each not in lost]
     for text in found[:MOST_LISTED]:
         name = re.sub(rf"^heap\.({process})?", "", text.name)
         suffix = f".{name.lstrip('.')}" if name else ""
@@ -104,7 +98,6 @@ def _convert(folder: Path, process: int, stem: Path) -> bool:
         say(
             f"and {len(found) - MOST_LISTED} profiles of further processes are left out"
         )
-    return not lost
 
 
 def _write_both(text: Path, stem: Path, suffix: str) -> None:
