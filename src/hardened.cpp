@@ -179,7 +179,11 @@ namespace {
     return found;
   });
   if (block == nullptr || zero) return block;
-  if (bytes < kDiscarded) return memset(block, 0, bytes);
+  if (bytes < heap::kAsked) return memset(block, 0, bytes);
+  if (bytes < kDiscarded) {
+    clear_part(find(block), address_of(block), bytes);
+    return block;
+  }
   // It may have been lent.
   if (is_closed) return memset(block, 0, platform().page_size());
   clear_large(address_of(block), bytes);

@@ -2,6 +2,7 @@
 // pages.
 #pragma once
 
+#include "allod/heap/present.hpp"
 #include "empty_blocks.hpp"
 #include "hardened_short.hpp"
 #include "memory_tags.hpp"
@@ -119,6 +120,11 @@ struct MediumBlock : Block {
 // Is there a canary behind the block? It fits when there is room for one.
 [[nodiscard]] ALLOD_INLINE bool has_canary(BlockState state) noexcept {
   return on<Mitigation::canary>() && state.slack() >= Canary::kBytes;
+}
+
+// Are all its pages in memory, as far as is known?
+[[nodiscard]] ALLOD_INLINE bool is_filled(const Block& block) noexcept {
+  return !block.is_large() && block.slab->is_filled(block.index);
 }
 
 // How much of a block that is not large, from its start, is zero when it is free; the end is, too.

@@ -92,50 +92,8 @@ void clear_edges(Address from, std::size_t bytes, Pages pages) noexcept {
   memset(reinterpret_cast<void*>(end), 0, from + bytes - end);
 }
 
-// Runs of pages that are in memory are filled with zeros and stay, for to let them go and come anew
-// takes many times as long. What lies between is given back, as it may have been swapped out; where
-// there are many runs, so is the rest. How many bytes stay?
-//
-// One at the start or the end stays however short it is: it takes no call, and of many a block
-// nothing is used but the first page, and the canary.
-std::size_t wipe(Pages pages) noexcept {
-  constexpr std::size_t kReach = std::size_t{4} << 20;
-  constexpr std::size_t kGap = 8;    // a run may lack one page of so many, and few in a row
-  constexpr std::size_t kShort = 4;  // pages that are not worth a call of the system
-  constexpr int kMostRuns = 8;
-  const std::size_t page = platform().page_size();
-  const Address end = pages.from + pages.bytes;
-  Address done = pages.from;  // to here
-  Address first = done;       // of the run that is being looked at
-  Address last = done;
-  std::size_t kept = 0;
-  const auto end_run = [&]() noexcept {
-    const bool is_inside = first > done && last < end;
-    if (last == first || (is_inside && last - first < kShort * page)) return false;
-    kept += empty({done, first - done}, first) + (last - first);
-    memset(reinterpret_cast<void*>(first), 0, last - first);
-    done = last;
-    return true;
-  };
-  int runs = 0;
-  for (Address at = pages.from; at < end && runs < kMostRuns; at += kReach) {
-    unsigned char seen[kReach / 4096] = {};
-    const std::size_t reach = end - at < kReach ? end - at : kReach;
-    if (!platform().look(reinterpret_cast<void*>(at), reach, seen)) break;
-    for (std::size_t i = 0; i < reach / page && runs < kMostRuns; ++i) {
-      if ((seen[i] & 1U) == 0) continue;
-      const Address here = at + i * page;
-      const std::size_t gap = (last - first) / kGap;
-      if (here - last > (gap < kShort * page ? gap : kShort * page)) {
-        runs += end_run() ? 1 : 0;
-        first = here;
-      }
-      last = here + page;
-    }
-  }
-  end_run();
-  return kept + empty({done, end - done}, end);
-}
+// Nobody is to touch what has no memory.
+std::size_t wipe(Pages pages) noexcept { return heap::wipe(platform(), pages.from, pages.bytes); }
 constexpr std::size_t kBetterShut = std::size_t{512} << 10;
 [[nodiscard]] bool is_hardly_in_memory(Pages pages) noexcept {
   constexpr std::size_t kFew = 8;
@@ -174,8 +132,7 @@ constexpr std::size_t kBetterShut = std::size_t{512} << 10;
 Left discard(Block block, BlockState state) noexcept {
   const bool is_zero = on<Mitigation::zero>();
   if (block.is_heaps) {
-    // Its memory may be the program's, and not the system's to take back.
-    if (is_zero) memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
+    if (is_zero) clear_part(block, block.address, erased_bytes(block, state));
     return {Access::open, block.bytes};
   }
   if (Left left; is_closed_while_free(block) && shut(block, state, &left)) return left;
@@ -199,6 +156,14 @@ Left discard(Block block, BlockState state) noexcept {
   return {is_open ? Access::open : Access::closed, in_memory};
 }
 
+void clear_part(const Block& block, Address from, std::size_t bytes) noexcept {
+  if (bytes < heap::kAsked || is_filled(block) || !heap::tells_pages(span_of(block))) {
+    return heap::fill_with_zeros(from, bytes);
+  }
+  const bool is_whole = heap::clear_present(platform(), from, bytes);
+  if (is_whole && !block.is_large() && bytes >= block.bytes / 2)
+    block.slab->note_filled(block.index);
+}
 void clear_large(Address block, std::size_t bytes) noexcept {
   const Pages pages = whole_pages(block, block + bytes);
   void* const first = reinterpret_cast<void*>(pages.from);

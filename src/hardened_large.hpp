@@ -47,6 +47,8 @@ struct Left {
 };
 // What the program has written goes, and the block is closed if it can be.
 [[gnu::noinline]] Left discard(Block block, BlockState state) noexcept;
+// Fills a part of a block, which is open, with zeros. What has no memory gets none.
+[[gnu::noinline]] void clear_part(const Block& block, Address from, std::size_t bytes) noexcept;
 // Fills one that is about to be handed out, and is open, with zeros. What has no memory gets none.
 void clear_large(Address block, std::size_t bytes) noexcept;
 

@@ -24,7 +24,7 @@ void clear_end(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
   if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
   if (size < before && on<Mitigation::zero>()) {
-    memset(reinterpret_cast<void*>(block.address + size), 0, before - size);
+    clear_part(block, block.address + size, before - size);
   }
 }
 // It keeps its place. `from` is not live.
@@ -67,7 +67,7 @@ void* resize_span(const Block& block, BlockState from, std::size_t size) noexcep
   if (size < before && on<Mitigation::zero>()) {
     // The platform has erased what was cut off.
     const std::size_t kept = before < now.bytes ? before : now.bytes;
-    memset(reinterpret_cast<void*>(now.address + size), 0, kept - size);
+    clear_part(now, now.address + size, kept - size);
   }
   return seal(same, size, from.origin());
 }

@@ -30,7 +30,16 @@ constinit std::atomic<Quarantine*> left_behind[8];
   if (!on<Mitigation::written>() || !on<Mitigation::zero>()) return false;
   if (block.is_large()) return false;
   if (block.bytes <= kErasedWhole) return !is_whole_zero(block.address, block.bytes);
-  return !is_zero(block.address, erased_bytes(block, block.cell.load())) || !ends_with_zero(block);
+  const std::size_t bytes = erased_bytes(block, block.cell.load());
+  if (bytes >= heap::kAsked && !is_filled(block)) {
+    const bool is_clear =
+        heap::is_zero_if_present(platform(), block.address, bytes, heap::Absent::left);
+    if (block.bytes < heap::kAskedAgain) block.slab->note_filled(block.index);
+    if (!is_clear) return true;
+  } else if (!is_zero(block.address, bytes)) {
+    return true;
+  }
+  return Canary::has_end(block.bytes) && !ends_with_zero(block);
 }
 
 [[nodiscard]] ALLOD_HOT Block find_waiting(void* address) noexcept {

@@ -17,8 +17,15 @@ ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
     visit_small(block.address, block.bytes, kErase);
     return {};
   }
-  memset(reinterpret_cast<void*>(block.address), 0, erased_bytes(block, state));
-  if (block.bytes > kErasedWhole) Canary::clear_end(block.address, block.bytes);
+  const std::size_t bytes = erased_bytes(block, state);
+  if (__builtin_expect(bytes >= heap::kAsked, 0)) {
+    clear_part(block, block.address, bytes);
+  } else {
+    memset(reinterpret_cast<void*>(block.address), 0, bytes);
+  }
+  if (block.bytes > kErasedWhole && Canary::has_end(block.bytes)) {
+    Canary::clear_end(block.address, block.bytes);
+  }
   return {};
 }
 

@@ -101,7 +101,24 @@ bool Heap<Policy>::clear(const space::Span& span, Address from, std::size_t byte
       return true;
     }
   }
-  __builtin_memset(reinterpret_cast<void*>(from), 0, bytes);
+  if (bytes >= kAsked && tells_pages(span)) {
+    clear_present(space_.platform(), from, bytes);
+  } else {
+    __builtin_memset(reinterpret_cast<void*>(from), 0, bytes);
+  }
+  return false;
+}
+// The same for a block.
+template <class Policy>
+bool Heap<Policy>::erase(Slab& slab, std::uint32_t index) noexcept {
+  const Address block = address_of(slab.block_at(index));
+  const std::size_t bytes = slab.block_bytes();
+  if (bytes >= kDiscarded || bytes < kAsked || !tells_pages(slab)) return clear(slab, block, bytes);
+  if (slab.is_filled(index)) {
+    fill_with_zeros(block, bytes);
+  } else if (clear_present(space_.platform(), block, bytes)) {
+    slab.note_filled(index);
+  }
   return false;
 }
 
@@ -123,7 +140,7 @@ ALLOD_NOINLINE void Heap<Policy>::release_hardened(HeapDomain& heap, Slab& slab,
   outcome.given = true;
   check_block_before(heap, slab, index);
   heap.count_out(bytes, 1);
-  const bool is_empty = clear(slab, at, bytes);
+  const bool is_empty = erase(slab, index);
   const std::size_t held = heap.figures.held;
   const auto leave = [&](void* block) noexcept { end_waiting(heap, block); };
   const std::size_t weight = is_empty ? bytes / kEmptyShare : bytes;
@@ -136,6 +153,7 @@ template <class Policy>
 void Heap<Policy>::end_waiting(HeapDomain& heap, void* block) noexcept {
   Slab& slab = *slab::as_slab(space_.map().span_of(address_of(block)));
   check_unwritten(heap, slab, block);
+  if (slab.block_bytes() < kAskedAgain) slab.note_filled(slab.index_of(address_of(block)));
   const std::uint32_t free_before = slab.free_count();
   always_check(slab.give_one(block), "a block that waits is free");
   if (must_settle(slab, free_before)) settle_in_heap(heap, slab, free_before);
@@ -161,9 +179,16 @@ void Heap<Policy>::collect_hardened(HeapDomain& heap, Slab& slab, const void** d
 // --- checks ---------------------------------------------------------------------------
 
 template <class Policy>
+bool Heap<Policy>::is_unwritten(const Slab& slab, Address block) noexcept {
+  const std::size_t bytes = slab.block_bytes();
+  const bool asks = bytes >= kAsked && !slab.is_filled(slab.index_of(block)) && tells_pages(slab);
+  return asks ? is_zero_if_present(space_.platform(), block, bytes, Absent::given_back)
+              : is_zero(block, bytes);
+}
+template <class Policy>
 void Heap<Policy>::check_unwritten(HeapDomain& heap, const Slab& slab, void* block) noexcept {
   const std::size_t bytes = slab.block_bytes();
-  if (bytes >= kDiscarded || is_zero(address_of(block), bytes)) return;
+  if (bytes >= kDiscarded || is_unwritten(slab, address_of(block))) return;
   const auto* byte = static_cast<const unsigned char*>(block);
   while (*byte == 0) ++byte;
   note(heap, slab, {.kind = MisuseKind::write_after_free, .block = block, .address = byte});

@@ -9,6 +9,7 @@
 #include "allod/heap/heap_domain.hpp"
 #include "allod/heap/helper_state.hpp"
 #include "allod/heap/misuse.hpp"
+#include "allod/heap/present.hpp"
 #include "allod/heap/slow_path.hpp"
 #include "allod/heap/turn.hpp"
 
@@ -563,10 +564,12 @@ class Heap {
   }
   void clear_fresh(HeapDomain& heap, Slab& slab) noexcept;
   bool clear(const space::Span& span, Address from, std::size_t bytes) noexcept;
+  bool erase(Slab& slab, std::uint32_t index) noexcept;
   void release_hardened(HeapDomain& heap, Slab& slab, void* address, HeapRelease& outcome) noexcept;
   void end_waiting(HeapDomain& heap, void* block) noexcept;
   void end_all_waiting(HeapDomain& heap) noexcept;
   void collect_hardened(HeapDomain& heap, Slab& slab, const void** doubled) noexcept;
+  [[nodiscard]] bool is_unwritten(const Slab& slab, Address block) noexcept;
   void check_unwritten(HeapDomain& heap, const Slab& slab, void* block) noexcept;
   void check_block_before(HeapDomain& heap, const Slab& slab, std::uint32_t index) noexcept;
   void note(HeapDomain& heap, const Slab& slab, Finding finding) noexcept;

@@ -65,7 +65,7 @@ class SizedCanary {
 
 // Is the memory all zeros? Both are multiples of 8. All of it is looked at, in wide loads: a stop
 // in the middle would cost more than it saves, for nearly always it is zero.
-[[nodiscard]] inline bool is_zero(Address from, std::size_t bytes) noexcept {
+[[nodiscard]] ALLOD_INLINE bool is_zero(Address from, std::size_t bytes) noexcept {
   using Pair [[gnu::vector_size(16)]] = std::uint64_t;
   const auto pair_at = [](Address at) noexcept {
     Pair pair;
@@ -73,8 +73,9 @@ class SizedCanary {
     return pair;
   };
   const Address end = from + bytes;
+  const Address end_of_fours = end - bytes % (4 * sizeof(Pair));
   Pair seen{};
-  for (; end - from >= 4 * sizeof(Pair); from += 4 * sizeof(Pair)) {
+  for (; from != end_of_fours; from += 4 * sizeof(Pair)) {
     seen |= (pair_at(from) | pair_at(from + 16)) | (pair_at(from + 32) | pair_at(from + 48));
   }
   std::uint64_t rest = seen[0] | seen[1];

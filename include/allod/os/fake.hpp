@@ -377,6 +377,17 @@ class Fake {
                  "present_bytes: pages that are not usable");
     return fails(Call::present, 0) ? bytes : resident_bytes(address, bytes);
   }
+  [[nodiscard]] bool look(void* address, std::size_t bytes, unsigned char* pages) noexcept {
+    check_range(address, bytes, "look");
+    always_check(is_all(address, bytes, [](Pages those) { return those == Pages::usable; }),
+                 "look: pages that are not usable");
+    if (fails(Call::present, 0)) return false;
+    for (std::size_t done = 0; done < bytes; done += page_size()) {
+      void* const page = static_cast<unsigned char*>(address) + done;
+      *pages++ = resident_bytes(page, page_size()) != 0 ? 1 : 0;
+    }
+    return true;
+  }
   [[nodiscard]] int lock(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "lock");
     always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::usable; }),

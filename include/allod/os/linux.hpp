@@ -130,9 +130,6 @@ class Linux {
     }
     return reinterpret_cast<void*>(result);
   }
-  // Writes for each page whether it is in memory, in the lowest bit; those that are swapped out are
-  // not. A byte for each 4 KiB must have room: emulators may tell of smaller pages than they say
-  // that they have. False when the system does not tell.
   [[nodiscard]] static bool look(void* address, std::size_t bytes, unsigned char* pages) noexcept {
     return raw_syscall(SYS_mincore, to_long(address), to_long(bytes), to_long(pages)) == 0;
   }

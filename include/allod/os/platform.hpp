@@ -47,6 +47,9 @@ namespace allod::os {
 //   present_bytes(address, bytes)
 //                                about how much of whole, usable pages is in memory; all
 //                                of it when the system does not tell
+//   look(address, bytes, pages)  writes for each usable page whether it is in memory, in the lowest
+//                                bit of a byte, for each 4 KiB of which there must be room; those
+//                                that are swapped out are not; false when the system does not tell
 //   lock(address, bytes)         keeps usable memory present; 0, or an error number
 //   bind(address, bytes, nodes)  takes memory from these nodes alone, one bit each;
 //                                0, or an error number
@@ -91,6 +94,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.move(address, bytes, address, bytes) } -> std::same_as<bool>;
   { platform.map_huge(bytes, 21U, &error) } -> std::same_as<void*>;
   { platform.present_bytes(address, bytes) } -> std::same_as<std::size_t>;
+  { platform.look(address, bytes, static_cast<unsigned char*>(address)) } -> std::same_as<bool>;
   { platform.lock(address, bytes) } -> std::same_as<int>;
   { platform.bind(address, bytes, std::uint64_t{}) } -> std::same_as<int>;
   { platform.name(address, bytes, text) };

@@ -36,6 +36,7 @@ class Slab : public space::Span {
     free_count_ = shape.capacity;
     first_word_ = 0;
     touched_ = 0;
+    forget_filled();
     seen_free_ = purged_free_ = kNoBlock;
     for (std::uint32_t word = 0; word < words(); ++word) free_bits()[word] = ~Word{0};
     if (capacity_ % kWordBits != 0) free_bits()[words() - 1] = low_bits(capacity_ % kWordBits);
@@ -208,6 +209,19 @@ class Slab : public space::Span {
     return given;
   }
 
+  // --- pages of blocks of several pages --------------------------------------------
+
+  // Is the block taken to have all its pages in memory? Somebody has found them there, or will not
+  // ask again; and no pages of the slab have been given back since. Of slabs of up to 64 blocks.
+  // Thread-safe.
+  [[nodiscard]] ALLOD_INLINE bool is_filled(std::uint32_t index) const noexcept {
+    return (filled_.load(std::memory_order_relaxed) >> (index % kWordBits) & 1) != 0;
+  }
+  void note_filled(std::uint32_t index) const noexcept {
+    if (capacity_ <= kWordBits) filled_.fetch_or(bit(index), std::memory_order_relaxed);
+  }
+  void forget_filled() noexcept { filled_.store(0, std::memory_order_relaxed); }
+
   // --- what other threads use -------------------------------------------------
 
   [[nodiscard]] Owner* owner() const noexcept { return owner_.load(); }
@@ -317,6 +331,7 @@ class Slab : public space::Span {
   template <class Purge>
   [[nodiscard]] bool purge_free_pages(std::size_t page, Purge&& purge) noexcept {
     std::uint32_t begin = next_with(0, true);
+    forget_filled();
     while (begin < capacity_) {
       const std::uint32_t end = next_with(begin, false);
       const Address from = align_up(address_of(block_at(begin)), page);
@@ -428,6 +443,7 @@ class Slab : public space::Span {
   std::uint16_t size_class_;
   std::atomic<Owner*> owner_;
   std::uint32_t behind_bits_;  // bytes from here on
+  mutable std::atomic<Word> filled_;
   // Written by other threads.
   alignas(kCacheLine) Slab* next_in_inbox_;
   std::atomic<std::uint32_t> announced_;
