@@ -187,6 +187,10 @@ def wrong_writes() -> Iterator[Misuse]:
             text = about("write after free to", size, state="free", offset=offset)
             given = {"SIZE": size, "OFFSET": offset}
             yield Misuse("overruns", "write_after_free", text, given)
+    # In a page that nobody has touched before.
+    text = about("write after free to", 40_000, state="free", offset=20_000)
+    given = {"SIZE": 40_000, "OFFSET": 20_000}
+    yield Misuse("overruns", "write_after_free", text, given)
 
 
 def about_no_bytes(

@@ -38,7 +38,7 @@ def test_sparse(
     run_well(program(build_dir), case, library, tmp_path, AN_HOUR)
 
 
-@pytest.mark.parametrize("measures", ["all,-guards", "all,-quarantine", "all,sweep"])
+@pytest.mark.parametrize("measures", ["all,-guards", "all,-quarantine"])
 def test_sparse_with_other_measures(
     measures: str, build_dir: Path, liballod_hardened: Path, tmp_path: Path
 ) -> None:
