@@ -101,9 +101,9 @@ enum class DomainState : std::uint8_t {
   pooled,  // without slabs, ready for the next thread
 };
 
-// What a thread's fast paths use: those of nobody, of a cache over a domain, or of
-// a domain.
-enum class FrontKind : std::uint8_t { none, cache, domain };
+// What a thread's fast paths use: those of nobody, of nobody that may be a guest in the memory of
+// another process, of a cache over a domain, or of a domain.
+enum class FrontKind : std::uint8_t { none, guest, cache, domain };
 
 template <class Sizes>
 struct Front {
@@ -112,6 +112,7 @@ struct Front {
 
   constexpr Front(space::Tag own, FrontKind what) noexcept : tag{own}, kind{what} {}
 
+  [[nodiscard]] bool has_magazines() const noexcept { return kind >= FrontKind::cache; }
   // Does the domain own slabs of this tag?
   [[nodiscard]] ALLOD_INLINE bool owns(space::Tag other) const noexcept {
     return (tag ^ other) < kApart + sizeof freed;
@@ -255,6 +256,9 @@ struct AtHand {
   // as we know.
   static inline constinit FrontOfSizes nobody{space::kForeignTag, FrontKind::none};
   static inline constinit FrontOfSizes gone{space::kForeignTag, FrontKind::none};
+  // Of a thread that may be a guest. Its kind is written when there is one first, so that it is all
+  // zeros until then, and takes no room in the library's file.
+  static inline constinit FrontOfSizes guest{space::kForeignTag, FrontKind::none};
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local FrontOfSizes* now =
       &nobody;
 };

@@ -13,6 +13,8 @@ namespace allod::os {
 
 class LinuxGuest {
  public:
+  // Of the calling process, whatever the C library remembers.
+  [[nodiscard]] static long own_id() noexcept { return raw_syscall(SYS_getpid); }
   // The calling process is the one that the memory belongs to.
   static void note_owner() noexcept { owner_.store(own_id(), std::memory_order_relaxed); }
 
@@ -29,8 +31,6 @@ class LinuxGuest {
   }
 
  private:
-  [[nodiscard]] static long own_id() noexcept { return raw_syscall(SYS_getpid); }
-
   static inline constinit std::atomic<long> owner_{0};
 };
 

@@ -92,7 +92,7 @@ std::uint64_t ProcessHeap<Policy>::blocks_to_sample(std::size_t bytes) noexcept 
 // The counts of a front, begun anew with each period; null for a thread without magazines.
 template <class Policy>
 heap::ClassCount* ProcessHeap<Policy>::counts_of(Front& front) noexcept {
-  if (front.kind == heap::FrontKind::none) return nullptr;
+  if (!front.has_magazines()) return nullptr;
   if (__builtin_expect(front.counts == nullptr, 0)) {
     front.counts = static_cast<heap::ClassCount*>(
         heap_.space().allocate_metadata((Sizes::kCount + 1) * sizeof(heap::ClassCount)));
@@ -172,7 +172,7 @@ void ProcessHeap<Policy>::count_from_now(Front& front) noexcept {
 // For a thread that leaves its front.
 template <class Policy>
 void ProcessHeap<Policy>::keep_counts(Front& front) noexcept {
-  if (front.counts == nullptr || front.kind == heap::FrontKind::none) return;
+  if (front.counts == nullptr || !front.has_magazines()) return;
   for (ClassIndex c = 0; c <= Sizes::kCount; ++c) {
     const Total total = total_of(front, c);
     elsewhere_[c].allocated.fetch_add(total.allocated, std::memory_order_relaxed);

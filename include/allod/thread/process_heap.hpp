@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "allod/os/at_fork.hpp"
+#include "allod/os/linux_guest.hpp"
 #include "allod/thread/processor_caches.hpp"
 #include "allod/thread/sampling.hpp"
 #include "allod/thread/shared_domains.hpp"
@@ -178,6 +179,22 @@ class ProcessHeap {
     if (Domain* const own = own_domain()) heap_.collect(*own);
   }
 
+  // The calling thread is about to make a process that runs in this memory, on its thread-local
+  // variables: vfork, or clone with CLONE_VM. There, magazines of processors are nothing for it,
+  // as the kernel restarts no sequence of such a process, nor says where it runs. So a thread that
+  // has nothing of its own is marked before, and takes turns as long as it is that process. In the
+  // thread itself, the mark goes with its next slow path. What a thread has of its own, the process
+  // has as well: the thread waits until it has gone.
+  static void expect_guest() noexcept {
+    Front* const before = AtHand::now;
+    if (!processors_.is_on() || before->kind != heap::FrontKind::none) return;
+    AtHand::guest.kind = heap::FrontKind::guest;
+    host_ = os::LinuxGuest::own_id();
+    host_front_ = before;
+    if (bound_ == before) bound_ = &AtHand::guest;
+    AtHand::now = &AtHand::guest;
+  }
+
   // See Heap::narrow_map.
   template <class Mappings>
   static void narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept {
@@ -242,6 +259,12 @@ class ProcessHeap {
   // The calling thread's own domain, also when it does not have it at hand; or null.
   [[nodiscard]] static Domain* bound_domain() noexcept {
     return bound_->kind == heap::FrontKind::domain ? static_cast<Domain*>(bound_) : nullptr;
+  }
+  // Of a thread that is marked: is it in the process that it has made? If not, the mark goes.
+  static ALLOD_COLD void look_who_is_here() noexcept {
+    if (os::LinuxGuest::own_id() != host_) return;
+    if (bound_ == &AtHand::guest) bound_ = host_front_;
+    AtHand::now = host_front_;
   }
   static void be_gone() noexcept { AtHand::now = bound_ = &AtHand::gone; }
   // For a caller without a domain at hand: is it a signal handler that would wait for what it has
@@ -466,6 +489,7 @@ class ProcessHeap {
   // Counts an operation of a thread without a domain. Who makes many of them gets a
   // cache, and then a domain as long as there is a place.
   static void advance() noexcept {
+    if (__builtin_expect(AtHand::now == &AtHand::guest, 0)) look_who_is_here();
     const std::uint32_t done = ++operations_;
     if (__builtin_expect(done == 1 || done >= kBeforeCache, 0)) advance_to(done);
   }
@@ -476,7 +500,7 @@ class ProcessHeap {
   static ALLOD_NOINLINE ALLOD_HOT void advance_to(std::uint32_t done) noexcept {
     ensure_started();
     const Inside inside;
-    if (AtHand::now == &AtHand::gone || is_away()) return;
+    if (AtHand::now == &AtHand::gone || AtHand::now == &AtHand::guest || is_away()) return;
     if (done < kBeforeCache || !inside.is_first()) return;
     if (done >= kBeforeDomain && take_place()) {
       if (become_owner()) return;
@@ -528,7 +552,9 @@ class ProcessHeap {
   [[nodiscard]] static bool has_key() noexcept { return has_key_.load(std::memory_order_acquire); }
   static ALLOD_NOINLINE void take_first_seat() noexcept {
     ensure_started();
-    if (AtHand::now == &AtHand::gone || is_away() || !has_key() || inside_) return;
+    if (AtHand::now == &AtHand::guest) look_who_is_here();
+    if (AtHand::now == &AtHand::gone || AtHand::now == &AtHand::guest) return;
+    if (is_away() || !has_key() || inside_) return;
     const bool is_taken = [] {
       const Inside inside;
       return heap_.take_seat();
@@ -645,6 +671,10 @@ class ProcessHeap {
   // The thread's own front, also when it does not have it at hand; that of nobody.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* bound_ =
       &AtHand::nobody;
+  // Of a thread that is marked: the process that it is in, and what it has had at hand.
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* host_front_ =
+      nullptr;
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local long host_ = 0;
   // Operations while the thread had no domain.
   [[gnu::tls_model(
       "initial-exec")]] static inline constinit thread_local std::uint32_t operations_ = 0;
