@@ -3,6 +3,8 @@
 #include "allod/os/linux.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/auxv.h>
 
 #include <cstring>
 #include <filesystem>
@@ -155,6 +157,51 @@ TEST_F(PresentBytes, are_not_overlooked_where_the_same_part_of_each_table_is_the
     }
     EXPECT_NEAR(part_told(), 0.125, 0.07) << "part " << part;
   }
+}
+
+TEST(Auxiliary, holds_what_the_kernel_told_the_process) {
+  for (const unsigned long type : {AT_PAGESZ, AT_PHDR, AT_RANDOM, AT_EXECFN, AT_UID, AT_EUID,
+                                   AT_HWCAP2, AT_SYSINFO_EHDR}) {
+    EXPECT_EQ(Auxiliary::value(type), getauxval(type)) << type;
+  }
+  EXPECT_EQ(Auxiliary::value(AT_NULL), 0U);
+}
+
+TEST(Vdso, has_the_time_of_the_system) {
+  if (getauxval(AT_SYSINFO_EHDR) == 0) GTEST_SKIP() << "the kernel maps no such functions here";
+#if defined(__x86_64__)
+  const os::SharedObject object{Auxiliary::value(AT_SYSINFO_EHDR)};
+  EXPECT_NE(object.find("__vdso_clock_gettime"), 0U);
+  EXPECT_EQ(object.find("__vdso_clock_gettim"), 0U);
+#endif
+  const auto nanoseconds = [](const timespec& time) {
+    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+  };
+  for (int i = 0; i < 1000; ++i) {
+    timespec before{};
+    timespec now{};
+    timespec after{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &before);
+    os::Vdso::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &after);
+    EXPECT_LE(nanoseconds(before), nanoseconds(now));
+    EXPECT_LE(nanoseconds(now), nanoseconds(after));
+  }
+}
+
+TEST(Linux, knows_the_only_processor_that_a_thread_may_run_on) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  for (std::uint32_t i = 0; i < CPU_SETSIZE; ++i) {
+    if (!CPU_ISSET(i, &before)) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(i, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(os::Linux::processor(), i);
+    EXPECT_EQ(os::Vdso::processor(), i);
+  }
+  sched_setaffinity(0, sizeof before, &before);
 }
 
 }  // namespace
