@@ -105,7 +105,8 @@ std::uintptr_t inside(const Stack& stack, std::uint32_t frame) noexcept {
 
 }  // namespace
 
-void write_stack(Text& out, const Stack& stack) noexcept {
+void write_stack(Text& out, const Stack& stack, FindClosed find_closed,
+                 std::uint64_t number) noexcept {
   // The entry point that was called is worth a line; what it calls is not.
   const std::uint32_t own = own_frames(stack);
   const std::uint32_t first = own > 0 ? own - 1 : 0;
@@ -113,13 +114,16 @@ void write_stack(Text& out, const Stack& stack) noexcept {
     const std::uintptr_t frame = stack.frames[i];
     out << "\nallod:     #" << i - first << " " << Hex{frame};
     LoadedPlace place;
-    if (!find_loaded_place(inside(stack, i), &place)) continue;
+    const Address at = inside(stack, i);
+    const bool is_closed = find_closed != nullptr && find_closed(at, number, &place);
+    if (!is_closed && !find_loaded_place(at, &place)) continue;
     if (place.name != nullptr) {
       out << " " << Shown{i < own ? usual_name(place.name) : place.name} << "+"
           << Hex{frame - place.name_begin};
     }
     if (place.file != nullptr) {
-      out << " (" << Shown{place.file} << "+" << Hex{frame - place.file_base} << ")";
+      out << " (" << Shown{place.file} << "+" << Hex{frame - place.file_base}
+          << (is_closed ? ", closed)" : ")");
     }
   }
 }

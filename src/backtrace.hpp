@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "allod/base/units.hpp"
 #include "text.hpp"
 
 namespace allod {
@@ -37,9 +38,14 @@ void capture_interrupted_stack(Stack& stack) noexcept;
 // Leaves out what lies in this library. Where that is part of the program, it stays.
 void leave_out_own(Stack& stack) noexcept;
 
+// Where code lay that is not loaded any more, by the number of a stack; false: it is still there.
+struct LoadedPlace;
+using FindClosed = bool (*)(Address frame, std::uint64_t stack, LoadedPlace* place) noexcept;
+
 // From the entry point of this library on, one line a frame: address, nearest exported function,
-// module and offset in it.
-void write_stack(Text& out, const Stack& stack) noexcept;
+// module and offset in it. `find_closed` may be null.
+void write_stack(Text& out, const Stack& stack, FindClosed find_closed = nullptr,
+                 std::uint64_t number = 0) noexcept;
 // All of it, as an array of addresses.
 void write_stack_as_json(Text& out, const Stack& stack) noexcept;
 // The files that code of these stacks is from, each of them once: an array of objects with `path`,

@@ -1,11 +1,13 @@
-// dlopen in front of libc's. A library that is opened with RTLD_DEEPBIND looks for what it needs in
-// itself and in what it is linked with, libc among that, before it looks at the program and what is
-// preloaded: it would call libc's malloc and free, with blocks of ours among what it frees and
-// blocks of libc's among what it gives. PHP opens its extensions like that.
+// dlopen and dlclose in front of libc's. A library that is opened with RTLD_DEEPBIND looks for what
+// it needs in itself and in what it is linked with, libc among that, before it looks at the program
+// and what is preloaded: it would call libc's malloc and free, with blocks of ours among what it
+// frees and blocks of libc's among what it gives. PHP opens its extensions like that. And what is
+// closed is noted for the profile.
 #include <dlfcn.h>
 
 #include <atomic>
 
+#include "closed_files.hpp"
 #include "options.hpp"
 
 #if defined(RTLD_DEEPBIND)
@@ -13,12 +15,15 @@
 namespace {
 
 using Opener = void* (*)(const char*, int);
+using Closer = int (*)(void*);
+constinit std::atomic<Opener> opener{nullptr};
+constinit std::atomic<Closer> closer{nullptr};
 
-[[nodiscard]] Opener next_opener() noexcept {
-  static constinit std::atomic<Opener> known{nullptr};
-  Opener next = known.load(std::memory_order_relaxed);
+template <class Function>
+[[nodiscard]] Function next_after_us(std::atomic<Function>& known, const char* name) noexcept {
+  Function next = known.load(std::memory_order_relaxed);
   if (next == nullptr) {
-    next = reinterpret_cast<Opener>(dlsym(RTLD_NEXT, "dlopen"));
+    next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
     known.store(next, std::memory_order_relaxed);
   }
   return next;
@@ -29,10 +34,17 @@ using Opener = void* (*)(const char*, int);
 // libc looks at who has called it: that tells where to search for the file, and in which namespace.
 // The last call is a jump, so that this is our caller.
 extern "C" [[gnu::visibility("default")]] void* dlopen(const char* file, int mode) noexcept {
-  const Opener next = next_opener();
+  const Opener next = next_after_us(opener, "dlopen");
   if (next == nullptr) return nullptr;
   if (!allod::settings().keeps_deepbind) mode &= ~RTLD_DEEPBIND;
   return next(file, mode);
+}
+
+extern "C" [[gnu::visibility("default")]] int dlclose(void* handle) noexcept {
+  const Closer next = next_after_us(closer, "dlclose");
+  if (next == nullptr) return -1;
+  const allod::profile::Closing closing;
+  return next(handle);
 }
 
 #endif

@@ -87,18 +87,15 @@ class MappingLine {
   std::string_view line_;
 };
 
-// Calls `visit` with the MappingLine of each mapping. Returns 0, or the error where the system does
-// not tell. The first thread may have ended, and knows of no memory then.
+// Calls `visit` with each line of the system's list, or its beginning if it has a long name.
+// Returns 0, or the error where the system does not tell. The first thread may have ended, and
+// knows of no memory then.
 template <class Visit>
-[[nodiscard]] int for_each_mapping(MappingLines& buffer, Visit&& visit) noexcept {
+[[nodiscard]] int for_each_mapping_line(MappingLines& buffer, Visit&& visit) noexcept {
   const long file = raw_syscall(
       SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/thread-self/maps"), O_RDONLY | O_CLOEXEC);
   if (file < 0) return static_cast<int>(-file);
   bool is_any = false;
-  const auto visit_line = [&](std::string_view text) noexcept {
-    is_any = true;
-    visit(MappingLine{text});
-  };
   std::size_t held = 0;
   bool is_rest = false;  // of a line whose beginning was visited
   long got = 0;
@@ -106,18 +103,19 @@ template <class Visit>
     got = raw_syscall(SYS_read, file, reinterpret_cast<long>(buffer + held),
                       static_cast<long>(sizeof buffer - held));
     if (got <= 0) break;
+    is_any = true;
     held += static_cast<std::size_t>(got);
     char* line = buffer;
     while (char* const newline = static_cast<char*>(
                memchr(line, '\n', held - static_cast<std::size_t>(line - buffer)))) {
-      if (!is_rest) visit_line(std::string_view{line, static_cast<std::size_t>(newline - line)});
+      if (!is_rest) visit(std::string_view{line, static_cast<std::size_t>(newline - line)});
       is_rest = false;
       line = newline + 1;
     }
     held -= static_cast<std::size_t>(line - buffer);
     memmove(buffer, line, held);
     if (held < sizeof buffer) continue;
-    if (!is_rest) visit_line(std::string_view{buffer, held});
+    if (!is_rest) visit(std::string_view{buffer, held});
     is_rest = true;
     held = 0;
   }
@@ -126,11 +124,12 @@ template <class Visit>
   return is_any ? 0 : ENOENT;
 }
 
-// The same for each data mapping.
+// The same with each data mapping.
 template <class Visit>
 [[nodiscard]] int for_each_data_mapping(MappingLines& buffer, Visit&& visit) noexcept {
   Address guard_end = 0;
-  return for_each_mapping(buffer, [&](const MappingLine& line) noexcept {
+  return for_each_mapping_line(buffer, [&](std::string_view text) noexcept {
+    const MappingLine line{text};
     if (line.is_data()) {
       visit(DataMapping{line.begin, line.end, line.is_main_stack(), line.begin == guard_end});
     }

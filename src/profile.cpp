@@ -3,7 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include <algorithm>
+
 #include "backtrace.hpp"
+#include "closed_files.hpp"
 #include "exponential.hpp"
 #include "hardened.hpp"
 #include "probe.hpp"
@@ -35,6 +38,7 @@ struct KnownStack {
   std::uint64_t lives_ms;   // of the freed ones, summed up
   Sum leaked_directly;      // when leaks were looked for last
   Sum leaked;
+  bool is_complete;  // its code is no more: no sample has it any more
   std::uint32_t depth;
   std::uintptr_t frames[1];  // as many as there are
 };
@@ -170,7 +174,7 @@ KnownStack* remember(const Stack& stack) noexcept {
   }
   const std::size_t used = stack.depth * sizeof stack.frames[0];
   for (KnownStack* known = book.stacks.at(hash); known != nullptr; known = known->next_in_bucket) {
-    if (known->hash == hash && known->depth == stack.depth &&
+    if (known->hash == hash && known->depth == stack.depth && !known->is_complete &&
         memcmp(known->frames, stack.frames, used) == 0) {
       return known;
     }
@@ -524,6 +528,20 @@ int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
   return 0;
 }
 
+std::uint64_t end_stacks_in(Address begin, Address end, bool is_known) noexcept {
+  Busy guard;
+  LockGuard lock{book.lock};
+  if (is_known) return book.stack_count;
+  bool is_any = false;
+  for (KnownStack* stack = book.first.load(); stack != nullptr; stack = stack->next.load()) {
+    const bool is_there = std::any_of(stack->frames, stack->frames + stack->depth,
+                                      [&](Address at) { return at >= begin && at < end; });
+    stack->is_complete = stack->is_complete || is_there;
+    is_any = is_any || is_there;
+  }
+  return is_any ? book.stack_count : 0;
+}
+
 void forgive() noexcept {
   LockGuard lock{book.lock};
   book.forgiven = book.samples_ever;
@@ -594,7 +612,7 @@ void show_leaks(Text& out) noexcept {
     stack.depth = leak->depth < Stack::kDepth ? static_cast<std::uint32_t>(leak->depth)
                                               : static_cast<std::uint32_t>(Stack::kDepth);
     memcpy(stack.frames, leak->frames, stack.depth * sizeof stack.frames[0]);
-    allod::write_stack(text, stack);
+    allod::write_stack(text, stack, &find_closed_place, leak->id);
     return 0;
   };
   static_cast<void>(visit_leaks(show, &out));

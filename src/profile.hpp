@@ -18,6 +18,11 @@ int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept;
 int visit_classes(allod_profile_class_visit_t visit, void* context) noexcept;
 void write(Text& out) noexcept;
 
+// The code in [begin, end) is no more: stacks with frames there are complete, unless it is `known`
+// to come back, and the same frames are another stack from now on. Returns the number of the last
+// stack so far; 0: none has frames there.
+std::uint64_t end_stacks_in(Address begin, Address end, bool is_known) noexcept;
+
 // --- for whoever looks for leaks ---
 
 // A sample in use.

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/syscall.h>
 
+#include "closed_files.hpp"
 #include "profile.hpp"
 
 namespace allod::profile {
@@ -23,6 +24,7 @@ void write_mappings(Text& out) noexcept {
     out << std::string_view{buffer, static_cast<std::size_t>(got)};
   }
   raw_syscall(SYS_close, file);
+  write_closed_files(out);
 }
 
 void write_sums(Text& out, const allod_profile_sum_t& live,

@@ -48,7 +48,8 @@ void respect_address_limit(std::size_t limit) noexcept {
     }
     // By one thread at a time: others wait to narrow the map.
     static constinit allod::MappingLines lines = {};
-    return allod::for_each_mapping(lines, [&](const allod::MappingLine& mapping) noexcept {
+    return allod::for_each_mapping_line(lines, [&](std::string_view line) noexcept {
+             const allod::MappingLine mapping{line};
              keep(mapping.begin, mapping.end);
            }) == 0;
   });

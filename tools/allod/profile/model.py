@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from allod.console import Failure
@@ -14,8 +15,12 @@ HEADER = re.compile(
 )
 STACK = re.compile(r"(\d+): (\d+) \[(\d+): (\d+)\] @((?: 0x[0-9a-f]+)*)$", re.ASCII)
 WORDS = re.compile(r"([a-z]+)((?: \d+)+)", re.ASCII)
+# Nothing is ever mapped from there on.
+ELSEWHERE = 1 << 62
+# What the library adds to a mapping that is no more.
+CLOSED = re.compile(r" \(closed, stacks up to (\d+)\)$", re.ASCII)
 MAPPING = re.compile(
-    r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) \S+ (\d+) *(.*)$", re.ASCII
+    r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) (\S+) (\d+) *(.*)$", re.ASCII
 )
 
 
@@ -58,6 +63,8 @@ class Stack:
     """What was allocated with one call stack, innermost address first."""
 
     addresses: tuple[int, ...]
+    # In the order in which they were met; 0: not known.
+    number: int = field(default=0, kw_only=True)
     live: Sums = Sums()
     peak: Sums = Sums()
     total: Sums = Sums()
@@ -80,6 +87,24 @@ class Mapping:
     path: str
     executable: bool = True
     build_id: str = ""
+    # The file that it was of was closed; only a file with this device and number is that file.
+    closed: bool = False
+    file: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def name(self) -> str:
+        """The path, and that it is no more."""
+        return f"{self.path} (closed)" if self.closed else self.path
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the path still leads to the file that was mapped."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return False
+        device = (os.major(found.st_dev), os.minor(found.st_dev))
+        return not self.closed or (*device, found.st_ino) == self.file
 
 
 @dataclass
@@ -132,8 +157,37 @@ def read_text(path: Path) -> Profile:
             raise Failure(f"{path} has a line that is not understood: {line[:60]}")
     else:
         raise Failure(f"{path} is cut off: it has no list of mappings")
-    profile.mappings = list(_mappings(rest))
+    mappings = list(_mappings(rest))
+    profile.mappings = [each for _, each in mappings]
+    closed = [(last, each) for last, each in mappings if each.closed]
+    if closed:
+        _separate(profile, sorted(closed, key=lambda each: each[0]))
     return profile
+
+
+def _separate(profile: Profile, closed: list[tuple[int, Mapping]]) -> None:
+    """Something else may have been mapped to where a closed file was. So each of them gets a place
+    of its own, and so do the addresses there."""
+    moved = []
+    begin = ELSEWHERE
+    for last, each in closed:
+        size = each.end - each.start
+        moved.append((last, each, begin))
+        profile.mappings.remove(each)
+        profile.mappings.append(replace(each, start=begin, end=begin + size))
+        begin += size
+    for stack in profile.stacks:
+        stack.addresses = tuple(
+            next(
+                (
+                    address - each.start + place
+                    for last, each, place in moved
+                    if stack.number <= last and each.start < address <= each.end
+                ),
+                address,
+            )
+            for address in stack.addresses
+        )
 
 
 def _words(line: str) -> dict[str, list[int]]:
@@ -144,6 +198,7 @@ def _words(line: str) -> dict[str, list[int]]:
 
 
 def _complete(stack: Stack, words: dict[str, list[int]]) -> None:
+    stack.number = words["id"][0]
     live, peak, total = words["requested"]
     stack.live = Sums(stack.live.blocks, stack.live.bytes, live)
     blocks, size = words["peak"]
@@ -151,15 +206,23 @@ def _complete(stack: Stack, words: dict[str, list[int]]) -> None:
     stack.total = Sums(stack.total.blocks, stack.total.bytes, total)
 
 
-def _mappings(lines: Iterator[str]) -> Iterator[Mapping]:
+def _mappings(lines: Iterator[str]) -> Iterator[tuple[int, Mapping]]:
+    """Each mapping, with the number of the last stack that was there if it is no more."""
     for line in lines:
         found = MAPPING.match(line)
         if found is None:
             continue
-        yield Mapping(
-            int(found[1], 16),
-            int(found[2], 16),
-            int(found[4], 16),
-            found[6],
-            executable="x" in found[3],
+        closed = CLOSED.search(found[7])
+        major, _, minor = found[5].partition(":")
+        yield (
+            0 if closed is None else int(closed[1]),
+            Mapping(
+                int(found[1], 16),
+                int(found[2], 16),
+                int(found[4], 16),
+                found[7] if closed is None else found[7][: closed.start()],
+                executable="x" in found[3],
+                closed=closed is not None,
+                file=(int(major, 16), int(minor, 16), int(found[6])),
+            ),
         )

@@ -131,7 +131,7 @@ class _Writer:
                 memory_start=each.start,
                 memory_limit=each.end,
                 file_offset=each.offset,
-                filename=self.string(each.path),
+                filename=self.string(each.name),
                 build_id=self.string(each.build_id),
                 has_functions=True,
                 has_filenames=True,

@@ -29,7 +29,8 @@ OWN = ("allod::", "allod_malloc", "allod_new")
 def add_names(profile: Profile) -> None:
     """Fills in the frames of all stacks, and the build ids of the mappings."""
     profile.mappings = [
-        replace(each, build_id=build_id(each.path)) for each in profile.mappings
+        replace(each, build_id=build_id(each.path)) if each.is_there else each
+        for each in profile.mappings
     ]
     names = Names(profile.mappings)
     names.look_up({at for stack in profile.stacks for at in stack.addresses})
@@ -62,14 +63,20 @@ class Names:
 
     def look_up(self, addresses: set[int]) -> None:
         """Finds the functions of return addresses: what is called ends just before."""
-        by_file: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        by_file: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         for address in addresses:
             mapping = self.mapping_of(address - 1)
-            if mapping is not None and os.path.isfile(mapping.path):
+            if (
+                mapping is not None
+                and os.path.isfile(mapping.path)
+                and mapping.is_there
+            ):
                 place = address - 1 - mapping.start + mapping.offset
-                by_file[mapping.path].append((address, place))
-        for path, wanted in by_file.items():
-            found = functions_at(path, [_virtual(path, place) for _, place in wanted])
+                by_file[mapping.path, mapping.name].append((address, place))
+        for (path, name), wanted in by_file.items():
+            found = functions_at(
+                path, [_virtual(path, place) for _, place in wanted], name
+            )
             for (address, _), frames in zip(wanted, found, strict=True):
                 if frames:
                     self._known[address] = frames
@@ -78,14 +85,17 @@ class Names:
         mapping = self.mapping_of(address - 1)
         if mapping is None or not mapping.path:
             return Frame(f"{address:#x}")
-        name = Path(mapping.path).name
         offset = address - mapping.start + mapping.offset
-        return Frame(f"{name}+{offset:#x}", module=mapping.path)
+        closed = " (closed)" if mapping.closed else ""
+        name = f"{Path(mapping.path).name}+{offset:#x}{closed}"
+        return Frame(name, module=mapping.name)
 
 
-def functions_at(path: str, places: Sequence[int]) -> list[tuple[Frame, ...]]:
+def functions_at(
+    path: str, places: Sequence[int], module: str | None = None
+) -> list[tuple[Frame, ...]]:
     """The functions at addresses by which the file's own tables count, innermost first; none where
-    nothing is known."""
+    nothing is known. They are said to be in the module, or else in the file."""
     command = [
         _symbolizer(),
         f"--obj={path}",
@@ -100,18 +110,18 @@ def functions_at(path: str, places: Sequence[int]) -> list[tuple[Frame, ...]]:
     )
     results: list[tuple[Frame, ...]] = []
     for line in done.stdout.splitlines():
-        results.append(tuple(_frames(json.loads(line), path)))
+        results.append(tuple(_frames(json.loads(line), module or path)))
     results += [()] * (len(places) - len(results))
     return results[: len(places)]
 
 
-def _frames(answer: dict[str, Any], path: str) -> list[Frame]:
+def _frames(answer: dict[str, Any], module: str) -> list[Frame]:
     return [
         Frame(
             each["FunctionName"],
             each.get("FileName", ""),
             each.get("Line", 0),
-            path,
+            module,
             each.get("StartLine", 0),
         )
         for each in answer.get("Symbol", [])
