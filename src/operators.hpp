@@ -68,7 +68,7 @@ template <class... Forms>
 
 // Up to where in the page map forms that are made of others look for a block before they ask
 // whether they may: nowhere, until it is known that no form of delete is replaced, nor when the map
-// has become a window.
+// has become a window or was narrowed.
 extern std::atomic<std::size_t> slices_at_once;
 
 }  // namespace allod::operators

@@ -129,7 +129,10 @@ def test_late_limit_where_no_mappings_are_told(
     variables = environment(library)
     preload = variables.pop("LD_PRELOAD")
     program = programs / "memory_limits"
-    command = [*hidden, f"{hide}env LD_PRELOAD={preload} {program} {case}"]
+    command: list[str | Path] = [
+        *hidden,
+        f"{hide}env LD_PRELOAD={preload} {program} {case}",
+    ]
     result = run_program(command, variables, tmp_path)
     assert result.returncode == 0, describe(result)
 
