@@ -13,6 +13,7 @@ import pytest
 from checks import symbols
 from conftest import ControlGroup, DebianPackages
 from surface.black_box import (
+    SKIPPED,
     Case,
     cases_in,
     describe,
@@ -24,6 +25,9 @@ from surface.black_box import (
 
 FOLDER = Path(__file__).parent
 STRICT_OVERCOMMIT = Case("surroundings", "strict_overcommit")
+MAPPINGS_OF_A_GIB = Case("mappings", "a_gibibyte_takes_two_mappings")
+FEW_MAPPINGS = Case("mappings", "a_process_that_is_short_of_mappings_gets_memory")
+LIVE_BLOCKS = Case("mappings", "ten_mebibytes_are_live")
 MEMORY_GROUP = Case("surroundings", "group_of_96_mib")
 OVERCOMMIT_SETTING = Path("/proc/sys/vm/overcommit_memory")
 
@@ -48,7 +52,8 @@ PRELOADED_CASES = [
     if case not in DLOPENED_CASES
     and case not in LIMIT_CASES
     and case not in HANDLER_CASES
-    and case not in (STRICT_OVERCOMMIT, MEMORY_GROUP)
+    and case
+    not in (STRICT_OVERCOMMIT, MEMORY_GROUP, MAPPINGS_OF_A_GIB, FEW_MAPPINGS)
 ]
 
 
@@ -265,6 +270,85 @@ def test_a_debugger_writes_a_small_core_file(
         pytest.skip("nobody may look into programs here")
     assert "Saved corefile" in result.stdout, describe(result)
     assert "Failed to write" not in result.stderr, describe(result)
+
+
+MIB = 1 << 20
+MOST_IN_CORE_FILE = 20 * MIB
+"""Of a program with 10 MiB in blocks of 1000 bytes. The debug library has records besides."""
+
+
+def test_a_debugger_leaves_out_what_was_never_used(
+    library: Path, programs: Path, tmp_path: Path, debian_packages: DebianPackages
+) -> None:
+    """A core file has what is live, and not what is only reserved for it."""
+    debian_packages("gdb")
+    core = tmp_path / "core"
+    commands = [
+        "set startup-with-shell off",
+        f"set environment LD_PRELOAD {library}",
+        "break stand_here",
+        f"run {LIVE_BLOCKS.name}",
+        f"generate-core-file {core}",
+        "kill",
+    ]
+    words = [word for command in commands for word in ("-ex", command)]
+    gdb = ["gdb", "-nx", "-batch", *words, programs / LIVE_BLOCKS.program]
+    result = run_program(gdb, dict(os.environ), tmp_path)
+    if "ptrace" in result.stdout + result.stderr:
+        pytest.skip("nobody may look into programs here")
+    assert "Saved corefile" in result.stdout, describe(result)
+    assert 10 * MIB < core.stat().st_size < MOST_IN_CORE_FILE
+
+
+def test_the_kernel_leaves_out_what_was_never_used(
+    library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """The same for a program that crashes."""
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text(encoding="ascii").strip()
+    if pattern != "core":
+        pytest.skip("core files go elsewhere here")
+    command = ["prlimit", "--core=unlimited", programs / LIVE_BLOCKS.program]
+    variables = environment(library) | {"TEST_ABORT": "1"}
+    result = run_program([*command, LIVE_BLOCKS.name], variables, tmp_path)
+    cores = list(tmp_path.glob("core*"))
+    assert len(cores) == 1, describe(result)
+    assert 10 * MIB < cores[0].stat().st_blocks * 512 < MOST_IN_CORE_FILE
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("size", [64, 1000, 30_000, MIB, 100_000_000])
+@pytest.mark.parametrize("huge_pages", ["16M", "never"])
+def test_a_gibibyte_takes_two_mappings(
+    huge_pages: str,
+    size: int,
+    threads: int,
+    liballod: Path,
+    programs: Path,
+    tmp_path: Path,
+) -> None:
+    """A process may have 65,530 of them, and a heap is to have many terabytes."""
+    program: list[str | Path] = [programs / MAPPINGS_OF_A_GIB.program]
+    variables = environment(liballod) | {
+        "ALLOD_HUGE_PAGES": huge_pages,
+        "TEST_BYTES": str(size),
+        "TEST_THREADS": str(threads),
+    }
+    result = run_program([*program, MAPPINGS_OF_A_GIB.name], variables, tmp_path)
+    assert result.returncode == 0, describe(result)
+
+
+@pytest.mark.parametrize("left", [4, 30])
+@pytest.mark.parametrize("size", [100, 1000, 30_000, 100_000, 1_000_000, 100_000_000])
+def test_a_process_that_is_short_of_mappings_gets_memory(
+    size: int, left: int, library: Path, programs: Path, tmp_path: Path
+) -> None:
+    """As long as there is some, whatever else takes mappings has to give way."""
+    program: list[str | Path] = [programs / FEW_MAPPINGS.program, FEW_MAPPINGS.name]
+    given = {"TEST_BYTES": str(size), "TEST_LEFT": str(left)}
+    result = run_program(program, environment(library) | given, tmp_path)
+    if result.returncode == SKIPPED:
+        pytest.skip(result.stdout.strip())
+    assert result.returncode == 0, describe(result)
 
 
 @pytest.mark.parametrize("program", sorted({case.program for case in ALL_CASES}))

@@ -45,6 +45,7 @@ class Space {
     bins_ = static_cast<Bins*>(metadata_.allocate(platform_, align_up(sizeof(Bins), kBinsAlign)));
     if (bins_ == nullptr) return false;
     spare_ = &bins_->spare;
+    spare_region_ = &bins_->spare_region;
     return true;
   }
 
@@ -702,6 +703,7 @@ class Space {
     SpanBins dirty;
     SpanBins clean[2];  // by the filling of their region
     Span spare;
+    Region spare_region;
   };
   static constexpr std::size_t kBinsAlign = 4096;
   Bins* bins_ = nullptr;  // until it has been started
@@ -715,6 +717,7 @@ class Space {
   SpanList purging_;
   Span* fed_ = nullptr;    // the slices that became metadata last
   Span* spare_ = nullptr;  // for feed_metadata, which cannot ask for one
+  Region* spare_region_ = nullptr;  // the same
   // No dirty span that ages was freed before, or not by more than a wait for the lock or half a
   // delay: those that nobody had used for a while when they were freed may stand in front of
   // others.

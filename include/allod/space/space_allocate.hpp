@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include <utility>
+
 #include "allod/space/space.hpp"
 
 namespace allod::space {
@@ -184,18 +186,20 @@ void Space<P, kChecks>::hide_tail(Region& region) noexcept {
   region.is_tail_hidden = true;
 }
 
-// A region of the usual size, or as large as the request; less when addresses
-// are scarce. Its first `size` slices are handed out.
+// A region of the usual size, or as large as the request; when addresses are scarce, less, but none
+// for huge pages. Its first `size` slices are handed out.
 template <os::Platform P, CheckLevel kChecks>
 Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
-  auto* const region = static_cast<Region*>(metadata_.allocate(platform_, sizeof(Region)));
+  auto* region = static_cast<Region*>(metadata_.allocate(platform_, sizeof(Region)));
+  if (region == nullptr) region = std::exchange(spare_region_, nullptr);
   if (region == nullptr) return nullptr;
+  *region = {};
   region->filling = filling;
   const Slices share = Slices::covering(counters_.reserved / kShare);
   const Slices usual = share > region_slices_ ? share : region_slices_;
   const bool is_shared = !is_for_itself(size);
   for (Slices wanted = is_shared ? usual : size; !place(*region, wanted, is_shared);) {
-    if (wanted == size) {
+    if (wanted == size || filling == Filling::dense) {
       metadata_.free(region, sizeof(Region));
       return nullptr;
     }
@@ -316,8 +320,7 @@ bool Space<P, kChecks>::make_room() noexcept {
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::fresh_for_metadata() noexcept {
   if (spare_ == nullptr) return nullptr;
-  Region* region = region_with(kFeed, Filling::sparse);
-  if (region == nullptr) region = region_with(kFeed, Filling::dense);
+  Region* const region = any_region_with(kFeed, Filling::sparse);
   if (region == nullptr) return nullptr;
   Span* const span = spare_;
   spare_ = nullptr;
@@ -363,6 +366,9 @@ bool Space<P, kChecks>::feed_metadata() noexcept {
   metadata_.donate(memory, bytes);
   fed_ = span;
   if (spare_ == nullptr) spare_ = new_span();
+  if (spare_region_ == nullptr) {
+    spare_region_ = static_cast<Region*>(metadata_.allocate(platform_, sizeof(Region)));
+  }
   return true;
 }
 
