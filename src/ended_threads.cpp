@@ -28,9 +28,12 @@ struct Descriptor {
 
   explicit Descriptor(Address at) noexcept : address{at} {
     constexpr std::size_t kPage = 4096;
-    // It ends where the page does, or later.
+    // It ends where the page does, or on the next one.
     const std::size_t words = std::min(kWords, (kPage - at % kPage) / sizeof(Address));
     const bool is_there = at % sizeof(Address) == 0 && copy_words(at, word, words);
+    if (is_there && words < kWords) {
+      static_cast<void>(copy_words(at + words * sizeof(Address), word + words, kWords - words));
+    }
     is_one = is_there && word[0] == at && word[2] == at;
   }
   [[nodiscard]] std::int32_t thread(std::size_t place) const noexcept {

@@ -1,6 +1,7 @@
 // Units that must not be mixed up: a count of slices is not a count of bytes.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 
