@@ -91,6 +91,11 @@ EFFECTS = [
         {"ALLOD_PURGE_THREAD": "0", "TEST_PATIENCE_MS": "300"},
     ),
     Effect(
+        "memory_goes_back_where_nobody_tells_of_whom_it_is",
+        {},
+        {"ALLOD_PURGE_THREAD": "0", "TEST_PATIENCE_MS": "300"},
+    ),
+    Effect(
         "memory_that_others_free_goes_back_while_idle",
         {},
         {"ALLOD_PURGE_THREAD": "0", "TEST_PATIENCE_MS": "300"},

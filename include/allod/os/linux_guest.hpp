@@ -18,20 +18,27 @@ class LinuxGuest {
   // The calling process is the one that the memory belongs to.
   static void note_owner() noexcept { owner_.store(own_id(), std::memory_order_relaxed); }
 
+  // The calling thread is about to make a guest, which will run on its thread-local variables.
+  static void expect() noexcept { host_ = own_id(); }
+  // The process that the thread was in then; 0: it has made none.
+  [[nodiscard]] static long host() noexcept { return host_; }
   // Is it a guest in the memory of another process? A child that was made by a bare system call,
   // and of which no handler knows, is none if the memory is a copy. Thread-safe.
   [[nodiscard]] static bool is_here() noexcept {
     const long owner = owner_.load(std::memory_order_relaxed);
     const long own = own_id();
     if (owner == 0 || owner == own) return false;
-    // Not zero either where the system does not tell.
-    if (raw_syscall(SYS_kcmp, own, owner, KCMP_VM, 0, 0) == 0) return true;
+    const long order = raw_syscall(SYS_kcmp, own, owner, KCMP_VM, 0, 0);
+    if (order == 0) return true;
+    // Where the system does not tell, it is one if it was expected.
+    if (order < 0 && host_ != 0 && host_ != own) return true;
     owner_.store(own, std::memory_order_relaxed);
     return false;
   }
 
  private:
   static inline constinit std::atomic<long> owner_{0};
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local long host_ = 0;
 };
 
 }  // namespace allod::os

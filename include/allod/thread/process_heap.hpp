@@ -186,10 +186,10 @@ class ProcessHeap {
   // thread itself, the mark goes with its next slow path. What a thread has of its own, the process
   // has as well: the thread waits until it has gone.
   static void expect_guest() noexcept {
+    os::LinuxGuest::expect();
     Front* const before = AtHand::now;
     if (!processors_.is_on() || before->kind != heap::FrontKind::none) return;
     AtHand::guest.kind = heap::FrontKind::guest;
-    host_ = os::LinuxGuest::own_id();
     host_front_ = before;
     if (bound_ == before) bound_ = &AtHand::guest;
     AtHand::now = &AtHand::guest;
@@ -262,7 +262,7 @@ class ProcessHeap {
   }
   // Of a thread that is marked: is it in the process that it has made? If not, the mark goes.
   static ALLOD_COLD void look_who_is_here() noexcept {
-    if (os::LinuxGuest::own_id() != host_) return;
+    if (os::LinuxGuest::own_id() != os::LinuxGuest::host()) return;
     if (bound_ == &AtHand::guest) bound_ = host_front_;
     AtHand::now = host_front_;
   }
@@ -629,6 +629,8 @@ class ProcessHeap {
   }
 
   static void before_fork() noexcept {
+    // A child that has a copy of the memory is no guest, unless this is one.
+    if (AtHand::now == &AtHand::guest) look_who_is_here();
     heap_.before_fork(bound_domain());
     processors_.before_fork();
   }
@@ -671,10 +673,9 @@ class ProcessHeap {
   // The thread's own front, also when it does not have it at hand; that of nobody.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* bound_ =
       &AtHand::nobody;
-  // Of a thread that is marked: the process that it is in, and what it has had at hand.
+  // Of a thread that is marked: what it has had at hand.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* host_front_ =
       nullptr;
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local long host_ = 0;
   // Operations while the thread had no domain.
   [[gnu::tls_model(
       "initial-exec")]] static inline constinit thread_local std::uint32_t operations_ = 0;
