@@ -19,6 +19,7 @@ class EmptyBlocks {
     void* const memory = cells == nullptr ? nullptr : platform.reserve(kCount * kStep, kSliceBytes);
     if (memory == nullptr) return;
     platform.name(memory, kCount * kStep, "allod: empty");
+    platform.dump(memory, kCount * kStep, false);
     cells_ = static_cast<std::atomic<Word>*>(cells);
     base_ = address_of(memory);
   }
