@@ -137,10 +137,7 @@ function(allod_add_products)
   endforeach()
   # Newer kernels map a larger piece of a file's memory as a whole where it lies within a segment.
   # With this, the code that every program needs fills one of 128 KiB.
-  foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared
-      allod_prefixed_shared)
-    target_link_options(${target} PRIVATE LINKER:-z,max-page-size=131072)
-  endforeach()
+  target_link_options(allod_shared PRIVATE LINKER:-z,max-page-size=131072)
 
   # A program may name nothing of Allod and still want its malloc: the linker must not drop the
   # library as unused. A reference by --undefined does not keep it: only those of objects count.
