@@ -345,7 +345,11 @@ void wait_for_sweeper(std::uint32_t done) noexcept {
   }
 }
 
-void lock_for_fork() noexcept { lock.lock_for_fork(); }
+// No other handler of a fork has locked anything of ours yet.
+void lock_for_fork() noexcept {
+  if (!os::LinuxGuest::is_here()) wait_for_sweeper_to_end();
+  lock.lock_for_fork();
+}
 void unlock_in_parent() noexcept { lock.unlock_in_parent(); }
 void reset_in_child() noexcept {
   forget_sweeper();
@@ -353,6 +357,11 @@ void reset_in_child() noexcept {
 }
 
 }  // namespace
+
+void wait_for_sweeper_to_end() noexcept {
+  constexpr std::uint32_t kPatienceMs = 100;
+  if (!Sweeper::is_gone()) static_cast<void>(Sweeper::wait_until_gone(kPatienceMs));
+}
 
 bool start() noexcept {
   if (!PageReader::works()) return false;

@@ -69,4 +69,8 @@ enum class Room : std::uint8_t { none, made, made_by_sweep };
 // of which most are no addresses. False when that takes more than a second. Thread-safe.
 [[nodiscard]] bool wait_for_lookups() noexcept;
 
+// So that the process has one thread less, if there is a sweep. For a tenth of a second at most.
+// Not for a child of vfork.
+void wait_for_sweeper_to_end() noexcept;
+
 }  // namespace allod::sweep

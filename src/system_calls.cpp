@@ -1,5 +1,7 @@
 // Calls of the system that libc offers. For most of them the page map is in the way: it takes 24
-// GiB of addresses, of which hardly anything is ever used.
+// GiB of addresses, of which hardly anything is ever used. For others a thread that the program
+// does not know of.
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -67,6 +69,25 @@ void respect_address_limit(std::size_t limit) noexcept {
 
 }  // namespace
 
+// As a process without threads of ours, which would stay behind where the program goes: the system
+// refuses some of this as long as there is another thread.
+template <class Call>
+[[nodiscard]] int call_alone(Call&& call) noexcept {
+  using allod::Process;
+  if (allod::os::LinuxGuest::is_here()) return to_errno(call());
+  const bool has_ended_one = Process::send_helper_away();
+  if constexpr (allod::Policy::kBlockStates) allod::sweep::wait_for_sweeper_to_end();
+  long result = call();
+  // A thread can be counted a moment longer than it can be found.
+  constexpr int kTries = 64;
+  for (int i = 0; has_ended_one && (result == -EINVAL || result == -EUSERS) && i < kTries; ++i) {
+    allod::raw_syscall(SYS_sched_yield);
+    result = call();
+  }
+  Process::heap().let_helper_come();
+  return to_errno(result);
+}
+
 // libc's declarations differ in the types of their parameters, but not as the linker sees it, for
 // which those with 64 in their names are the same, too.
 #define ALLOD_STANDS_FOR(name) __asm__(name) __attribute__((visibility("default")))
@@ -97,6 +118,13 @@ int allod_prlimit64(pid_t pid, int resource, const rlimit64* limit, rlimit64* ol
     space.map().expect_reads(space.platform());
   }
   return to_errno(allod::raw_syscall(SYS_mlockall, flags));
+}
+
+[[gnu::visibility("default")]] int unshare(int flags) noexcept {
+  return call_alone([=]() noexcept { return allod::raw_syscall(SYS_unshare, flags); });
+}
+[[gnu::visibility("default")]] int setns(int descriptor, int kind) noexcept {
+  return call_alone([=]() noexcept { return allod::raw_syscall(SYS_setns, descriptor, kind); });
 }
 
 // Threads that are stopped, for a sweep or a search for leaks, must not be on the same stack then.

@@ -139,6 +139,52 @@ CASE(memory_goes_back_while_idle) {
   }
 }
 
+static void fork_and_wait(void) {
+  const pid_t child = fork();
+  CHECK(child >= 0, "fork");
+  if (child == 0) _exit(0);
+  CHECK(waitpid(child, NULL, 0) == child, "waitpid");
+}
+// A fork ends the thread that gives memory back, wherever it is with that.
+CASE(memory_goes_back_while_idle_after_a_fork) {
+  settle();
+  for (size_t i = 0; i < kShapeCount; ++i) {
+    const size_t before = resident_bytes();
+    allocate_touched(many, kShapes[i].count, kShapes[i].size);
+    free_touched(many, kShapes[i].count, kShapes[i].size);
+    fork_and_wait();
+    wait_until_resident(before + 6 * MIB);
+  }
+}
+CASE(memory_goes_back_while_idle_that_was_freed_after_forks) {
+  settle();
+  for (size_t i = 0; i < kShapeCount; ++i) {
+    const size_t before = resident_bytes();
+    allocate_touched(many, kShapes[i].count, kShapes[i].size);
+    for (int forks = 0; forks < 2; ++forks) fork_and_wait();
+    free_touched(many, kShapes[i].count, kShapes[i].size);
+    wait_until_resident(before + 6 * MIB);
+  }
+}
+// The child has no thread of its parent's.
+CASE(memory_goes_back_while_a_child_is_idle) {
+  settle();
+  const size_t before = resident_bytes();
+  allocate_touched(many, 64, MIB);
+  free_touched(many, 64, MIB);
+  const pid_t child = fork();
+  CHECK(child >= 0, "fork");
+  if (child == 0) {
+    wait_until_resident(before + 6 * MIB);
+    allocate_touched(many, 64, MIB);
+    free_touched(many, 64, MIB);
+    wait_until_resident(before + 6 * MIB);
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && status == 0, "the child has %x", (unsigned)status);
+}
+
 // A thread that allocates what others free. Then it sleeps until it is told to end, or has ended.
 typedef struct {
   pthread_t id;

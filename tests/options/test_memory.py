@@ -85,6 +85,14 @@ EFFECTS = [
             "TEST_PATIENCE_MS": "300",
         },
     ),
+    *(
+        Effect(case, {}, {"ALLOD_PURGE_DELAY": "-1", "TEST_PATIENCE_MS": "300"})
+        for case in (
+            "memory_goes_back_while_idle_after_a_fork",
+            "memory_goes_back_while_idle_that_was_freed_after_forks",
+            "memory_goes_back_while_a_child_is_idle",
+        )
+    ),
     Effect(
         "memory_goes_back_after_a_child_of_vfork_has_freed_much",
         {},

@@ -303,6 +303,117 @@ TEST_F(HeapPurge, has_no_helper_in_a_forked_child_until_it_is_needed) {
   system.run_helper();
 }
 
+// --- a process with one thread -------------------------------------------------------------------
+
+class HeapHelperAway : public HeapPurge {
+ protected:
+  void SetUp() override {
+    HeapPurge::SetUp();
+    heap.options().purge_delay_ms = 500;
+  }
+  void fork(Domain& domain) {
+    heap.before_fork(&domain);
+    EXPECT_FALSE(system.helper_waits()) << "it has ended";
+    heap.after_fork_in_parent();
+  }
+};
+
+TEST_F(HeapHelperAway, is_what_a_fork_finds_and_nothing_is_left_to_give_back) {
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  const std::uint64_t before = system.now_ms();
+  fork(domain);
+  EXPECT_EQ(heap.space().dirty_bytes(), 0U);
+  EXPECT_EQ(system.now_ms(), before) << "nobody waits for the delay";
+}
+
+TEST_F(HeapHelperAway, lasts_a_little_longer_than_the_fork) {
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  fork(domain);
+  leave_dirty(domain, 6 * kMiB);
+  EXPECT_FALSE(system.helper_waits());
+  system.advance_clock(19);
+  pass_time(domain, 300);
+  EXPECT_FALSE(system.helper_waits());
+  system.advance_clock(1);
+  pass_time(domain, 300);
+  ASSERT_TRUE(system.helper_waits());
+  system.run_helper();
+  EXPECT_LT(heap.space().dirty_bytes(), kMiB);
+}
+
+TEST_F(HeapHelperAway, ends_early_when_much_becomes_free) {
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  fork(domain);
+  leave_dirty(domain, 8 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  system.run_helper();
+}
+
+TEST_F(HeapHelperAway, costs_a_program_that_forks_all_the_time_no_memory_that_it_uses_again) {
+  Domain& domain = attach();
+  for (int i = 0; i < 40; ++i) {
+    leave_dirty(domain, 9 * kMiB);
+    system.advance_clock(10);
+    fork(domain);
+  }
+  EXPECT_GE(heap.space().dirty_bytes(), 9 * kMiB);
+  const std::size_t purges = system.count(Fake::Call::purge);
+  EXPECT_LE(purges, 10U);
+  // When it has done so for a while, all is as before.
+  system.advance_clock(60'000);
+  leave_dirty(domain, 9 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  fork(domain);
+  EXPECT_EQ(heap.space().dirty_bytes(), 0U);
+}
+
+TEST_F(HeapHelperAway, begins_within_the_delay_when_the_helper_is_in_the_midst_of_its_work) {
+  Domain& domain = attach();
+  release_all(domain, allocate_many(domain, 40, 8 * kMiB));
+  ASSERT_TRUE(system.helper_waits());
+  std::uint64_t purges = 0;
+  system.set_observer([&](Fake::Call call) {
+    // As if another thread called it; the fake cannot wait for a helper that runs.
+    if (call == Fake::Call::purge && ++purges == 1) heap.send_helper_away();
+  });
+  system.run_helper();
+  system.set_observer({});
+  EXPECT_EQ(purges, 1U) << "what it has begun it finishes";
+  EXPECT_FALSE(system.helper_waits());
+  leave_dirty(domain, 8 * kMiB);
+  EXPECT_FALSE(system.helper_waits()) << "it was not let come yet";
+  heap.let_helper_come();
+  system.advance_clock(20);
+  pass_time(domain, 300);
+  EXPECT_TRUE(system.helper_waits());
+  system.run_helper();
+  EXPECT_LT(heap.space().dirty_bytes(), kMiB);
+}
+
+TEST_F(HeapHelperAway, gives_back_what_domains_keep) {
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  void* const block = allocate(domain, 8 * kMiB);
+  release(domain, block);
+  fork(domain);
+  EXPECT_EQ(Fake::resident_bytes(block, 8 * kMiB), 0U);
+}
+
+TEST_F(HeapHelperAway, is_not_waited_for_by_who_has_interrupted_a_slow_path) {
+  Domain& domain = attach();
+  leave_dirty(domain, 8 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  heap.send_helper_away(FakeProgram::Heap::Wait::no);
+  EXPECT_TRUE(system.helper_waits());
+  heap.let_helper_come();
+  system.run_helper();
+}
+
 // --- population -------------------------------------------------------------------------------
 
 class HeapPopulation : public HeapWorld {

@@ -320,6 +320,17 @@ class Heap {
     return heap == nullptr ? heaps_.first() : HeapList::next(heap);
   }
 
+  // --- the helper; see heap/purge.hpp ----------------------------------------------
+
+  // Ends the helper, if there is one, and keeps it away until let_helper_come() is called as well:
+  // the process then has no thread but its own. Unless that happens all the time, the caller gives
+  // back free memory and kept blocks in its place. True if there was one, and it is gone. It waits
+  // for that a tenth of a second at most; but not if it may not, or has interrupted who holds a
+  // lock that the helper may wait for. Not for a child of vfork. Thread-safe.
+  enum class Wait : bool { no, yes };
+  bool send_helper_away(Wait wait = Wait::yes) noexcept;
+  void let_helper_come() noexcept { helper_.let_come(); }
+
   // --- fork; see heap/lifetime.hpp -------------------------------------------------
 
   // `own` is the domain of the forking thread, or null. Waits for other threads to
@@ -687,8 +698,9 @@ class Heap {
   std::atomic<std::size_t> kept_bytes_{0};                // that domains have reserved
   std::atomic<std::uint32_t> keepers_{0};                 // and how many have
   std::atomic<std::size_t> kept_share_{~std::size_t{0}};  // the most that one may have
-  std::atomic<bool> kept_short_{false};      // somebody has less than that, and got nothing
-  HelperState helper_;                       // only one that is running takes back what is kept
+  std::atomic<bool> kept_short_{false};  // somebody has less than that, and got nothing
+  HelperState helper_;                   // only one that is running takes back what is kept
+  ForkPause fork_pause_;
   std::atomic<bool> look_is_wanted_{false};  // much has become free within slabs
   Address rest_cursor_ = 0;                  // the helper's: where its next look at slabs begins
 };

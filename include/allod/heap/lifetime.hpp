@@ -230,6 +230,9 @@ void Heap<Policy>::set_slab_tags(const Slab& slab, space::Tag tag) noexcept {
 
 template <class Policy>
 void Heap<Policy>::before_fork(const Domain* own) noexcept {
+  // With no lock held, and the gate open: the helper may have to wait for either before it ends.
+  const bool is_inside = own != nullptr && own->in_slow_path.load(std::memory_order_relaxed);
+  send_helper_away(is_inside ? Wait::no : Wait::yes);
   fork_lock_.lock_for_fork();
   gate_.close(space_.platform());
   while (!is_quiet_but_for(own)) space_.platform().yield();
@@ -258,6 +261,7 @@ void Heap<Policy>::after_fork_in_parent() noexcept {
   registry_lock_.unlock_in_parent();
   gate_.open();
   fork_lock_.unlock_in_parent();
+  let_helper_come();
 }
 
 // The other threads are gone; their slabs are orphans. Their magazines cannot be
@@ -269,7 +273,7 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
   space_.lock().reset_in_child();
   registry_lock_.reset_in_child();
   space_.platform().after_fork_in_child();
-  helper_.end();
+  helper_.reset_in_child();
   {
     LockGuard guard{space_.lock()};
     space_.repair_after_fork();

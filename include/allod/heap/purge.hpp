@@ -72,7 +72,8 @@ void Heap<Policy>::note_burst(Domain& domain) noexcept {
 template <class Policy>
 void Heap<Policy>::maybe_purge() noexcept {
   if (__builtin_expect(space_.delayed_bytes() != 0, 0)) purge_delayed();
-  if (options_.purge_delay_ms < 0 || dirty_bytes() == 0) return;
+  if (options_.purge_delay_ms < 0) return;
+  if (dirty_bytes() == 0 && !look_is_wanted_.load(std::memory_order_relaxed)) return;
   const auto delay = static_cast<std::uint32_t>(options_.purge_delay_ms);
   if (delay == 0) {
     space_.purge(0, 0, space_.dirty_bytes());
@@ -81,7 +82,7 @@ void Heap<Policy>::maybe_purge() noexcept {
   const std::size_t budget = purge_budget();
   if (!helper_.is_running()) {
     space_.purge(delay, budget, kPurgeStep);
-    if (dirty_bytes() >= kWorthAThread) start_helper();
+    if (has_work_for_helper()) start_helper();
     return;
   }
   // Nobody waits for the system as long as the helper keeps up. It may get no processor, or be the
@@ -101,10 +102,13 @@ template <class Policy>
 void Heap<Policy>::start_helper() noexcept {
   if (!options_.purge_thread || space_.refuses_purge()) return;
   if (options_.purge_delay_ms <= 0 && space_.delayed_bytes() == 0) return;
-  if (!helper_.is_none()) return;
+  if (!helper_.is_none() || helper_.is_kept_away()) return;
   // Other handlers of a fork may free memory in the child, before it has been said there that the
   // helper is gone: it must not be started twice on one stack.
   if (gate_.is_closed()) return;
+  if (!fork_pause_.is_over()) {
+    if (fork_pause_.holds_back(space_.platform().now_ms(), dirty_bytes())) return;
+  }
   const std::uint32_t start = helper_.begin();
   if (start == 0) return;
   if (!space_.platform().start_helper(&purge_on_helper, this)) return helper_.end();
@@ -119,8 +123,26 @@ bool Heap<Policy>::has_work_for_helper() const noexcept {
   return space_.delayed_bytes() >= kWorthAThread;
 }
 
-// Runs until little is left to purge and slabs are at rest. Uses nothing of the thread that
-// started it; see os/linux_helper.hpp.
+template <class Policy>
+bool Heap<Policy>::send_helper_away(Wait wait) noexcept {
+  // Told to, it may be gone before anybody looks.
+  const bool was_there = !helper_.is_none();
+  helper_.template keep_away<Platform>();
+  bool is_gone = false;
+  if (wait == Wait::yes && !is_interrupting()) is_gone = space_.platform().wait_for_helper();
+  // That of a process which this one was cloned from unseen: it cannot say that it ends.
+  if (is_gone && helper_.is_running()) helper_.end();
+  const bool is_often = fork_pause_.begin(space_.platform().now_ms());
+  if (was_there && is_gone && !is_often) {
+    give_back_kept_of(Keepers::all);
+    if (options_.purge_delay_ms > 0) space_.purge(0, 0, space_.dirty_bytes());
+  }
+  fork_pause_.leave(dirty_bytes());
+  return was_there && is_gone;
+}
+
+// Runs until little is left to purge and slabs are at rest, or until it is kept away: then as soon
+// as it can. Uses nothing of the thread that started it; see os/linux_helper.hpp.
 template <class Policy>
 void Heap<Policy>::purge_on_helper(void* heap) noexcept {
   Heap& self = *static_cast<Heap*>(heap);
@@ -130,10 +152,11 @@ void Heap<Policy>::purge_on_helper(void* heap) noexcept {
     // Who keeps a block has reserved it before it looks whether there is a helper. Nobody starts
     // another one as long as this one has not left.
     self.helper_.leave();
-    while (self.kept_bytes_.load() != 0 && !self.may_keep()) {
+    while (self.kept_bytes_.load() != 0 && !self.may_keep() && !self.helper_.is_kept_away()) {
       self.give_back_kept_of(Keepers::all);
       if (self.kept_bytes_.load() != 0) self.helper_.template sleep_ms<Platform>(1);
     }
+    if (self.helper_.is_kept_away()) return self.helper_.end();
     if (self.kept_bytes_.load() == 0) {
       self.maybe_purge();
       self.helper_.end();
@@ -148,7 +171,9 @@ template <class Policy>
 void Heap<Policy>::purge_until_done() noexcept {
   std::uint64_t rested_ms = space_.platform().now_ms();
   std::uint64_t forgot_ms = rested_ms;
-  for (bool moving = true; moving || has_work_for_helper();) {
+  bool has_walked = false;
+  bool moving = true;
+  while ((moving || has_work_for_helper()) && !helper_.is_kept_away()) {
     const bool ages = options_.purge_delay_ms > 0;
     if (!ages && !has_work_for_helper()) break;
     const auto delay = ages ? static_cast<std::uint32_t>(options_.purge_delay_ms) : kLongestNapMs;
@@ -159,15 +184,18 @@ void Heap<Policy>::purge_until_done() noexcept {
     const std::uint32_t nap = wait < longest ? wait + delay / 8 + 1 : longest;
     const std::uint32_t delayed = space_.delayed_bytes() != 0 ? space_.next_delayed_in() : ~0U;
     helper_.template sleep_ms<Platform>(delayed < nap ? delayed + 1 : nap);
+    if (helper_.is_kept_away()) break;
     if (kept_short_.exchange(false)) give_back_kept_of(Keepers::greedy);
     // In steps, so that what is used again meanwhile need not go; and so much that it is not
     // woken again for each span.
     const std::size_t budget = purge_budget();
     const bool above = space_.dirty_bytes_above(budget) != 0;
     const std::size_t most = above ? budget - headroom(budget) : budget;
-    while (ages && space_.purge(delay, most, kHelperStep) >= kHelperStep) {
+    while (ages && !helper_.is_kept_away() &&
+           space_.purge(delay, most, kHelperStep) >= kHelperStep) {
     }
-    space_.purge_delayed(~std::size_t{0}, false);
+    while (!helper_.is_kept_away() && space_.purge_delayed(kHelperStep, false) >= kHelperStep) {
+    }
     // A system that takes nothing back will not be asked again and again.
     if (space_.refuses_purge()) break;
     const std::uint64_t now_ms = space_.platform().now_ms();
@@ -180,10 +208,13 @@ void Heap<Policy>::purge_until_done() noexcept {
     }
     look_at_kept();
     look_is_wanted_.store(false);
+    has_walked = true;
     moving = ages && collect_resting();
     reap_at_rest();
     moving = (ages && purge_resting()) || moving;
   }
+  // What it was about to come back to.
+  if (moving && has_walked) look_is_wanted_.store(true);
   // The next helper will not know how long ago it was.
   space_.forget_peak();
   space_.forget_peak();

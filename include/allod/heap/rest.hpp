@@ -60,7 +60,7 @@ bool Heap<Policy>::collect_resting() noexcept {
     if (!is_any) return false;
   }
   for (std::uint32_t i = 0; i < kRestPauses; ++i) {
-    if (!pause()) return true;
+    if (helper_.is_kept_away() || !pause()) return true;
     const bool is_done = collect_for(Owners::resting);
     bool moving = false;
     if (is_done) {
@@ -141,7 +141,7 @@ template <class Policy>
 void Heap<Policy>::reap_at_rest() noexcept {
   for (ClassIndex c = 0; c < kClasses; ++c) {
     std::uint32_t left = orphan_count_[c].load(std::memory_order_relaxed);
-    while (left > 0) {
+    while (left > 0 && !helper_.is_kept_away()) {
       const std::uint32_t most = left < kOrphanLooks ? left : kOrphanLooks;
       std::uint32_t looks = most;
       LockGuard guard{registry_lock_};
@@ -161,7 +161,7 @@ bool Heap<Policy>::purge_resting() noexcept {
       rest_cursor_ = 0;
       return moving;
     }
-    if (!pause()) return true;
+    if (helper_.is_kept_away() || !pause()) return true;
     rest_cursor_ = purge_resting_in(range.from, range.to, &moving);
     resume();
   }

@@ -421,6 +421,11 @@ class Fake {
     helper_argument_ = argument;
     return true;
   }
+  [[nodiscard]] bool wait_for_helper() noexcept {
+    if (running_ == this) return false;
+    if (helper_ != nullptr) run_helper();
+    return true;
+  }
 
   [[nodiscard]] bool start_barriers() noexcept { return true; }
   void barrier() noexcept {}

@@ -206,6 +206,12 @@ class Linux {
   [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
     return !LinuxGuest::is_here() && Purger::start(function, argument);
   }
+  // A thread that waits for a processor must not hold up a fork for long.
+  [[nodiscard]] bool wait_for_helper() noexcept {
+    constexpr std::uint32_t kPatienceMs = 100;
+    if (Purger::is_gone()) return true;
+    return !LinuxGuest::is_here() && Purger::wait_until_gone(kPatienceMs);
+  }
   // As os::Following says.
   static void begin_helper() noexcept { rights_.start(); }
   static void follow_rights() noexcept { rights_.follow(); }

@@ -8,10 +8,13 @@
 // that needs neither, but for locks, which count in such a variable.
 #pragma once
 
+#include <errno.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include <atomic>
 #include <cstddef>
@@ -40,6 +43,7 @@ class LinuxHelper {
     std::uint64_t before = 0;
     raw_syscall(SYS_rt_sigprocmask, kBlock, as_long(&kBlocked), as_long(&before), sizeof kBlocked);
     const long thread = clone_onto(stack_ + kStackBytes, pointer, function, argument);
+    if (thread > 0) thread_.store(static_cast<std::uint32_t>(thread), std::memory_order_relaxed);
     raw_syscall(SYS_rt_sigprocmask, kSetMask, as_long(&before), 0, sizeof before);
     if (thread < 0) alive_.store(0, std::memory_order_release);
     return thread > 0;
@@ -56,10 +60,46 @@ class LinuxHelper {
     return alive_.load(std::memory_order_relaxed) != 0;
   }
   // A forked child has no helper, whatever its parent had.
-  static void reset_after_fork() noexcept { alive_.store(0, std::memory_order_relaxed); }
+  static void reset_after_fork() noexcept {
+    alive_.store(0, std::memory_order_relaxed);
+    thread_.store(0, std::memory_order_relaxed);
+  }
+  // None was started, or wait_until_gone() has seen the last one go.
+  [[nodiscard]] static bool is_gone() noexcept {
+    return thread_.load(std::memory_order_relaxed) == 0;
+  }
+  // Waits until the helper, which has been told to end, is none of the threads of the process any
+  // more: the kernel clears `alive_` a little earlier. False when that takes longer than about
+  // `milliseconds`. A process that was cloned with all of its memory, and without the handlers of
+  // fork, has none. Not for a guest, whose threads are others. Thread-safe.
+  [[nodiscard]] static bool wait_until_gone(std::uint32_t milliseconds) noexcept {
+    std::uint32_t thread = thread_.load(std::memory_order_relaxed);
+    if (thread == 0) return true;
+    const long process = raw_syscall(SYS_getpid);
+    std::uint32_t yields = 0;
+    std::uint32_t naps = 0;
+    for (;;) {
+      const long error = raw_syscall(SYS_tgkill, process, thread, 0);
+      // A filter may not let the question pass.
+      const bool may_ask = error == 0 || error == -ESRCH;
+      if (error == -ESRCH || (!may_ask && !is(thread))) break;
+      if (!is(thread) && ++yields < kMostYields) {
+        raw_syscall(SYS_sched_yield);
+      } else if (naps++ < milliseconds) {
+        nap(thread);
+      } else {
+        return false;
+      }
+    }
+    std::uint32_t alive = thread;
+    alive_.compare_exchange_strong(alive, 0, std::memory_order_acquire);
+    thread_.compare_exchange_strong(thread, 0, std::memory_order_relaxed);
+    return true;
+  }
 
  private:
   static constexpr std::uint32_t kStarting = 1;
+  static constexpr std::uint32_t kMostYields = 256;
   static constexpr std::size_t kStackBytes = 16 * 1024;
   static constexpr std::size_t kThreadBlockBytes = 4096;
   // What other variables of this library may take around the one that is known.
@@ -80,6 +120,12 @@ class LinuxHelper {
   template <class T>
   static long as_long(T* pointer) noexcept {
     return static_cast<long>(reinterpret_cast<std::uintptr_t>(pointer));
+  }
+
+  // A millisecond, or until the kernel has cleared `alive_`. It wakes who does not wait privately.
+  static void nap(std::uint32_t thread) noexcept {
+    const timespec timeout{0, 1'000'000};
+    raw_syscall(SYS_futex, as_long(&alive_), FUTEX_WAIT, thread, as_long(&timeout));
   }
 
   // Thread-local variables are as far from the thread pointer in every thread, and that may be far:
@@ -165,6 +211,7 @@ class LinuxHelper {
 #endif
 
   static inline constinit std::atomic<std::uint32_t> alive_{0};
+  static inline constinit std::atomic<std::uint32_t> thread_{0};  // the last one; 0: it is gone
   alignas(16) static inline unsigned char stack_[kStackBytes];
   alignas(64) static inline unsigned char thread_block_[kThreadBlockBytes];
   static inline constinit unsigned char* large_block_ = nullptr;

@@ -70,6 +70,9 @@ namespace allod::os {
 //   start_helper(function, argument)
 //                                runs function on a thread of our own that
 //                                belongs to no library; false when it cannot
+//   wait_for_helper()            until that thread, whose function is about to return, is not there
+//                                any more; false when that takes too long, or when it is somebody
+//                                else's
 template <class P>
 concept Platform = requires(P platform, void* address, std::size_t bytes, const char* text,
                             int error, std::atomic<std::uint32_t>* word, void (*function)(void*)) {
@@ -105,6 +108,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.processor_quota() } -> std::same_as<std::uint32_t>;
   { P::processor() } -> std::same_as<std::uint32_t>;
   { platform.start_helper(function, address) } -> std::same_as<bool>;
+  { platform.wait_for_helper() } -> std::same_as<bool>;
   { platform.start_barriers() } -> std::same_as<bool>;
   { platform.barrier() };
   { platform.yield() };

@@ -201,6 +201,11 @@ class ProcessHeap {
     if (!is_interrupted()) heap_.narrow_map(limit, is_alone, each_mapping);
   }
 
+  // See Heap::send_helper_away(); to be followed by let_helper_come().
+  static bool send_helper_away() noexcept {
+    return heap_.send_helper_away(is_interrupted() ? Heap::Wait::no : Heap::Wait::yes);
+  }
+
   // Once, early: no more domains than the container of the process has use for.
   static ALLOD_HOT void respect_quota() noexcept {
     const std::uint32_t quota = shared_.respect_quota(heap_);
