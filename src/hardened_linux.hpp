@@ -84,9 +84,7 @@ class HardenedLinux : public os::Linux {
   [[nodiscard]] std::size_t guard_bytes(bool) noexcept {
     if (!guards) return 0;
     if (light_guards_) return page_size();
-    return may_have_heavy_guards() && random::own.below(kHeavyShare) == 0
-               ? page_size()
-               : 0;
+    return may_have_heavy_guards() && random::own.below(kHeavyShare) == 0 ? page_size() : 0;
   }
   [[nodiscard]] bool guard(void* address, std::size_t bytes) noexcept {
     if (!guards) return false;

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,7 +30,7 @@ static long mappings(void) {
   return lines;
 }
 
-static char* taken;        // every second page of it is a mapping
+static char* taken;  // every second page of it is a mapping
 static size_t taken_pages;
 
 // Until the system refuses one more.
@@ -114,7 +113,8 @@ CASE(a_gibibyte_takes_two_mappings) {
   const long purged = count_between_barriers();
   for (unsigned i = 0; i < threads; ++i) pthread_join(ids[i], NULL);
   CHECK(full <= before + 2, "%ld mappings became %ld", before, full);
-  // Where holes are, no huge pages are to be: one more. Blocks of tens of megabytes are given back with their addresses, and leave holes.
+  // Where holes are, no huge pages are to be: one more. Blocks of tens of megabytes are given back
+  // with their addresses, and leave holes.
   const long holes = thread_bytes > 32 * MIB ? (long)(1 + (1 << 30) / thread_bytes) : 0;
   CHECK(purged <= full + 1 + holes, "%ld mappings became %ld after frees", full, purged);
 }

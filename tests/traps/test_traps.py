@@ -52,8 +52,7 @@ PRELOADED_CASES = [
     if case not in DLOPENED_CASES
     and case not in LIMIT_CASES
     and case not in HANDLER_CASES
-    and case
-    not in (STRICT_OVERCOMMIT, MEMORY_GROUP, MAPPINGS_OF_A_GIB, FEW_MAPPINGS)
+    and case not in (STRICT_OVERCOMMIT, MEMORY_GROUP, MAPPINGS_OF_A_GIB, FEW_MAPPINGS)
 ]
 
 
@@ -292,7 +291,8 @@ def test_a_debugger_leaves_out_what_was_never_used(
         "kill",
     ]
     words = [word for command in commands for word in ("-ex", command)]
-    gdb = ["gdb", "-nx", "-batch", *words, programs / LIVE_BLOCKS.program]
+    program = programs / LIVE_BLOCKS.program
+    gdb: list[str | Path] = ["gdb", "-nx", "-batch", *words, program]
     result = run_program(gdb, dict(os.environ), tmp_path)
     if "ptrace" in result.stdout + result.stderr:
         pytest.skip("nobody may look into programs here")
@@ -307,9 +307,10 @@ def test_the_kernel_leaves_out_what_was_never_used(
     pattern = Path("/proc/sys/kernel/core_pattern").read_text(encoding="ascii").strip()
     if pattern != "core":
         pytest.skip("core files go elsewhere here")
-    command = ["prlimit", "--core=unlimited", programs / LIVE_BLOCKS.program]
+    program = programs / LIVE_BLOCKS.program
+    limit: list[str | Path] = ["prlimit", "--core=unlimited"]
     variables = environment(library) | {"TEST_ABORT": "1"}
-    result = run_program([*command, LIVE_BLOCKS.name], variables, tmp_path)
+    result = run_program([*limit, program, LIVE_BLOCKS.name], variables, tmp_path)
     cores = list(tmp_path.glob("core*"))
     assert len(cores) == 1, describe(result)
     assert 10 * MIB < cores[0].stat().st_blocks * 512 < MOST_IN_CORE_FILE

@@ -96,8 +96,8 @@ class Fake {
   void set_placement(Placement placement) noexcept { placement_ = placement; }
   // Bytes left free beside each new mapping, a multiple of the page size.
   void set_gap(std::size_t bytes) noexcept { gap_ = bytes; }
-  // Mappings that the process may have, counted as Linux does; 0: any number. What needs more fails,
-  // or does nothing.
+  // Mappings that the process may have, counted as Linux does; 0: any number. What needs more
+  // fails, or does nothing.
   void set_mapping_limit(std::size_t count) noexcept { mapping_limit_ = count; }
   // Are reservations best beside each other? Without this they are.
   void set_gathering(bool on) noexcept { gathers_ = on; }

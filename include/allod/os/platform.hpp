@@ -139,7 +139,8 @@ concept Guarding = Platform<P> && requires(P platform, void* address, std::size_
 //                                cannot be
 //   reopen(address, bytes)       they are usable again, with guards that are mappings of their own;
 //                                false when that cannot be
-//   spares_mappings()            the process has no mappings left, and from now on none is taken for
+//   spares_mappings()            the process has no mappings left, and from now on none is taken
+//   for
 //                                guards or for what is shut; false when it has, or none ever is
 template <class P>
 concept Shutting = Guarding<P> && requires(P platform, void* address, std::size_t bytes) {

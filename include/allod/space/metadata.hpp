@@ -11,8 +11,8 @@ namespace allod::space {
 // Pieces of multiples of 64 bytes up to 4 KiB, and of 4 KiB above, cut from chunks of mapped
 // memory. Pieces of up to 32 KiB are reused by exact size, then by splitting larger ones; what
 // is larger, in pieces of 32 KiB. Chunks are never given back, and each is half as large as all
-// before it, so that there are few: each may be a mapping of its own. Once a piece has been freed, a piece
-// of its size or smaller can be had without the system. Thread-safe.
+// before it, so that there are few: each may be a mapping of its own. Once a piece has been freed,
+// a piece of its size or smaller can be had without the system. Thread-safe.
 template <os::Platform P, bool kCheckRanks>
 class Metadata {
  public:

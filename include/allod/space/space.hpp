@@ -599,9 +599,9 @@ class Space {
     return bins_->clean[static_cast<unsigned>(filling)];
   }
 
-  // Merges with free neighbours in the same state and files the result, which it returns. The larger part decides on
-  // the age of the whole, or one that is used again and again in a small part would never be
-  // purged.
+  // Merges with free neighbours in the same state and files the result, which it returns. The
+  // larger part decides on the age of the whole, or one that is used again and again in a small
+  // part would never be purged.
   ALLOD_HOT Span* insert_free(Span* span, SpanState state, std::uint32_t freed_ms) noexcept {
     span->state = state;
     span->freed_ms = freed_ms;
@@ -715,8 +715,8 @@ class Space {
   DelayedList delayed_;
   std::atomic<std::size_t> delayed_bytes_{0};
   SpanList purging_;
-  Span* fed_ = nullptr;    // the slices that became metadata last
-  Span* spare_ = nullptr;  // for feed_metadata, which cannot ask for one
+  Span* fed_ = nullptr;             // the slices that became metadata last
+  Span* spare_ = nullptr;           // for feed_metadata, which cannot ask for one
   Region* spare_region_ = nullptr;  // the same
   // No dirty span that ages was freed before, or not by more than a wait for the lock or half a
   // delay: those that nobody had used for a while when they were freed may stand in front of

@@ -104,8 +104,9 @@ Span* Space<P, kChecks>::take_fresh(Slices size, Filling filling) noexcept {
   return span;
 }
 
-// Where addresses, or mappings, are scarce, memory of the other kind has to do. A kind whose regions
-// were refused is asked for again when the heap has got another one, or nothing else is left.
+// Where addresses, or mappings, are scarce, memory of the other kind has to do. A kind whose
+// regions were refused is asked for again when the heap has got another one, or nothing else is
+// left.
 template <os::Platform P, CheckLevel kChecks>
 Region* Space<P, kChecks>::any_region_with(Slices size, Filling filling) noexcept {
   const Filling other = other_than(filling);

@@ -60,8 +60,8 @@ bool Space<P, kChecks>::purge_within(const Span& span, Address from, Address to)
 }
 
 // A part of a huge page below `to` is purged, and the system might fill the hole again: huge pages
-// are given up. Not there alone, for each change of that along the addresses is a mapping more, and a
-// process may have 65,530: in all that the region has handed out, and in the dense ones below it.
+// are given up. Not there alone, for each change of that along the addresses is a mapping more, and
+// a process may have 65,530: in all that the region has handed out, and in the dense ones below it.
 // Huge pages that are present stay; fresh memory comes in huge pages as before, and clean memory
 // again, see prefer_huge_again.
 template <os::Platform P, CheckLevel kChecks>
