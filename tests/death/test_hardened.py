@@ -610,6 +610,28 @@ def test_guards_come_and_go_with_blocks(
     outcome.expect("", death=False)
 
 
+@pytest.mark.parametrize("size", [1000, 30_000, 100_000, 1_000_000])
+def test_guards_that_are_mappings_give_way_to_memory(
+    size: int,
+    build_dir: Path,
+    programs: Path,
+    liballod_hardened: Path,
+    tmp_path: Path,
+) -> None:
+    """Where the process has hardly a mapping left, and guards take some."""
+    given: dict[str, int | str] = {
+        "PROGRAM": str(build_dir / "tests" / "traps" / "mappings"),
+        "CASE": "a_process_that_is_short_of_mappings_gets_memory",
+        "LEFT": 100,
+        "BYTES": size,
+    }
+    options = {"HUGE_PAGES": "never"}
+    launcher = programs / "older_system"
+    case = "without_light_guards"
+    outcome = run(launcher, case, liballod_hardened, tmp_path, given, options)
+    assert outcome.status == 0, outcome.description
+
+
 def test_what_cannot_be_opened_is_not_handed_out(
     programs: Path, liballod_hardened: Path, tmp_path: Path
 ) -> None:
