@@ -77,13 +77,12 @@ Closing::Closing() noexcept {
 Closing::~Closing() {
   if (text_ == nullptr) return;
   char* const now = text_ + kListBytes;
-  const std::size_t now_length =
-      list_code(*reinterpret_cast<MappingLines*>(text_ + 2 * kListBytes), now);
-  for (std::string_view rest{text_, length_}; now_length != 0 && !rest.empty();) {
-    const std::size_t length = rest.find('\n');
-    const bool is_there = memmem(now, now_length, rest.data(), length + 1) != nullptr;
-    if (!is_there) note(rest.substr(0, length));
-    rest.remove_prefix(length + 1);
+  const std::string_view left{
+      now, list_code(*reinterpret_cast<MappingLines*>(text_ + 2 * kListBytes), now)};
+  for (std::string_view rest{text_, length_}; !left.empty() && !rest.empty();) {
+    const std::string_view line{rest.data(), rest.find('\n') + 1};
+    if (left.find(line) == left.npos) note({line.data(), line.size() - 1});
+    rest.remove_prefix(line.size());
   }
   Process::heap().space().platform().unmap(text_, kRoomBytes);
 }

@@ -215,7 +215,7 @@ def test_a_full_disk_is_a_failure_of_the_command(
     build_dir: Path, tmp_path: Path
 ) -> None:
     program = build_dir / "tests" / "profile" / "shapes"
-    words = ["run", "--profile", "--", "prlimit", "--fsize=100", program]
+    words = ["run", "--profile", "--", "prlimit", "--fsize=100", str(program)]
     result = allod(*words, directory=tmp_path)
     assert result.returncode == 1, result.stderr
     assert "File too large\n" in result.stderr
