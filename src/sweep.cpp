@@ -375,10 +375,10 @@ bool start() noexcept {
 }
 
 bool wait_for_lookups() noexcept {
-  constexpr int kPatience = 1000;  // milliseconds
+  constexpr int kMostNaps = 1000;  // of a millisecond
   const std::uint32_t before = lookups.load();
-  for (int waited = 0; before % 2 != 0 && lookups.load() == before; ++waited) {
-    if (waited == kPatience) return false;
+  for (int naps = 0; before % 2 != 0 && lookups.load() == before; ++naps) {
+    if (naps == kMostNaps) return false;
     os::Linux::futex_wait_ms(&lookups, before, 1);
   }
   return true;
