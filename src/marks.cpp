@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "allod/heap/present.hpp"
 #include "tracker.hpp"
 
 namespace allod::marks {
@@ -50,6 +51,25 @@ void report_overflow(void* block, const Extent& extent, const unsigned char* cha
   mark_end(block, extent);
 }
 
+// What was never touched takes no memory when it is freed. So a large block becomes zero instead,
+// of which only what is in memory has to be written.
+[[nodiscard]] bool becomes_zero(const Extent& freed) noexcept { return freed.room >= heap::kAsked; }
+
+void mark_freed(void* block, const Extent& extent) noexcept {
+  if (!becomes_zero(extent)) {
+    memset(block, kFreed, extent.room);
+  } else {
+    heap::clear_present(Process::heap().space().platform(), address_of(block), extent.room);
+  }
+}
+[[nodiscard]] const unsigned char* find_change_in_freed(const void* block,
+                                                        const Extent& extent) noexcept {
+  if (!becomes_zero(extent)) return find_change(block, extent.room, kFreed);
+  const bool is_clear = heap::is_zero_if_present(
+      Process::heap().space().platform(), address_of(block), extent.room, heap::Absent::left);
+  return is_clear ? nullptr : find_change(block, extent.room, 0);
+}
+
 // Blocks of first-class heaps go with their heap, and samples are known to be free at once.
 [[nodiscard]] bool may_wait(const void* block, const Extent& extent) noexcept {
   if (extent.room == 0 || extent.room > kLargestWaiting || Samples::may_know()) return false;
@@ -60,7 +80,7 @@ void report_overflow(void* block, const Extent& extent, const unsigned char* cha
 void let_go(void* block) noexcept {
   Extent extent;
   if (find_extent(block, &extent)) {
-    if (const unsigned char* const changed = find_change(block, extent.room, kFreed)) {
+    if (const unsigned char* const changed = find_change_in_freed(block, extent)) {
       ReportToUser::report(Process::heap().describe(heap::MisuseKind::write_after_free, changed));
     }
   }
@@ -94,7 +114,7 @@ void release(void* block) noexcept {
   if (block == nullptr || !find_extent(block, &extent) || !may_wait(block, extent)) {
     return Process::release(block);
   }
-  memset(block, kFreed, extent.room);
+  mark_freed(block, extent);
   if (!put_waiting(block, extent.room)) return Process::release(block);
   while (void* const oldest = take_waiting(Waiting::overdue)) let_go(oldest);
 }
