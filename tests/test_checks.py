@@ -272,8 +272,10 @@ def test_one_function_can_be_held_to_what_another_costs(tmp_path: Path) -> None:
 def test_libraries_keep_their_sizes(build_dir: Path) -> None:
     rules = budgets.read_budgets(budgets.SIZES)
     libraries = {path.stem for path in build_dir.glob("lib*.so")}
-    assert rules.keys() == libraries
-    assert budgets.size_complaints(build_dir, rules) == []
+    # That of the live page is built where its page can be.
+    assert rules.keys() - libraries <= {"liballod-live"}
+    there = {name: rules[name] for name in libraries}
+    assert budgets.size_complaints(build_dir, there) == []
 
 
 def test_a_large_array_that_is_not_zero_is_found(tmp_path: Path) -> None:

@@ -419,7 +419,11 @@ def main(
 
 
 def _report_sizes(folder: Path) -> bool:
-    rules = read_budgets(SIZES)
+    rules = {
+        name: rule
+        for name, rule in read_budgets(SIZES).items()
+        if (folder / f"{name}.so").is_file()
+    }
     for name, rule in rules.items():
         for what, size in sizes_of(folder / f"{name}.so").items():
             print(f"{name}: {what} has {size / 1024:.1f} of {rule[what]} KiB")
