@@ -436,10 +436,10 @@ ALLOD_API long allod_leaks_check(void) ALLOD_NOTHROW;
  * next allocation; the others do not.
  *
  * Takes no lock, never faults, keeps errno, and may be called in a signal handler. Of a block that
- * another thread frees, or resizes, meanwhile it may tell what was. But in a heap made with
- * `hardened`, the block itself is read, unless the library is the hardened one: nobody may free or
- * resize it, or destroy the heap, meanwhile, nor may one be asked about that was freed while
- * another thread uses the heap. */
+ * another thread frees, or resizes, meanwhile it may tell what was. Of a block of up to 4 MiB in a
+ * heap made with `hardened`, the end is copied by a system call, process_vm_readv, unless the
+ * library is the hardened one. Where the system refuses that call, the block itself is read: then
+ * nobody may free it, or destroy the heap, meanwhile. */
 ALLOD_API int allod_bounds(const void* address, void** start, size_t* size) ALLOD_NOTHROW;
 
 /* For functions that copy: how many of the `bytes` bytes from `address` on are the program's to

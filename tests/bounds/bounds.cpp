@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -168,7 +169,8 @@ CASE(blocks_of_heaps_are_found) {
     }
     allod_heap_t* const heap = allod_heap_new_ex(&options);
     CHECK(heap != nullptr, "heap %d", kind);
-    for (const std::size_t size : {1, 16, 100, 3000, 70'000, 600'000}) {
+    const std::size_t sizes[] = {1, 16, 100, 3000, 70'000, 600'000, 6 * MIB + 5};
+    for (const std::size_t size : std::span{sizes, kind == 2 ? 6U : 7U}) {
       auto* const block = static_cast<char*>(allod_heap_malloc(heap, size));
       CHECK(block != nullptr, "heap %d, size %zu", kind, size);
       for (const std::size_t offset : {std::size_t{0}, size / 2, size - 1}) {
@@ -341,6 +343,56 @@ CASE(threads_may_ask_while_slabs_go) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// The same in first-class heaps, where the memory itself goes, with its addresses, and others are
+// guarded later. A hardened heap has what was asked for in the block, or beside it.
+void ask_while_blocks_go(bool is_hardened, std::size_t size, std::size_t together, int rounds) {
+  enum { kShown = 16 };
+  static std::atomic<char*> shown[kShown];
+  static std::atomic<bool> is_over;
+  is_over = false;
+  allod_heap_options_t options{};
+  options.struct_size = sizeof options;
+  options.hardened = is_hardened ? 1 : 0;
+  allod_heap_t* const heap = allod_heap_new_ex(&options);
+  CHECK(heap != nullptr, "errno %d", errno);
+  std::thread changing{[&] {
+    std::vector<char*> own(together);
+    for (int round = 0; round < rounds; ++round) {
+      for (std::size_t i = 0; i < together; ++i) {
+        own[i] = static_cast<char*>(allod_heap_malloc(heap, size));
+        CHECK(own[i] != nullptr, "%zu bytes", size);
+        shown[i % kShown] = own[i];
+        const Found found = find(own[i]);
+        CHECK(found.is_there && found.start == own[i], "a live block of %zu bytes", size);
+        CHECK(is_hardened ? found.size == size : found.size >= size, "%zu is %zu", size,
+              found.size);
+      }
+      for (char* block : own) allod_heap_free(heap, block);
+      // Nothing has so much: free regions go before that is said.
+      if (together > 1) CHECK(malloc(hidden_size(std::size_t{1} << 46)) == nullptr, "64 TiB");
+    }
+    is_over = true;
+  }};
+  std::size_t asked = 0;
+  while (!is_over) {
+    const char* const block = shown[asked++ % (together == 1 ? 1 : kShown)];
+    if (block != nullptr) static_cast<void>(find(block + asked % size));
+    if (block != nullptr) static_cast<void>(allod_room(block + asked % size, 100));
+  }
+  changing.join();
+  allod_heap_destroy(heap);
+}
+CASE(threads_may_ask_while_large_blocks_of_heaps_go) {
+  for (const bool is_hardened : {false, true}) ask_while_blocks_go(is_hardened, 100 * MIB, 1, 4000);
+}
+CASE(threads_may_ask_while_slabs_of_heaps_go) {
+  for (const bool is_hardened : {false, true}) {
+    for (const std::size_t size : {100, 3'000'007}) {
+      ask_while_blocks_go(is_hardened, size, size < 1000 ? 1000 : 40, 60);
+    }
+  }
 }
 
 }  // namespace

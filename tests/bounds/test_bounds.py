@@ -26,6 +26,19 @@ def test_bounds(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> N
     run_case(program, case.name, library, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.name.startswith("threads_may_ask")], ids=str
+)
+def test_memory_that_goes_at_once(
+    case: Case, library: Path, build_dir: Path, tmp_path: Path
+) -> None:
+    """Threads may ask about memory that goes back to the system as soon as it is free."""
+    program = build_dir / "tests" / "bounds" / case.program
+    variables = environment(library) | {"ALLOD_PURGE_DELAY": "0"}
+    result = run_program([program, case.name], variables, tmp_path)
+    assert (result.returncode, result.stderr) == (0, ""), describe(result)
+
+
 def test_guarded_blocks(liballod: Path, build_dir: Path, tmp_path: Path) -> None:
     """Of a block on a page of its own, the default library knows the size to the byte, too."""
     program = build_dir / "tests" / "bounds" / "bounds"

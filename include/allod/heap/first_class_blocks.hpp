@@ -245,6 +245,8 @@ auto Heap<Policy>::heap_of(const void* block) const noexcept -> HeapDomain* {
   const space::Tag tag = map.tag_of(at);
   if (!space::is_heaps(tag)) return nullptr;
   space::Span* const span = map.span_of(at);
+  // It may have gone, with its addresses, if somebody asks who does not have the block.
+  if (__builtin_expect(span == nullptr, 0)) return nullptr;
   if (space::class_of(tag) == space::kHugeClass) return static_cast<HeapDomain*>(span->heap);
   // A slab that has left its heap is tagged as an orphan before anybody adopts it. So
   // as long as the tag names a heap, what was read before it is that heap.

@@ -5,6 +5,8 @@
 // before it is free. A block that waits is used as far as its bit tells.
 #pragma once
 
+#include <errno.h>
+
 #include "allod/heap/heap.hpp"
 
 namespace allod::heap {
@@ -309,20 +311,66 @@ std::size_t Heap<Policy>::hardened_size(const HeapDomain& heap,
   return end - SizedCanary::kBytes;
 }
 
-// Of a block of a first-class heap, which lies within these bounds if the heap is hardened.
-// Damage is not for here to report.
+// Reads memory that another thread may be giving back, or guarding, meanwhile: a copy that the
+// system makes. Where the system refuses that, the memory itself, which faults when it has gone.
+template <class P>
+class Peek {
+ public:
+  static constexpr std::size_t kMost = 1024;
+
+  // Where up to kMost bytes can be read, until the next call; 0 when they have gone.
+  [[nodiscard]] Address operator()(Address from, std::size_t bytes) noexcept {
+    if (from >= from_ && from + bytes <= from_ + bytes_) return address_of(copy_) + (from - from_);
+    const int error = P::peek(copy_, from, bytes);
+    from_ = from;
+    bytes_ = error == 0 ? bytes : 0;
+    if (error == EFAULT) return 0;
+    return error == 0 ? address_of(copy_) : from;
+  }
+  // What has gone counts as that.
+  [[nodiscard]] bool is_all_zero(Address from, std::size_t bytes) noexcept {
+    for (const Address end = from + bytes; from != end;) {
+      const std::size_t piece = end - from < kMost ? end - from : kMost;
+      const Address at = (*this)(from, piece);
+      if (at == 0) return true;
+      if (!is_zero(at, piece)) return false;
+      from += piece;
+    }
+    return true;
+  }
+
+ private:
+  Address from_ = 0;
+  std::size_t bytes_ = 0;  // copied
+  alignas(16) unsigned char copy_[kMost];
+};
+
+// Of a block, which lies within these bounds, and its span, which was tagged so: if its heap is
+// hardened, what was asked for. Any thread may be freeing both, and the heap. Damage is not for
+// here to report.
 template <class Policy>
-Bounds Heap<Policy>::sealed_bounds(const Bounds& whole) const noexcept {
-  const HeapDomain* const heap = heap_of(whole.start);
-  const Hardening* const hardening = heap != nullptr ? heap->hardening : nullptr;
+Bounds Heap<Policy>::sealed_bounds(const space::Span& span, space::Tag tag,
+                                   const Bounds& whole) const noexcept {
+  const bool is_huge = space::class_of(tag) == space::kHugeClass;
+  const std::size_t asked = span.block_state;
+  const auto* const heap =
+      is_huge ? static_cast<const HeapDomain*>(span.heap)
+              : static_cast<const HeapDomain*>(static_cast<const Slab&>(span).owner());
+  // See heap_of().
+  if (heap == nullptr || space_.map().tag_of(span.base) != tag) return whole;
+  const Hardening* const hardening = heap->hardening;
   if (hardening == nullptr) return whole;
+  if (is_huge) return {whole.start, asked < whole.bytes ? asked : whole.bytes};
   const Address at = address_of(whole.start);
-  const space::Span& span = *space_.map().span_at(at);
-  const std::size_t end = canary_end(span, whole.bytes);
-  const std::size_t size = hardening->canary.read(at, end);
+  Peek<Platform> peek;
+  // Mostly all that will be read, in one call.
+  constexpr std::size_t kEnd = SizedCanary::kMostFilled + SizedCanary::kBytes;
+  const std::size_t end = whole.bytes < kEnd ? whole.bytes : kEnd;
+  if (peek(at + whole.bytes - end, end) == 0) return {};
+  const std::size_t size = hardening->canary.read(at, whole.bytes, peek);
   if (size != SizedCanary::kDamaged) return {whole.start, size};
-  if (is_erased(span, at, end)) return {};
-  return {whole.start, end - SizedCanary::kBytes};
+  if (peek.is_all_zero(at, whole.bytes)) return {};
+  return {whole.start, whole.bytes - SizedCanary::kBytes};
 }
 
 // Without a turn: what the program may use of a block that was in use a moment ago, of `step` bytes

@@ -594,7 +594,8 @@ class Heap {
   [[nodiscard]] bool is_sealed_nothing(const HeapDomain& heap, const Misuse& block) const noexcept;
   [[nodiscard]] std::size_t hardened_size(const HeapDomain& heap,
                                           const Misuse& block) const noexcept;
-  [[nodiscard]] Bounds sealed_bounds(const Bounds& whole) const noexcept;
+  [[nodiscard]] Bounds sealed_bounds(const space::Span& span, space::Tag tag,
+                                     const Bounds& whole) const noexcept;
   [[nodiscard]] bool read_sealed(HeapDomain& heap, const void* block, std::size_t step,
                                  std::size_t* bytes) noexcept;
   void hide_waiting(HeapDomain& heap, const Slab& slab, Word* used) noexcept;

@@ -45,7 +45,7 @@ Misuse Heap<Policy>::describe(MisuseKind kind, const void* address) const noexce
   const space::Tag tag = map.tag_of(at);
   if (tag == space::kForeignTag || tag == space::kFreeTag) return misuse;
   const space::Span* const span = map.span_of(at);
-  if (span->state != space::SpanState::used) return misuse;
+  if (span == nullptr || span->state != space::SpanState::used) return misuse;
   // Where blocks have states, that of the block tells.
   if (!kBlockStates && is_kept(*span)) return misuse;
   if (span->home == nullptr) {
@@ -78,6 +78,7 @@ bool Heap<Policy>::describe_behind(const void* address, Misuse* misuse) const no
   space::Tag tag = map.tag_of(at);
   if (tag == space::kForeignTag || tag == space::kFreeTag) return false;
   const space::Span* const span = map.span_of(at);
+  if (span == nullptr) return false;
   // In all slices of a large slab but the first, the tag says no more than that.
   tag = map.tag_of(span->base);
   if (!space::is_slab(tag)) return false;
@@ -143,7 +144,8 @@ Bounds Heap<Policy>::bounds_elsewhere(Address at, space::Tag tag) const noexcept
              at - span->base < span->size.bytes()) {
     bounds = {reinterpret_cast<void*>(span->base), span->size.bytes()};
   }
-  return bounds.start != nullptr && space::is_heaps(tag) ? sealed_bounds(bounds) : bounds;
+  if (bounds.start == nullptr || !space::is_heaps(tag)) return bounds;
+  return sealed_bounds(*span, tag, bounds);
 }
 
 template <class Policy>

@@ -12,6 +12,8 @@ class SizedCanary {
  public:
   static constexpr std::size_t kBytes = sizeof(std::uint64_t);
   static constexpr std::size_t kDamaged = ~std::size_t{0};
+  // The end of a large block shall not be touched for the sake of a gap.
+  static constexpr std::size_t kMostFilled = 64;
 
   void start() noexcept { key_ = random::secret_key(); }
 
@@ -24,14 +26,24 @@ class SizedCanary {
   }
   // What was asked for, or kDamaged.
   [[nodiscard]] std::size_t read(Address block, std::size_t bytes) const noexcept {
+    return read(block, bytes, [](Address at, std::size_t) noexcept { return at; });
+  }
+  // The same of a block that may not be there: see(from, most) returns where so many bytes can be
+  // read instead, until it is called again, or 0. It is asked for no more than kMostFilled.
+  template <class See>
+  [[nodiscard]] std::size_t read(Address block, std::size_t bytes, See&& see) const noexcept {
     const Address end = block + bytes - kBytes;
-    const std::uint64_t word = *reinterpret_cast<const std::uint64_t*>(end);
+    const auto* const last = reinterpret_cast<const std::uint64_t*>(see(end, kBytes));
+    if (last == nullptr) return kDamaged;
+    const std::uint64_t word = *last;
     const std::size_t gap = (word ^ mixed(block, 0)) >> 32;
     if (gap > bytes - kBytes || word != word_of(block, gap)) return kDamaged;
+    if (gap == 0) return bytes - kBytes;
     const unsigned char fill = fill_of(block);
-    const auto* const bytes_between = reinterpret_cast<const unsigned char*>(end - gap);
+    const auto* const between = reinterpret_cast<const unsigned char*>(see(end - gap, filled(gap)));
+    if (between == nullptr) return kDamaged;
     for (std::size_t i = 0; i < filled(gap); ++i) {
-      if (bytes_between[i] != fill) return kDamaged;
+      if (between[i] != fill) return kDamaged;
     }
     return bytes - kBytes - gap;
   }
@@ -40,8 +52,6 @@ class SizedCanary {
   }
 
  private:
-  // The end of a large block shall not be touched for the sake of a gap.
-  static constexpr std::size_t kMostFilled = 64;
   [[nodiscard]] static std::size_t filled(std::size_t gap) noexcept {
     return gap < kMostFilled ? gap : kMostFilled;
   }

@@ -377,6 +377,10 @@ class Fake {
                  "present_bytes: pages that are not usable");
     return fails(Call::present, 0) ? bytes : resident_bytes(address, bytes);
   }
+  [[nodiscard]] static int peek(void* to, Address from, std::size_t bytes) noexcept {
+    std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+    return 0;
+  }
   [[nodiscard]] bool look(void* address, std::size_t bytes, unsigned char* pages) noexcept {
     check_range(address, bytes, "look");
     always_check(is_all(address, bytes, [](Pages those) { return those == Pages::usable; }),

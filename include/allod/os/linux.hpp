@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 
 #include "allod/os/linux_control_groups.hpp"
@@ -129,6 +130,14 @@ class Linux {
       return nullptr;
     }
     return reinterpret_cast<void*>(result);
+  }
+  [[nodiscard]] static int peek(void* to, Address from, std::size_t bytes) noexcept {
+    const iovec target{to, bytes};
+    const iovec source{reinterpret_cast<void*>(from), bytes};
+    const long copied = raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_gettid), to_long(&target),
+                                    1, to_long(&source), 1, 0);
+    if (is_error(copied)) return static_cast<int>(-copied);
+    return static_cast<std::size_t>(copied) == bytes ? 0 : EFAULT;
   }
   [[nodiscard]] static bool look(void* address, std::size_t bytes, unsigned char* pages) noexcept {
     return raw_syscall(SYS_mincore, to_long(address), to_long(bytes), to_long(pages)) == 0;

@@ -50,6 +50,9 @@ namespace allod::os {
 //   look(address, bytes, pages)  writes for each usable page whether it is in memory, in the lowest
 //                                bit of a byte, for each 4 KiB of which there must be room; those
 //                                that are swapped out are not; false when the system does not tell
+//   peek(to, from, bytes)        copies what may not be there any more; no multiples of pages; 0,
+//                                EFAULT when some of it cannot be read, or another error number
+//                                when the system copies nothing so
 //   lock(address, bytes)         keeps usable memory present; 0, or an error number
 //   bind(address, bytes, nodes)  takes memory from these nodes alone, one bit each;
 //                                0, or an error number
@@ -98,6 +101,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.map_huge(bytes, 21U, &error) } -> std::same_as<void*>;
   { platform.present_bytes(address, bytes) } -> std::same_as<std::size_t>;
   { platform.look(address, bytes, static_cast<unsigned char*>(address)) } -> std::same_as<bool>;
+  { P::peek(address, Address{}, bytes) } -> std::same_as<int>;
   { platform.lock(address, bytes) } -> std::same_as<int>;
   { platform.bind(address, bytes, std::uint64_t{}) } -> std::same_as<int>;
   { platform.name(address, bytes, text) };
