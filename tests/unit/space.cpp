@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <semaphore>
+#include <thread>
 
 #include "world.hpp"
 
@@ -866,6 +868,38 @@ TEST_F(SpacePurge, lets_others_work_while_the_system_is_at_it) {
   });
   EXPECT_EQ(space.purge(0, 0, Slices{4}.bytes()), Slices{4}.bytes());
   EXPECT_TRUE(interrupted);
+  space.check_invariants();
+}
+
+// Two threads, one at a time: the system is slow with what the other gives back.
+TEST_F(SpacePurge, waits_for_what_is_being_given_back_before_it_has_no_memory) {
+  const Slices large{20000};
+  Span* const before = space.allocate(large, {1});
+  ASSERT_NE(before, nullptr);
+  space.free(before);
+  std::thread other;
+  std::binary_semaphore may_go_on{0};
+  std::binary_semaphore is_purging{0};
+  bool has_begun = false;
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::purge && !has_begun) {
+      has_begun = true;
+      is_purging.release();
+      may_go_on.acquire();
+    } else if (call == Fake::Call::yield && other.joinable()) {
+      may_go_on.release();
+      other.join();
+    }
+  });
+  other = std::thread{[&] { space.purge(0, 0, large.bytes()); }};
+  is_purging.acquire();
+  system.set_address_space_limit(system.mapped_bytes() + Slices{1000}.bytes());
+  EXPECT_NE(space.allocate(large + Slices{1}, {1}), nullptr);
+  EXPECT_FALSE(other.joinable()) << "it has waited";
+  if (other.joinable()) {
+    may_go_on.release();
+    other.join();
+  }
   space.check_invariants();
 }
 

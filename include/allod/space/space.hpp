@@ -456,6 +456,7 @@ class Space {
   // When a request cannot be served: purges everything and gives empty regions
   // back. False when there was nothing of either.
   [[nodiscard]] bool make_room() noexcept;
+  [[nodiscard]] bool wait_for_purges() noexcept;
   [[nodiscard]] bool give_up_guards() noexcept;
   static constexpr std::size_t kSpareMetadata = 1024;  // for a region and some spans
 

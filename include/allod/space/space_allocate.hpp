@@ -297,13 +297,32 @@ void Space<P, kChecks>::trim_to_alignment(Span*& span, Slices size, Slices align
   if (Span* const tail = split(span, size)) file(tail);
 }
 
+// What another thread is just giving back merges with nothing, and keeps its region. False when
+// there is nothing such. The wait ends even if that thread does not go on.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::wait_for_purges() noexcept {
+  constexpr std::uint64_t kLongestMs = 100;
+  constexpr std::uint32_t kMostYields = 100'000;
+  const auto is_purging = [&]() noexcept {
+    LockGuard guard{lock_};
+    return !purging_.empty();
+  };
+  if (!is_purging()) return false;
+  const std::uint64_t begun_ms = platform_.now_ms();
+  for (std::uint32_t yields = 0; yields < kMostYields && is_purging(); ++yields) {
+    if (platform_.now_ms() - begun_ms > kLongestMs) break;
+    platform_.yield();
+  }
+  return true;
+}
+
 // Free spans in two states do not merge, and regions of the usual size keep their
 // addresses: both can stand in the way of a large request. So can guards, of mappings, and
 // metadata that cannot be had for want of them.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::make_room() noexcept {
   const std::size_t purged = purge_free();
-  bool released = false;
+  bool released = wait_for_purges();
   if (metadata_.spare_bytes() < kSpareMetadata && feed_metadata()) released = true;
   LockGuard guard{lock_};
   for (Region *region = regions_.first(), *next = nullptr; region != nullptr; region = next) {
