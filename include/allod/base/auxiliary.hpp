@@ -13,8 +13,8 @@
 
 namespace allod {
 
-// Thread-safe, and safe in signal handlers and in threads without a C library. One system call the
-// first time, up to four before Linux 6.4, and none later.
+// Thread-safe, and safe in signal handlers and in threads without a C library. Up to four
+// system calls the first time, and none later.
 class Auxiliary {
  public:
   // The value of an entry, one of kTypes; 0 if the kernel has not given it.
@@ -37,7 +37,8 @@ class Auxiliary {
   // Several threads may read at a time; all find the same.
   static ALLOD_COLD void read() noexcept {
     Vector vector;
-    if (ask_kernel(vector) || read_file(vector)) {
+    // The file first: valgrind and emulators answer for it, and pass the call on to the kernel.
+    if (read_file(vector) || ask_kernel(vector)) {
       note(vector);
     } else {
       // Before Linux 6.4, without /proc. Who stands in front of this must not allocate there.
