@@ -70,14 +70,14 @@ template <class T, size_t kCount = 1>
   to[bytes / 2] = middle;
   to[bytes - 1] = last;
 }
-void move_up(Byte* to, const Byte* from, size_t bytes) noexcept {
+[[gnu::hot]] void move_up(Byte* to, const Byte* from, size_t bytes) noexcept {
   const Round head = load_round(from);
   for (size_t left = bytes; left > kRound; left -= kRound) {
     store_row<Quad, 4>(to + left - kRound, load_round(from + left - kRound));
   }
   store_row<Quad, 4>(to, head);
 }
-void move_down(Byte* to, const Byte* from, size_t bytes) noexcept {
+[[gnu::hot]] void move_down(Byte* to, const Byte* from, size_t bytes) noexcept {
   const Round tail = load_round(from + bytes - kRound);
   for (size_t done = 0; done < bytes - kRound; done += kRound) {
     store_row<Quad, 4>(to + done, load_round(from + done));
@@ -92,7 +92,7 @@ template <class T, size_t kCount = 1>
     store<T>(to + bytes - (i + 1) * sizeof(T), filler);
   }
 }
-void fill_long(Byte* to, const Quad& filler, size_t bytes) noexcept {
+[[gnu::hot]] void fill_long(Byte* to, const Quad& filler, size_t bytes) noexcept {
 #if defined(__x86_64__)
   // The processor writes long runs without reading them first.
   constexpr size_t kInstruction = 4096;
@@ -122,9 +122,10 @@ constexpr uint64_t zeros_of(uint64_t word) noexcept { return (word - kOnes) & ~w
 
 }  // namespace
 
+// Hot: with what every program needs, see ALLOD_HOT.
 extern "C" {
 
-void* memmove(void* target, const void* source, size_t bytes) noexcept {
+[[gnu::hot]] void* memmove(void* target, const void* source, size_t bytes) noexcept {
   auto* const to = static_cast<Byte*>(target);
   const auto* const from = static_cast<const Byte*>(source);
   if (bytes < 4) {
@@ -146,10 +147,10 @@ void* memmove(void* target, const void* source, size_t bytes) noexcept {
   }
   return target;
 }
-void* memcpy(void* target, const void* source, size_t bytes) noexcept {
+[[gnu::hot]] void* memcpy(void* target, const void* source, size_t bytes) noexcept {
   return memmove(target, source, bytes);
 }
-void* memset(void* target, int byte, size_t bytes) noexcept {
+[[gnu::hot]] void* memset(void* target, int byte, size_t bytes) noexcept {
   auto* const to = static_cast<Byte*>(target);
   const uint64_t word = static_cast<Byte>(byte) * kOnes;
   Quad filler;
@@ -170,7 +171,7 @@ void* memset(void* target, int byte, size_t bytes) noexcept {
   }
   return target;
 }
-int memcmp(const void* one, const void* other, size_t bytes) noexcept {
+[[gnu::hot]] int memcmp(const void* one, const void* other, size_t bytes) noexcept {
   const auto* const a = static_cast<const Byte*>(one);
   const auto* const b = static_cast<const Byte*>(other);
   size_t i = 0;

@@ -80,9 +80,11 @@ Closing::~Closing() {
   const std::string_view left{
       now, list_code(*reinterpret_cast<MappingLines*>(text_ + 2 * kListBytes), now)};
   for (std::string_view rest{text_, length_}; !left.empty() && !rest.empty();) {
-    const std::string_view line{rest.data(), rest.find('\n') + 1};
-    if (left.find(line) == left.npos) note({line.data(), line.size() - 1});
+    std::string_view line = rest.substr(0, rest.find('\n') + 1);
     rest.remove_prefix(line.size());
+    if (left.find(line) != left.npos) continue;
+    line.remove_suffix(1);
+    note(line);
   }
   Process::heap().space().platform().unmap(text_, kRoomBytes);
 }

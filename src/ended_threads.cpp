@@ -63,7 +63,7 @@ struct Descriptor {
 // A link of a list that is closed to a ring, with a head that belongs to no thread.
 struct Link {
   explicit Link(Address at) noexcept {
-    Address words[2];
+    Address words[2] = {};
     Address back = 0;
     if (at % sizeof at != 0 || !copy_words(at, words, 2)) return;
     if (!copy_words(words[0] + sizeof at, &back, 1) || back != at) return;
@@ -108,7 +108,8 @@ void for_each_kept(Visit&& visit) noexcept {
   const Address own_head = find_own_head(link_offset);
   if (own_head == 0) return;
   const bool is_first = raw_syscall(SYS_gettid) == raw_syscall(SYS_getpid);
-  const Address head = own_head + (is_first ? 1 : 2) * 2 * sizeof(Address);
+  const std::size_t heads = is_first ? 1 : 2;  // of two words each
+  const Address head = own_head + heads * 2 * sizeof(Address);
   Address at = Link{head}.next;
   for (std::size_t i = 0; i < kMostLinks && at != 0 && at != head; ++i, at = Link{at}.next) {
     const Descriptor thread{at - link_offset};

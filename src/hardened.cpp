@@ -179,7 +179,10 @@ namespace {
     return found;
   });
   if (block == nullptr || zero) return block;
-  if (bytes < heap::kAsked) return memset(block, 0, bytes);
+  if (bytes < heap::kAsked) {
+    clear_contents(block, bytes);
+    return block;
+  }
   if (bytes < kDiscarded) {
     clear_part(find(block), address_of(block), bytes);
     return block;
@@ -206,7 +209,9 @@ void* allocate_aligned(std::size_t size, std::size_t alignment, Origin origin) n
 void* allocate_zeroed(std::size_t bytes) noexcept {
   void* small = allocate_short<Small>(bytes, Origin::c);
   if (small == nullptr) small = allocate_short<Medium>(bytes, Origin::c);
-  return small != nullptr ? memset(small, 0, bytes) : allocate_zeroed_general(bytes);
+  if (small == nullptr) return allocate_zeroed_general(bytes);
+  clear_contents(small, bytes);
+  return small;
 }
 
 // --- on the way back ---------------------------------------------------------------------------

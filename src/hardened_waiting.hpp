@@ -21,7 +21,7 @@ ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
   if (__builtin_expect(bytes >= heap::kAsked, 0)) {
     clear_part(block, block.address, bytes);
   } else {
-    memset(reinterpret_cast<void*>(block.address), 0, bytes);
+    clear_contents(reinterpret_cast<void*>(block.address), bytes);
   }
   if (block.bytes > kErasedWhole && Canary::has_end(block.bytes)) {
     Canary::clear_end(block.address, block.bytes);

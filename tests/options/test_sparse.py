@@ -13,11 +13,11 @@ CASES = [
     case.name for case in cases_in(Path(__file__).parent) if case.program == "sparse"
 ]
 # calloc of the default library writes to blocks that were used before.
-BY_LIBRARY = [("liballod_hardened", case) for case in CASES] + [
-    ("liballod", case) for case in CASES if "used_again" not in case
-] + [
-    ("liballod_debug", case) for case in CASES if case.startswith("what_was_never")
-]
+BY_LIBRARY = (
+    [("liballod_hardened", case) for case in CASES]
+    + [("liballod", case) for case in CASES if "used_again" not in case]
+    + [("liballod_debug", case) for case in CASES if case.startswith("what_was_never")]
+)
 # Nothing is given back meanwhile.
 AN_HOUR = {"ALLOD_PURGE_DELAY": "3600000", "ALLOD_PURGE_BUDGET": "1G"}
 

@@ -9,15 +9,16 @@ template <class Policy>
 bool Heap<Policy>::fits(const Front<Sizes>& front, const void* address,
                         std::size_t size) const noexcept {
   const Address at = address_of(address);
-  const space::Tag tag = space_.map().tag_of(at);
+  space::Tag tag;
+  if (!space_.map().fast_tag_of(at, &tag)) return false;
   if (tag == space::kHugeTag && size >= kGrowable) {
-    const space::Span& span = *space_.map().span_of(at);
+    const space::Span& span = *space_.map().span_at(at);
     return span.base == at && span.size.just_covers(size);
   }
   // A front of nobody has the tag of what is foreign.
   if (tag == space::kForeignTag || !front.owns(tag) || size > Sizes::kMaxSize) return false;
   if (space::class_of(tag) != Sizes::of(size)) return false;
-  return slab::as_slab(space_.map().span_of(at))->index_of(at) != Slab::kNoBlock;
+  return slab::as_slab(space_.map().span_at(at))->index_of(at) != Slab::kNoBlock;
 }
 
 template <class Policy>

@@ -24,7 +24,7 @@ class LinuxGuest {
   [[nodiscard]] static long host() noexcept { return host_; }
   // Is it a guest in the memory of another process? A child that was made by a bare system call,
   // and of which no handler knows, is none if the memory is a copy. Thread-safe.
-  [[nodiscard]] static bool is_here() noexcept {
+  [[nodiscard]] ALLOD_HOT static bool is_here() noexcept {
     const long owner = owner_.load(std::memory_order_relaxed);
     const long own = own_id();
     if (owner == 0 || owner == own) return false;

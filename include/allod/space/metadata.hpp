@@ -38,7 +38,7 @@ class Metadata {
   // only as a stable piece of its size, and with what it held. A thread that is
   // late may therefore still look at one that was freed.  A new
   // one is zero.
-  [[nodiscard]] void* allocate_stable(P& platform, std::size_t bytes) noexcept {
+  [[nodiscard]] ALLOD_HOT void* allocate_stable(P& platform, std::size_t bytes) noexcept {
     const std::size_t granules = granules_for(bytes);
     always_check(granules <= kLargest, "a stable piece of metadata is too large");
     LockGuard guard{lock_};
@@ -157,7 +157,7 @@ class Metadata {
     }
     return nullptr;
   }
-  bool refill(P& platform, std::size_t bytes) noexcept {
+  ALLOD_HOT bool refill(P& platform, std::size_t bytes) noexcept {
     // They grow with what there is, so that there are never many.
     const std::size_t least = align_up(bytes, kSliceBytes);
     const std::size_t usual = std::max(kChunkBytes, least);

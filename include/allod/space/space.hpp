@@ -396,7 +396,7 @@ class Space {
   [[nodiscard]] ALLOD_HOT Region* any_region_with(Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Region* new_region(Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT bool place(Region& region, Slices size, bool is_shared) noexcept;
-  [[nodiscard]] bool place_behind(Region& region, Slices size) noexcept;
+  [[nodiscard]] ALLOD_HOT bool place_behind(Region& region, Slices size) noexcept;
   [[nodiscard]] void* reserve_before_room(std::size_t bytes, std::size_t alignment) noexcept;
   [[nodiscard]] bool settle(Region& region, void* memory, Slices size) noexcept;
   [[nodiscard]] ALLOD_HOT bool advance(Region& region, Slices more) noexcept;
@@ -410,7 +410,7 @@ class Space {
   [[nodiscard]] bool is_for_itself(Slices size) const noexcept {
     return size.count * 2 > region_slices_.count;
   }
-  void file_region(Region& region) noexcept;
+  ALLOD_HOT void file_region(Region& region) noexcept;
   void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
 
   template <class Visit>
@@ -682,7 +682,7 @@ class Space {
                                                 std::size_t limit) noexcept;
   ALLOD_HOT void finish_purge(Span* span, bool reads_zero) noexcept;
   ALLOD_HOT void finish_clean(Span* span) noexcept;
-  void avoid_huge_pages(Region& region, Address to) noexcept;
+  ALLOD_HOT void avoid_huge_pages(Region& region, Address to) noexcept;
   void avoid_used_pages(Region& region) noexcept;
   void release_region(Span* span) noexcept;
 

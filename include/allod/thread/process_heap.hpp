@@ -274,7 +274,7 @@ class ProcessHeap {
   static void be_gone() noexcept { AtHand::now = bound_ = &AtHand::gone; }
   // For a caller without a domain at hand: is it a signal handler that would wait for what it has
   // interrupted, or for a fork that waits for that?
-  [[nodiscard]] static bool must_not_wait() noexcept {
+  [[nodiscard]] ALLOD_HOT static bool must_not_wait() noexcept {
     if (heap_.is_interrupting()) return true;
     const bool is_stuck = heap_.gate().is_closed() && (is_away() || inside_);
     return __builtin_expect(is_stuck, 0) && !heap_.gate().lets_pass();
