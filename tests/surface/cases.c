@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 const char* case_name = "";
@@ -143,6 +144,15 @@ static size_t status_bytes(const char* name) {
 
 size_t resident_bytes(void) { return status_bytes("VmRSS:"); }
 size_t mapped_bytes(void) { return status_bytes("VmSize:"); }
+
+void limit_address_space(size_t more) {
+  size_t counted = 0;
+  do {
+    counted = mapped_bytes();
+    const struct rlimit limit = {counted + more, RLIM_INFINITY};
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+  } while (mapped_bytes() < counted);
+}
 
 void* find_function(const char* name) {
   void* function = dlsym(RTLD_DEFAULT, name);

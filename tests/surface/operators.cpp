@@ -1,5 +1,4 @@
 // Every replaceable operator new and delete.
-#include <sys/resource.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -203,8 +202,7 @@ void free_a_lump() {
 CASE(handler_that_frees_memory_lets_new_succeed) {
   lumps = new std::vector<void*>;
   lumps->reserve(1000);
-  const rlimit limit = {mapped_bytes() + 5 * kLump, RLIM_INFINITY};
-  CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+  limit_address_space(5 * kLump);
   while (void* lump = hidden(std::malloc(kLump))) {
     lumps->push_back(lump);
     CHECK(lumps->size() < 100, "the limit on address space has no effect");

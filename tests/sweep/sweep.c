@@ -784,8 +784,7 @@ static int obtain_all(void) {
   return count;
 }
 CASE(what_is_held_serves_when_there_is_no_more) {
-  const struct rlimit limit = {mapped_bytes() + 256 * (size_t)MIB, RLIM_INFINITY};
-  CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+  limit_address_space(256 * (size_t)MIB);
   const int most = obtain_all();
   for (int round = 0, again = most; round < 5; ++round) {
     for (int i = 0; i < again; ++i) free((void*)~lumps[i]);
@@ -832,8 +831,7 @@ CASE(nothing_is_swept_for_a_request_that_is_out_of_proportion) {
 CASE(requests_that_no_sweep_helps_are_not_swept_for_again_and_again) {
   obtain_small_blocks();
   begin_to_count_stops();
-  const struct rlimit limit = {mapped_bytes() + 64 * (size_t)MIB, RLIM_INFINITY};
-  CHECK(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
+  limit_address_space(64 * (size_t)MIB);
   obtain_all();
   stops = 0;
   for (int i = 0; i < ROUNDS; ++i) {
