@@ -52,10 +52,17 @@ class Linux {
     const long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | kFixedNoReplace;
     const long result =
         raw_syscall(SYS_mmap, to_long(address), to_long(bytes), PROT_NONE, flags, -1, 0);
+    if (result == -ENOMEM) return lengthen_to(address, bytes);
     if (is_error(result)) return false;
     if (result == to_long(address)) return true;
     unmap(reinterpret_cast<void*>(result), bytes);
     return false;
+  }
+  // A process may have one mapping more than the number says, and is refused all others then, be it
+  // only a part of the one before. That can still be lengthened, with the rights that it has.
+  [[nodiscard]] bool lengthen_to(void* address, std::size_t bytes) noexcept {
+    const std::size_t page = page_size();
+    return grow(reinterpret_cast<void*>(address_of(address) - page), page, page + bytes) == 0;
   }
   [[nodiscard]] void* reserve_zeros(std::size_t bytes) noexcept {
     void* const zeros = map_anonymous(bytes, PROT_READ);

@@ -19,8 +19,9 @@ namespace allod::os {
 //                                have; 0 means no limit; not cheap
 //   reserve(bytes, alignment)    addresses without access and without memory
 //   gathers()                    are reservations best beside each other, as one mapping?
-//   reserve_at(address, bytes)   the same as reserve() at these addresses; false when they are
-//                                somebody's, or it cannot
+//   reserve_at(address, bytes)   the same as reserve() at these addresses, which lie behind usable
+//                                memory of the caller; false when they are somebody's, or it
+//                                cannot. Where mappings are scarce they may be usable at once
 //   reserve_zeros(bytes)         the same, but reads give zeros
 //   commit(address, bytes)       makes reserved addresses readable and writable
 //   map(bytes)                   reserve and commit in one
