@@ -124,7 +124,7 @@ struct MediumBlock : Block {
 
 // Are all its pages in memory, as far as is known?
 [[nodiscard]] ALLOD_INLINE bool is_filled(const Block& block) noexcept {
-  return !block.is_large() && block.slab->is_filled(block.index);
+  return !block.is_large() && block.slab != nullptr && block.slab->is_filled(block.index);
 }
 
 // How much of a block that is not large, from its start, is zero when it is free; the end is, too.

@@ -374,7 +374,7 @@ class Space {
   static constexpr Slices kFeed{2};  // slices that become metadata at a time
   // Left free behind the first of regions that follow each other, for those. The kernel fills it
   // from its end with what the program maps.
-  static constexpr std::size_t kRoom = std::size_t{32} << 30;
+  static constexpr std::size_t kRoom = std::size_t{4} << 30;
   // Of all regions together, the next one is this part at least: where each lies by itself, their
   // number grows with the logarithm of their size.
   static constexpr std::size_t kShare = 8;
