@@ -156,7 +156,7 @@ static void allocate_and_free_small_blocks(void** blocks, size_t count) {
 }
 
 CASE(trim_gives_memory_of_small_blocks_back) {
-  enum { kBlocks = 400000, kBefore = kBlocks / 3 };
+  enum { kBlocks = 220000, kBefore = kBlocks / 2 };
   static void* blocks[kBlocks];
   memset(blocks, 1, sizeof blocks);
   allocate_and_free_small_blocks(blocks, kBefore);
