@@ -65,8 +65,13 @@ void mark_freed(void* block, const Extent& extent) noexcept {
 [[nodiscard]] const unsigned char* find_change_in_freed(const void* block,
                                                         const Extent& extent) noexcept {
   if (!becomes_zero(extent)) return find_change(block, extent.room, kFreed);
-  const bool is_clear = heap::is_zero_if_present(
-      Process::heap().space().platform(), address_of(block), extent.room, heap::Absent::left);
+  // A block of a heap that is gone may have room for any number of bytes.
+  const std::size_t words = align_down(extent.room, sizeof(std::uint64_t));
+  const unsigned char* const rest = static_cast<const unsigned char*>(block) + words;
+  os::Linux& system = Process::heap().space().platform();
+  const bool is_clear =
+      heap::is_zero_if_present(system, address_of(block), words, heap::Absent::left) &&
+      find_change(rest, extent.room - words, 0) == nullptr;
   return is_clear ? nullptr : find_change(block, extent.room, 0);
 }
 
