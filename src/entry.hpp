@@ -57,11 +57,13 @@ ALLOD_INLINE void* handed_out(void* block, std::size_t size, Origin origin = Ori
 // What `ask` gives; again, when the heap refuses and freed blocks wait that can go to it.
 template <class Ask>
 [[nodiscard]] ALLOD_INLINE void* try_with_room(Ask&& ask) noexcept {
-  void* const block = ask();
-  if constexpr (Policy::kTracked) {
-    if (block == nullptr && marks::make_room()) return ask();
-  }
-  return block;
+  if constexpr (!Policy::kTracked) return ask();
+  const auto ask_heap = [&] {
+    const marks::InHeap here;
+    return ask();
+  };
+  void* const block = ask_heap();
+  return block == nullptr && marks::make_room() ? ask_heap() : block;
 }
 
 template <class Failure, Origin kOrigin = Origin::c>

@@ -81,6 +81,11 @@ void mark_freed(void* block, const Extent& extent) noexcept {
   return !space::is_heaps(Process::heap().space().map().tag_of(address_of(block)));
 }
 
+void give_to_heap(void* block) noexcept {
+  const InHeap here;
+  Process::release(block);
+}
+
 // Its time is over.
 void let_go(void* block) noexcept {
   Extent extent;
@@ -89,7 +94,7 @@ void let_go(void* block) noexcept {
       ReportToUser::report(Process::heap().describe(heap::MisuseKind::write_after_free, changed));
     }
   }
-  Process::release(block);
+  give_to_heap(block);
 }
 
 }  // namespace
@@ -116,11 +121,12 @@ void check_end(void* block) noexcept {
 
 void release(void* block) noexcept {
   Extent extent{};
-  if (block == nullptr || !find_extent(block, &extent) || !may_wait(block, extent)) {
-    return Process::release(block);
+  if (InHeap::is_here() || block == nullptr || !find_extent(block, &extent) ||
+      !may_wait(block, extent)) {
+    return give_to_heap(block);
   }
   mark_freed(block, extent);
-  if (!put_waiting(block, extent.room)) return Process::release(block);
+  if (!put_waiting(block, extent.room)) return give_to_heap(block);
   while (void* const oldest = take_waiting(Waiting::overdue)) let_go(oldest);
 }
 

@@ -11,6 +11,21 @@ namespace allod::marks {
 inline constexpr std::size_t kZoneBytes = 64;
 [[nodiscard]] std::size_t room_for(std::size_t size) noexcept;
 
+// While a thread is within a call of the heap. A signal handler that interrupts it there has to
+// give back what it takes in reverse order and at once, as the heap may be about to hand out the
+// same: what is freed meanwhile does not wait.
+class InHeap {
+ public:
+  InHeap() noexcept { depth_ = depth_ + 1; }
+  ~InHeap() { depth_ = depth_ - 1; }
+  InHeap(const InHeap&) = delete;
+  InHeap& operator=(const InHeap&) = delete;
+  [[nodiscard]] static bool is_here() noexcept { return depth_ != 0; }
+
+ private:
+  static inline constinit thread_local volatile unsigned depth_ = 0;
+};
+
 // A block of the heap goes to the program, which has asked for so many bytes; null is passed over.
 void hand_out(void* block, std::size_t bytes) noexcept;
 
