@@ -574,6 +574,24 @@ TEST_F(SpaceOfSpans, counts_what_it_hands_out_when_there_is_no_metadata_to_split
   EXPECT_EQ(larger->size, before);
 }
 
+TEST_F(SpaceOfSpans, turns_so_many_slices_into_metadata_as_are_asked_for) {
+  start();
+  Span* const span = allocate(40);
+  static_cast<void>(allocate(1));
+  space.free(span);
+  system.fail_from_call(1);
+  const std::size_t bytes = Slices{20}.bytes();
+  auto* const table = static_cast<unsigned char*>(space.allocate_metadata(bytes));
+  ASSERT_NE(table, nullptr);
+  for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(table[i], 0) << i;
+  space.check_invariants();
+  const std::size_t mapped = space.metadata().mapped_bytes();
+  // What is more than there is takes nothing.
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(space.allocate_metadata(std::size_t{8} << 30), nullptr);
+  EXPECT_EQ(space.metadata().mapped_bytes(), mapped);
+  space.check_invariants();
+}
+
 // --- remap ------------------------------------------------------------------------------------
 
 TEST_F(SpaceOfSpans, lengthens_a_region_of_its_own_where_it_stands) {

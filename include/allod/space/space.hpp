@@ -53,14 +53,15 @@ class Space {
   // Null when there are none either. Thread-safe.
   [[nodiscard]] ALLOD_HOT void* allocate_metadata(std::size_t bytes) noexcept {
     void* piece = metadata_.allocate(platform_, bytes);
-    if (piece == nullptr && feed_metadata()) piece = metadata_.allocate(platform_, bytes);
+    if (piece == nullptr && feed_metadata(bytes)) piece = metadata_.allocate(platform_, bytes);
     return piece;
   }
 
   // The same for stable metadata: zeros, or what a piece of that size held when it was given back.
   [[nodiscard]] ALLOD_HOT void* allocate_stable(std::size_t bytes) noexcept {
     void* piece = metadata_.allocate_stable(platform_, bytes);
-    if (piece == nullptr && feed_metadata()) piece = metadata_.allocate_stable(platform_, bytes);
+    if (piece == nullptr && feed_metadata(bytes))
+      piece = metadata_.allocate_stable(platform_, bytes);
     return piece;
   }
 
@@ -371,7 +372,7 @@ class Space {
   // Where spans are to lie at random places: among how many.
   static constexpr Slices kScatter{32};
   static constexpr Slices kLargestScattered{3};
-  static constexpr Slices kFeed{2};  // slices that become metadata at a time
+  static constexpr Slices kFeed{2};  // slices that become metadata at a time, at least
   // Left free behind the first of regions that follow each other, for those. The kernel fills it
   // from its end with what the program maps.
   static constexpr std::size_t kRoom = std::size_t{4} << 30;
@@ -461,9 +462,9 @@ class Space {
   static constexpr std::size_t kSpareMetadata = 1024;  // for a region and some spans
 
   // Turns a few free or untouched slices into metadata, for good: addresses, or mappings, can be
-  // scarce while memory is not. False when there are none.
-  [[nodiscard]] bool feed_metadata() noexcept;
-  [[nodiscard]] Span* fresh_for_metadata() noexcept;
+  // scarce while memory is not. False when there are no `bytes` in a row.
+  [[nodiscard]] bool feed_metadata(std::size_t bytes) noexcept;
+  [[nodiscard]] Span* fresh_for_metadata(Slices size) noexcept;
 
   [[nodiscard]] Span* new_span() noexcept {
     return static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));

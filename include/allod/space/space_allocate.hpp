@@ -323,7 +323,7 @@ template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::make_room() noexcept {
   const std::size_t purged = purge_free();
   bool released = wait_for_purges();
-  if (metadata_.spare_bytes() < kSpareMetadata && feed_metadata()) released = true;
+  if (metadata_.spare_bytes() < kSpareMetadata && feed_metadata(0)) released = true;
   LockGuard guard{lock_};
   for (Region *region = regions_.first(), *next = nullptr; region != nullptr; region = next) {
     next = RegionList::next(region);
@@ -338,52 +338,55 @@ bool Space<P, kChecks>::make_room() noexcept {
 
 // The next slices of a region, as a clean span in no bin; or null.
 template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::fresh_for_metadata() noexcept {
+Span* Space<P, kChecks>::fresh_for_metadata(Slices size) noexcept {
   if (spare_ == nullptr) return nullptr;
-  Region* const region = any_region_with(kFeed, Filling::sparse);
+  Region* const region = any_region_with(size, Filling::sparse);
   if (region == nullptr) return nullptr;
   Span* const span = spare_;
   spare_ = nullptr;
   span->region = region;
-  span->size = kFeed;
-  span->base = region->base + (region->used - kFeed).bytes();
+  span->size = size;
+  span->base = region->base + (region->used - size).bytes();
   span->state = SpanState::clean;
   file_region(*region);
   return span;
 }
 
 template <os::Platform P, CheckLevel kChecks>
-bool Space<P, kChecks>::feed_metadata() noexcept {
+bool Space<P, kChecks>::feed_metadata(std::size_t bytes) noexcept {
   if (bins_ == nullptr) return false;
+  // Spare descriptors come out of it as well.
+  const Slices least = Slices::covering(bytes + kSpareMetadata);
+  const Slices most = std::max(least, kFeed);
   LockGuard guard{lock_};
   // From the end of a run, and before what was taken last: other spans are cut
   // from the start, and large runs stay whole.
   Span* span = fed_ == nullptr ? nullptr : free_neighbour(fed_->base - 1, *fed_->region);
-  if (span == nullptr) span = bins_->dirty.find({1});
-  if (span == nullptr) span = clean_bins(Filling::sparse).find({1});
-  if (span == nullptr) span = clean_bins(Filling::dense).find({1});
+  if (span == nullptr || span->size < least) span = bins_->dirty.find(least);
+  if (span == nullptr) span = clean_bins(Filling::sparse).find(least);
+  if (span == nullptr) span = clean_bins(Filling::dense).find(least);
   if (span != nullptr) {
     remove_free(span);
   } else {
-    span = fresh_for_metadata();
+    span = fresh_for_metadata(most);
     if (span == nullptr) return false;
   }
   const bool zero = span->state == SpanState::clean;
-  if (span->size > kFeed && spare_ != nullptr) {
+  if (span->size > most && spare_ != nullptr) {
     Span* const head = span;
     span = spare_;
     spare_ = nullptr;
-    cut(head, head->size - kFeed, span);
+    cut(head, head->size - most, span);
     file_free(head);
   }
   span->state = SpanState::metadata;
   map_.set_spans(span->base, span->size, span);
   map_.set_tags(span->base, span->size, kInteriorTag);
   void* const memory = reinterpret_cast<void*>(span->base);
-  const std::size_t bytes = span->size.bytes();
-  if (!zero) __builtin_memset(memory, 0, bytes);
+  const std::size_t given = span->size.bytes();
+  if (!zero) __builtin_memset(memory, 0, given);
   account({}, span->size);
-  metadata_.donate(memory, bytes);
+  metadata_.donate(memory, given);
   fed_ = span;
   if (spare_ == nullptr) spare_ = new_span();
   if (spare_region_ == nullptr) {
