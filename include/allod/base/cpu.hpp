@@ -28,8 +28,6 @@ template <class T>
 
 // User-space addresses have at most this many significant bits.
 inline constexpr unsigned kAddressBits = 47;
-// Bytes of a page; 0 where the system has to be asked.
-inline constexpr unsigned kOnlyPageSize = 4096;
 // Are thread-local variables of libraries above the thread pointer?
 inline constexpr bool kTlsIsAbove = false;
 
@@ -54,7 +52,6 @@ ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, l
 #elif defined(__aarch64__)
 
 inline constexpr unsigned kAddressBits = 48;
-inline constexpr unsigned kOnlyPageSize = 0;
 inline constexpr bool kTlsIsAbove = true;
 
 // isb, not yield: on current cores only isb stalls for long enough to matter.

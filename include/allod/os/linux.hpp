@@ -26,7 +26,8 @@ namespace allod::os {
 class Linux {
  public:
   void start() noexcept {
-    const unsigned long page = kOnlyPageSize != 0 ? kOnlyPageSize : Auxiliary::value(AT_PAGESZ);
+    // Now, as the program may forbid itself to read that later.
+    const unsigned long page = Auxiliary::value(AT_PAGESZ);
     page_size_ = page != 0 ? page : 4096;
   }
   [[nodiscard]] std::size_t page_size() const noexcept { return page_size_; }
