@@ -24,14 +24,17 @@ def emulated(
     page_size: int,
     *program: str | Path,
     library: Path | None = None,
+    before: Sequence[Path] = (),
     options: Sequence[str] = (),
 ) -> list[str | Path]:
-    """The command that runs a program with pages of this size, on a library if one is given."""
+    """The command that runs a program with pages of this size, on a library if one is given, and
+    those that are preloaded before it."""
     command: list[str | Path] = ["qemu-aarch64-static", "-L", SYSTEM, *options]
     # Newer versions know one page size for each machine, and have no such option.
     command += ["-p", str(page_size)] if page_size != 4096 else []
     # The emulator itself is not to be preloaded; it hands all other variables on.
-    command += ["-E", f"LD_PRELOAD={library}"] if library is not None else []
+    preloaded = ":".join(map(str, (*before, library)))
+    command += ["-E", f"LD_PRELOAD={preloaded}"] if library is not None else []
     return [*command, *program]
 
 
@@ -40,6 +43,7 @@ def run_emulated(
     *program: str | Path,
     directory: Path,
     library: Path | None = None,
+    before: Sequence[Path] = (),
     variables: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
@@ -48,7 +52,9 @@ def run_emulated(
     environment |= dict(variables or {})
     if library is not None:
         environment["TEST_LIBRARY"] = str(library)
-    command = emulated(page_size, *program, library=library, options=options)
+    command = emulated(
+        page_size, *program, library=library, before=before, options=options
+    )
     return run_program(command, environment, directory)
 
 

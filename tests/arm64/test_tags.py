@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import re
 import signal
@@ -19,11 +20,15 @@ pytestmark = pytest.mark.slow
 HARDENED = BUILD / "liballod-hardened.so"
 TAGS = PROGRAMS / "arm64" / "tags"
 PAGE = 4096
-# qemu 7.2 faults when `dc zva` gets a pointer with a tag: a memset that does without it.
+# qemu 7.2 faults when `dc zva` gets a pointer with a tag: a memset and a bzero that do without it.
 WITH_TAGS = {
     "ALLOD_HARDENED": "all,tags",
     "GLIBC_TUNABLES": "glibc.cpu.name=kunpeng920",
 }
+PLAIN_BZERO = PROGRAMS / "arm64" / "libplain_bzero.so"
+run_tagged = functools.partial(
+    run_emulated, PAGE, library=HARDENED, before=[PLAIN_BZERO], variables=WITH_TAGS
+)
 # A processor that has none.
 WITHOUT = ("-cpu", "cortex-a72")
 
@@ -53,9 +58,7 @@ def _built() -> None:
 )
 def test_case(case: str, tmp_path: Path) -> None:
     """What is right goes on as before."""
-    done = run_emulated(
-        PAGE, TAGS, case, directory=tmp_path, library=HARDENED, variables=WITH_TAGS
-    )
+    done = run_tagged(TAGS, case, directory=tmp_path)
     assert done.returncode == 0, describe(done)
     assert "allod: " not in done.stderr, describe(done)
 
@@ -73,9 +76,7 @@ def test_case(case: str, tmp_path: Path) -> None:
 )
 def test_access_is_refused(case: str, report: str, offset: int, tmp_path: Path) -> None:
     """The processor stops it at once, and the report says which block it was."""
-    done = run_emulated(
-        PAGE, TAGS, case, directory=tmp_path, library=HARDENED, variables=WITH_TAGS
-    )
+    done = run_tagged(TAGS, case, directory=tmp_path)
     assert done.returncode == -signal.SIGSEGV, describe(done)
     (block,) = re.findall(r"^block (0x[0-9a-f]+)$", done.stdout, re.MULTILINE)
     assert f"allod: error: {report} {int(block, 16) + offset:#x}\n" in done.stderr, (
@@ -87,13 +88,7 @@ def test_access_is_refused(case: str, report: str, offset: int, tmp_path: Path) 
 
 def test_access_is_refused_where_no_block_is(tmp_path: Path) -> None:
     """All blocks around it have been freed, and the slab is gone."""
-    done = run_emulated(
-        PAGE,
-        *(TAGS, "read_when_all_is_free"),
-        directory=tmp_path,
-        library=HARDENED,
-        variables=WITH_TAGS,
-    )
+    done = run_tagged(TAGS, "read_when_all_is_free", directory=tmp_path)
     assert done.returncode == -signal.SIGSEGV, describe(done)
     assert "allod: error: access after free to 0x" in done.stderr, describe(done)
 
@@ -109,9 +104,7 @@ def test_access_is_refused_where_no_block_is(tmp_path: Path) -> None:
 )
 def test_free_is_reported(case: str, report: str, tmp_path: Path) -> None:
     """Also of a block that is in use, but by another pointer."""
-    done = run_emulated(
-        PAGE, TAGS, case, directory=tmp_path, library=HARDENED, variables=WITH_TAGS
-    )
+    done = run_tagged(TAGS, case, directory=tmp_path)
     assert done.returncode == -signal.SIGABRT, describe(done)
     (block,) = re.findall(r"^block (0x[0-9a-f]+)$", done.stdout, re.MULTILINE)
     assert f"allod: error: {report} {block}\n" in done.stderr, describe(done)
@@ -124,11 +117,9 @@ def test_there_are_none_elsewhere(
     variables: dict[str, str], options: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Where nobody asks for them, and on a processor without them."""
-    done = run_emulated(
-        PAGE,
+    done = run_tagged(
         *(TAGS, "tags_are_only_there_when_they_are_named"),
         directory=tmp_path,
-        library=HARDENED,
         variables=variables,
         options=options,
     )
@@ -144,13 +135,11 @@ def test_payload(load: tuple[int, int, int], tmp_path: Path) -> None:
     They take turns: when two give the first tags of a page at the same moment, qemu 7.2 loses those
     of one, on one processor as well.
     """
-    done = run_emulated(
-        PAGE,
+    done = run_tagged(
         PROGRAMS / "stress" / "payload",
         *map(str, load),
         "turns",
         directory=tmp_path,
-        library=HARDENED,
         variables=WITH_TAGS | {"ALLOD_PURGE_DELAY": "20"},
     )
     assert done.returncode in (0, SKIPPED), describe(done)
