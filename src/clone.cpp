@@ -1,7 +1,7 @@
 // clone in front of libc's, for children in the memory of their parent: as vfork.
-#include <dlfcn.h>
 #include <sched.h>
 
+#include "next_function.hpp"
 #include "process.hpp"
 #include "surface.hpp"
 
@@ -11,15 +11,7 @@ namespace {
 
 using Cloner = int (*)(int (*)(void*), void*, int, void*, void*, void*, void*);
 
-[[nodiscard]] Cloner next_cloner() noexcept {
-  static constinit std::atomic<Cloner> known{nullptr};
-  Cloner next = known.load(std::memory_order_relaxed);
-  if (next == nullptr) {
-    next = reinterpret_cast<Cloner>(dlsym(RTLD_NEXT, "clone"));
-    known.store(next, std::memory_order_relaxed);
-  }
-  return next;
-}
+constinit std::atomic<Cloner> cloner{nullptr};
 
 }  // namespace
 
@@ -30,7 +22,7 @@ extern "C" {
                                                void* child) noexcept __asm__("clone");
 int allod_clone(int (*function)(void*), void* stack, int flags, void* argument, void* parent,
                 void* tls, void* child) noexcept {
-  const Cloner next = next_cloner();
+  const Cloner next = allod::next_function(cloner, "clone");
   if (next == nullptr) {
     errno = ENOSYS;
     return -1;

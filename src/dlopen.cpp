@@ -5,9 +5,8 @@
 // closed is noted for the profile.
 #include <dlfcn.h>
 
-#include <atomic>
-
 #include "closed_files.hpp"
+#include "next_function.hpp"
 #include "options.hpp"
 
 #if defined(RTLD_DEEPBIND)
@@ -19,29 +18,19 @@ using Closer = int (*)(void*);
 constinit std::atomic<Opener> opener{nullptr};
 constinit std::atomic<Closer> closer{nullptr};
 
-template <class Function>
-[[nodiscard]] Function next_after_us(std::atomic<Function>& known, const char* name) noexcept {
-  Function next = known.load(std::memory_order_relaxed);
-  if (next == nullptr) {
-    next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
-    known.store(next, std::memory_order_relaxed);
-  }
-  return next;
-}
-
 }  // namespace
 
 // libc looks at who has called it: that tells where to search for the file, and in which namespace.
 // The last call is a jump, so that this is our caller.
 extern "C" [[gnu::visibility("default")]] void* dlopen(const char* file, int mode) noexcept {
-  const Opener next = next_after_us(opener, "dlopen");
+  const Opener next = allod::next_function(opener, "dlopen");
   if (next == nullptr) return nullptr;
   if (!allod::settings().keeps_deepbind) mode &= ~RTLD_DEEPBIND;
   return next(file, mode);
 }
 
 extern "C" [[gnu::visibility("default")]] int dlclose(void* handle) noexcept {
-  const Closer next = next_after_us(closer, "dlclose");
+  const Closer next = allod::next_function(closer, "dlclose");
   if (next == nullptr) return -1;
   const allod::profile::Closing closing;
   return next(handle);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "allod/os/linux.hpp"
-#include "page_reader.hpp"
 
 namespace allod {
 
@@ -14,8 +13,7 @@ constinit EndedThreads::Stack EndedThreads::stacks_[kMost] = {};
 namespace {
 
 [[nodiscard]] bool copy_words(Address from, Address* to, std::size_t count) noexcept {
-  const iovec piece{reinterpret_cast<void*>(from), count * sizeof *to};
-  return PageReader::copy(&piece, 1, to, piece.iov_len) == piece.iov_len;
+  return os::Linux::peek(to, from, count * sizeof *to) == 0;
 }
 
 // How glibc describes a thread, where the thread pointer leads: the first word and the third lead

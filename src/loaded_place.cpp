@@ -11,6 +11,7 @@
 
 #include "allod/base/auxiliary.hpp"
 #include "allod/base/cpu.hpp"
+#include "allod/os/symbol_table.hpp"
 
 namespace allod {
 
@@ -35,74 +36,28 @@ namespace {
 
 namespace {
 
-// The dynamic symbols of an object, by what its own table of contents says.
-class Symbols {
- public:
-  explicit Symbols(const dl_find_object& object) noexcept
-      : begin_{address_of(object.dlfo_map_start)},
-        end_{address_of(object.dlfo_map_end)},
-        bias_{object.dlfo_link_map->l_addr} {
-    const ElfW(Dyn)* entry = object.dlfo_link_map->l_ld;
-    for (; entry != nullptr && entry->d_tag != DT_NULL; ++entry) {
-      const Address at = entry->d_un.d_ptr;
-      if (entry->d_tag == DT_SYMTAB) table_ = table_at<ElfW(Sym)>(at);
-      if (entry->d_tag == DT_STRTAB) names_ = table_at<char>(at);
-      if (entry->d_tag == DT_GNU_HASH) hash_ = table_at<std::uint32_t>(at);
-      if (entry->d_tag == DT_HASH) old_hash_ = table_at<std::uint32_t>(at);
-    }
-  }
-
-  void find(Address at, LoadedPlace* place) const noexcept {
-    if (table_ == nullptr || names_ == nullptr) return;
-    const ElfW(Sym)* found = nullptr;
-    const auto look = [&](const ElfW(Sym) & symbol) noexcept {
-      if (symbol.st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol.st_info) == STT_TLS) return;
-      const Address offset = at - bias_ - symbol.st_value;
-      const bool is_inside = symbol.st_size == 0 ? offset == 0 : offset < symbol.st_size;
-      if (is_inside && (found == nullptr || found->st_value < symbol.st_value)) found = &symbol;
-    };
-    hash_ != nullptr ? visit_buckets(look) : visit_all(look);
-    if (found == nullptr) return;
-    place->name = names_ + found->st_name;
-    place->name_begin = bias_ + found->st_value;
-  }
-
- private:
+// The nearest exported name before an address of the object.
+void find_name(const dl_find_object& object, Address at, LoadedPlace* place) noexcept {
+  const Address begin = address_of(object.dlfo_map_start);
+  const Address end = address_of(object.dlfo_map_end);
+  const Address bias = object.dlfo_link_map->l_addr;
   // The loader has made an address of it, but not where the table of contents cannot be written to.
-  template <class T>
-  [[nodiscard]] const T* table_at(Address at) const noexcept {
-    if (at < begin_) at += bias_;
-    return at >= begin_ && at < end_ ? reinterpret_cast<const T*>(at) : nullptr;
-  }
-  // Each bucket leads to a chain of symbols that lie in a row; the last one's hash is odd.
-  template <class Look>
-  void visit_buckets(Look&& look) const noexcept {
-    const std::uint32_t buckets = hash_[0];
-    const std::uint32_t first = hash_[1];
-    const std::uint32_t filter_words = hash_[2] * (sizeof(ElfW(Addr)) / sizeof(std::uint32_t));
-    const std::uint32_t* const bucket = hash_ + 4 + filter_words;
-    const std::uint32_t* const chain = bucket + buckets;
-    for (std::uint32_t i = 0; i < buckets; ++i) {
-      std::uint32_t number = bucket[i];
-      if (number == 0 || number < first) continue;
-      do look(table_[number]);
-      while ((chain[number++ - first] & 1) == 0);
-    }
-  }
-  template <class Look>
-  void visit_all(Look&& look) const noexcept {
-    const std::uint32_t count = old_hash_ != nullptr ? old_hash_[1] : 0;
-    for (std::uint32_t i = 0; i < count; ++i) look(table_[i]);
-  }
-
-  Address begin_;
-  Address end_;
-  Address bias_;
-  const ElfW(Sym) * table_ = nullptr;
-  const char* names_ = nullptr;
-  const std::uint32_t* hash_ = nullptr;
-  const std::uint32_t* old_hash_ = nullptr;
-};
+  const auto address_of_table = [&](Address table) noexcept {
+    if (table < begin) table += bias;
+    return table >= begin && table < end ? table : Address{0};
+  };
+  const ElfW(Sym)* found = nullptr;
+  const os::SymbolTable symbols{object.dlfo_link_map->l_ld, address_of_table};
+  symbols.for_each([&](const ElfW(Sym) & symbol, const char* name) noexcept {
+    if (ELF64_ST_TYPE(symbol.st_info) == STT_TLS) return;
+    const Address offset = at - bias - symbol.st_value;
+    const bool is_inside = symbol.st_size == 0 ? offset == 0 : offset < symbol.st_size;
+    if (!is_inside || (found != nullptr && found->st_value >= symbol.st_value)) return;
+    found = &symbol;
+    place->name = name;
+    place->name_begin = bias + symbol.st_value;
+  });
+}
 
 // In the notes that the linker has put where the object's headers say; these are at its start.
 void find_build_id(const dl_find_object& object, LoadedPlace* place) noexcept {
@@ -164,7 +119,7 @@ bool find_loaded_place(Address at, LoadedPlace* place) noexcept {
   *place = {.file = *file != '\0' ? file : path_of_program(),
             .file_base = object.dlfo_link_map->l_addr,
             .file_end = address_of(object.dlfo_map_end)};
-  Symbols{object}.find(at, place);
+  find_name(object, at, place);
   find_build_id(object, place);
   return true;
 }

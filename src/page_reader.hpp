@@ -37,17 +37,6 @@ class PageReader {
     return copy(&piece, 1, &copied, sizeof copied) == sizeof copied && copied == word;
   }
 
-  // Copies what can be read of the pieces, up to the first page that cannot. Returns how many
-  // bytes.
-  [[nodiscard]] static std::size_t copy(const iovec* pieces, std::size_t count, void* to,
-                                        std::size_t bytes) noexcept {
-    const iovec target{to, bytes};
-    const long got =
-        raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_gettid), reinterpret_cast<long>(&target),
-                    1, reinterpret_cast<long>(pieces), static_cast<long>(count), 0);
-    return got < 0 ? 0 : static_cast<std::size_t>(got);
-  }
-
   // `watches`: it is to be told what is written, in a thread whose descriptors no child inherits,
   // or memory would still be protected when this is gone.
   PageReader(Memory& memory, std::size_t page_bytes, bool watches) noexcept
@@ -171,6 +160,15 @@ class PageReader {
     piece = {reinterpret_cast<void*>(next), end - next};
     return next < end ? from : from + 1;
   }
+  static std::size_t copy(const iovec* pieces, std::size_t count, void* to,
+                          std::size_t bytes) noexcept {
+    const iovec target{to, bytes};
+    const long got =
+        raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_gettid), reinterpret_cast<long>(&target),
+                    1, reinterpret_cast<long>(pieces), static_cast<long>(count), 0);
+    return got < 0 ? 0 : static_cast<std::size_t>(got);
+  }
+
   Memory& memory_;
   long pagemap_;
   long watch_;

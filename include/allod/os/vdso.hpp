@@ -9,78 +9,47 @@
 
 #include "allod/base/auxiliary.hpp"
 #include "allod/base/base.hpp"
+#include "allod/os/symbol_table.hpp"
 
 namespace allod::os {
 
 // A shared object in memory, as the kernel has mapped it.
 class SharedObject {
  public:
+  // 0: there is none.
   explicit SharedObject(Address image) noexcept {
     if (image == 0) return;
     const auto& header = *reinterpret_cast<const ElfW(Ehdr)*>(image);
     const auto* const parts = reinterpret_cast<const ElfW(Phdr)*>(image + header.e_phoff);
-    const ElfW(Dyn)* entry = nullptr;
     bool has_load = false;
     for (unsigned i = 0; i < header.e_phnum; ++i) {
       if (parts[i].p_type == PT_DYNAMIC) {
-        entry = reinterpret_cast<const ElfW(Dyn)*>(image + parts[i].p_offset);
+        contents_ = reinterpret_cast<const ElfW(Dyn)*>(image + parts[i].p_offset);
       } else if (parts[i].p_type == PT_LOAD && !has_load) {
         has_load = true;
         bias_ = image + parts[i].p_offset - parts[i].p_vaddr;
       }
     }
-    for (; entry != nullptr && entry->d_tag != DT_NULL; ++entry) {
-      const Address at = bias_ + entry->d_un.d_ptr;
-      if (entry->d_tag == DT_SYMTAB) symbols_ = reinterpret_cast<const ElfW(Sym)*>(at);
-      if (entry->d_tag == DT_STRTAB) names_ = reinterpret_cast<const char*>(at);
-      if (entry->d_tag == DT_GNU_HASH) hash_ = reinterpret_cast<const std::uint32_t*>(at);
-      if (entry->d_tag == DT_HASH) old_hash_ = reinterpret_cast<const std::uint32_t*>(at);
-    }
   }
   // Where the function of that name begins; 0: there is none.
   [[nodiscard]] Address find(const char* name) const noexcept {
-    if (symbols_ == nullptr || names_ == nullptr) return 0;
-    return hash_ != nullptr ? find_in_buckets(name) : find_among_all(name);
+    Address found = 0;
+    const SymbolTable symbols{contents_, [&](Address at) noexcept { return bias_ + at; }};
+    symbols.for_each([&](const ElfW(Sym) & symbol, const char* own) noexcept {
+      if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || !is_same(own, name)) return;
+      found = bias_ + symbol.st_value;
+    });
+    return found;
   }
 
  private:
-  // Each bucket leads to a chain of symbols that lie in a row; the last one's hash is odd.
-  [[nodiscard]] Address find_in_buckets(const char* name) const noexcept {
-    const std::uint32_t buckets = hash_[0];
-    const std::uint32_t first = hash_[1];
-    const std::uint32_t filter_words = hash_[2] * (sizeof(ElfW(Addr)) / sizeof(std::uint32_t));
-    const std::uint32_t* const bucket = hash_ + 4 + filter_words;
-    const std::uint32_t* const chain = bucket + buckets;
-    for (std::uint32_t i = 0; i < buckets; ++i) {
-      std::uint32_t number = bucket[i];
-      if (number == 0 || number < first) continue;
-      do {
-        if (const Address at = address_if(symbols_[number], name); at != 0) return at;
-      } while ((chain[number++ - first] & 1) == 0);
-    }
-    return 0;
-  }
-  [[nodiscard]] Address find_among_all(const char* name) const noexcept {
-    const std::uint32_t count = old_hash_ != nullptr ? old_hash_[1] : 0;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      if (const Address at = address_if(symbols_[i], name); at != 0) return at;
-    }
-    return 0;
-  }
-  [[nodiscard]] Address address_if(const ElfW(Sym) & symbol, const char* name) const noexcept {
-    if (symbol.st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol.st_info) != STT_FUNC) return 0;
-    const char* own = names_ + symbol.st_name;
-    for (; *own == *name; ++own, ++name) {
-      if (*own == '\0') return bias_ + symbol.st_value;
-    }
-    return 0;
+  [[nodiscard]] static bool is_same(const char* one, const char* other) noexcept {
+    while (*one == *other && *one != '\0') ++one, ++other;
+    return *one == *other;
   }
 
   Address bias_ = 0;
-  const ElfW(Sym) * symbols_ = nullptr;
-  const char* names_ = nullptr;
-  const std::uint32_t* hash_ = nullptr;
-  const std::uint32_t* old_hash_ = nullptr;
+  const ElfW(Dyn) * contents_ = nullptr;
 };
 
 // Thread-safe, safe in signal handlers, in the child of a fork, and in threads without a C library;
