@@ -122,8 +122,8 @@ static void wait_until_resident(size_t most) {
   }
 }
 static void wait_until_alone(void) {
-  for (uint64_t start = now_ms(); threads() > 1;) {
-    CHECK(now_ms() < start + patience_ms(), "there are %zu threads", threads());
+  for (uint64_t start = now_ms(); thread_count() > 1;) {
+    CHECK(now_ms() < start + patience_ms(), "there are %zu threads", thread_count());
     pass_a_millisecond();
   }
 }
@@ -292,7 +292,7 @@ CASE(memory_goes_back_without_a_thread) {
     replace_half_of(kept, kKept);
     pass_a_millisecond();
   }
-  CHECK(threads() == 1, "there are %zu threads", threads());
+  CHECK(thread_count() == 1, "there are %zu threads", thread_count());
 }
 
 // A program that is never idle for long uses a small part of what it has freed.

@@ -1,6 +1,5 @@
 #include "numbers.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,17 +60,4 @@ uint64_t now_ms(void) {
 void pass_a_millisecond(void) {
   const struct timespec moment = {0, 1000000};
   nanosleep(&moment, NULL);
-}
-
-size_t threads(void) {
-  char text[4096];
-  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  CHECK(file >= 0, "cannot read /proc/self/status");
-  const ssize_t length = read(file, text, sizeof text - 1);
-  close(file);
-  CHECK(length > 0, "/proc/self/status is empty");
-  text[length] = '\0';
-  const char* line = strstr(text, "\nThreads:");
-  CHECK(line != NULL, "/proc/self/status does not count threads");
-  return strtoul(line + strlen("\nThreads:"), NULL, 10);
 }

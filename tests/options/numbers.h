@@ -23,7 +23,4 @@ uint64_t now_ms(void);
 // Lets a millisecond pass. For loops that wait, with a bound, for what others do.
 void pass_a_millisecond(void);
 
-// Threads of this process, as the system counts them.
-size_t threads(void);
-
 #endif

@@ -117,13 +117,21 @@ def describe(result: subprocess.CompletedProcess[str]) -> str:
     return f"{command} {how}\n{result.stdout}{result.stderr}"
 
 
-def run_case(program: Path, case: str, library: Path, directory: Path) -> str:
-    """Runs one case; fails or skips the test as the case does, and returns its output.
+def run_case(
+    program: Path,
+    case: str,
+    library: Path,
+    directory: Path,
+    options: Mapping[str, str] | None = None,
+) -> str:
+    """Runs one case, with options of the library besides the usual environment; fails or skips the
+    test as the case does, and returns its output.
 
     A case that holds has also nothing to report: whatever the allocator writes to standard error
     is a failure.
     """
-    result = run_program([program, case], environment(library), directory)
+    variables = environment(library) | dict(options or {})
+    result = run_program([program, case], variables, directory)
     if result.returncode == SKIPPED:
         pytest.skip(result.stdout.strip())
     if result.returncode != 0 or "allod: " in result.stderr:

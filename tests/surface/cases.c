@@ -129,7 +129,7 @@ size_t interesting_sizes(size_t* sizes, size_t capacity, size_t largest) {
 
 // In bytes, which `statm` does not tell: an emulator may show its own system's file, that counts in
 // pages of another size.
-static size_t status_bytes(const char* name) {
+static size_t status_number(const char* name) {
   char text[4096];
   int descriptor = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
   CHECK(descriptor >= 0, "cannot read /proc/self/status");
@@ -139,11 +139,12 @@ static size_t status_bytes(const char* name) {
   text[length] = '\0';
   const char* line = strstr(text, name);
   CHECK(line != NULL, "/proc/self/status does not tell %s", name);
-  return strtoul(line + strlen(name), NULL, 10) * KIB;
+  return strtoul(line + strlen(name), NULL, 10);
 }
 
-size_t resident_bytes(void) { return status_bytes("VmRSS:"); }
-size_t mapped_bytes(void) { return status_bytes("VmSize:"); }
+size_t resident_bytes(void) { return status_number("\nVmRSS:") * KIB; }
+size_t mapped_bytes(void) { return status_number("\nVmSize:") * KIB; }
+size_t thread_count(void) { return status_number("\nThreads:"); }
 
 void limit_address_space(size_t more) {
   size_t counted = 0;

@@ -79,6 +79,8 @@ size_t interesting_sizes(size_t* sizes, size_t capacity, size_t largest);
 // Bytes of this process in memory, and bytes of its address space, read without allocating.
 size_t resident_bytes(void);
 size_t mapped_bytes(void);
+// Threads of this process, as the system counts them, read without allocating.
+size_t thread_count(void);
 // Limits the address space to what there is now, and so many bytes. The library gives up addresses
 // before a limit holds: they are not counted.
 void limit_address_space(size_t more);

@@ -20,20 +20,6 @@
 
 enum { kBlocks = 4096, kBytes = 8000 };
 
-// Without the heap.
-static size_t threads(void) {
-  char text[4096];
-  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  CHECK(file >= 0, "/proc/self/status");
-  const ssize_t length = read(file, text, sizeof text - 1);
-  close(file);
-  CHECK(length > 0, "/proc/self/status is empty");
-  text[length] = '\0';
-  const char* line = strstr(text, "\nThreads:");
-  CHECK(line != NULL, "/proc/self/status does not count threads");
-  return strtoul(line + strlen("\nThreads:"), NULL, 10);
-}
-
 static void free_much(void) {
   static void* blocks[kBlocks];
   for (size_t i = 0; i < kBlocks; ++i) blocks[i] = memset(obtain(kBytes), 1, kBytes);
@@ -42,7 +28,7 @@ static void free_much(void) {
 
 // Frees much until a thread gives it back.
 static void have_helper(void) {
-  for (int i = 0; threads() == 1; ++i) {
+  for (int i = 0; thread_count() == 1; ++i) {
     CHECK(i < 500, "there is no helper");
     free_much();
     usleep(1000);
@@ -62,7 +48,7 @@ CASE(a_program_that_forks_has_one_thread) {
     if (round % 2 == 0) have_helper();
     free_much();
     const pid_t child = checked_fork();
-    const size_t count = threads();
+    const size_t count = thread_count();
     if (child == 0) _exit(count == 1 ? 0 : 1);
     CHECK(count == 1, "%zu threads after fork %d", count, round);
     expect_success(child);
@@ -89,7 +75,7 @@ CASE(a_program_makes_namespaces_of_users) {
     const pid_t child = checked_fork();
     if (child == 0) {
       expect_unshared(CLONE_NEWUSER);
-      CHECK(threads() == 1, "there is a thread again");
+      CHECK(thread_count() == 1, "there is a thread again");
       _exit(0);
     }
     expect_success(child);
@@ -159,8 +145,8 @@ CASE(a_child_of_clone_has_one_thread) {
     CHECK(unshare(CLONE_NEWUSER) == 0, "unshare: %s", strerrorname_np(errno));
     have_helper();
     const pid_t grandchild = checked_fork();
-    if (grandchild == 0) _exit(threads() == 1 ? 0 : 1);
-    CHECK(threads() == 1, "there is a thread again");
+    if (grandchild == 0) _exit(thread_count() == 1 ? 0 : 1);
+    CHECK(thread_count() == 1, "there is a thread again");
     expect_success(grandchild);
     _exit(0);
   }

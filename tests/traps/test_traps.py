@@ -77,9 +77,9 @@ def test_trap_with_history(
     case: Case, liballod_hardened: Path, programs: Path, tmp_path: Path
 ) -> None:
     """The case holds where the hardened library keeps records, with a lock for them."""
-    variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all,history"}
-    result = run_program([programs / case.program, case.name], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+    options = {"ALLOD_HARDENED": "all,history"}
+    program = programs / case.program
+    run_case(program, case.name, liballod_hardened, tmp_path, options)
 
 
 @pytest.mark.parametrize("case", HANDLER_CASES, ids=str)
@@ -108,21 +108,19 @@ def test_limit_on_the_hardened_library(
 
     What is left of slabs at random positions would stand in the way of blocks of megabytes.
     """
-    variables = environment(liballod_hardened)
-    variables["ALLOD_HARDENED"] += ",-positions"
+    usual = environment(liballod_hardened)["ALLOD_HARDENED"]
+    options = {"ALLOD_HARDENED": f"{usual},-positions"}
     case = "address_space_limited_by_the_program_itself"
-    result = run_program([programs / "memory_limits", case], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+    run_case(programs / "memory_limits", case, liballod_hardened, tmp_path, options)
 
 
 def test_limit_while_it_sweeps(
     liballod_hardened: Path, programs: Path, tmp_path: Path
 ) -> None:
     """A sweep looks up any words in the page map."""
-    variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all,sweep"}
+    options = {"ALLOD_HARDENED": "all,sweep"}
     case = "late_limit_of_addresses_while_threads_allocate"
-    result = run_program([programs / "memory_limits", case], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+    run_case(programs / "memory_limits", case, liballod_hardened, tmp_path, options)
 
 
 def test_late_limit_where_no_mappings_are_told(

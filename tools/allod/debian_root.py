@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from allod.console import Failure, run_logged
+from allod.locks import held
 from allod.packages import PackagesUnavailable, ensure_packages
 from allod.paths import LOGS, STATE
 
 ROOTS = STATE / "roots"
-MIRROR = "http://deb.debian.org/debian"
 DONE = ".allod-done"
 """A root in which this file names the packages is whole."""
 
@@ -26,9 +25,7 @@ def ensure_root(release: str, packages: Sequence[str]) -> Path:
     """
     root = ROOTS / release
     wanted = " ".join(sorted(packages))
-    ROOTS.mkdir(parents=True, exist_ok=True)
-    with (ROOTS / f".{release}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with held(ROOTS / f".{release}.lock", f"a root of Debian's {release}"):
         done = root / DONE
         if not done.exists() or done.read_text() != wanted:
             _make(release, packages, root)
@@ -47,7 +44,7 @@ def _make(release: str, packages: Sequence[str], root: Path) -> None:
             [
                 *("debootstrap", "--variant=minbase"),
                 f"--include={','.join(packages)}",
-                *(release, str(root), MIRROR),
+                *(release, str(root)),
             ],
             LOGS / f"debootstrap-{release}.log",
         )
