@@ -24,6 +24,13 @@ target_compile_options(allod_product_flags INTERFACE
 target_include_directories(allod_product_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(allod_product_flags INTERFACE allod_warnings)
+# musl 1.2.3 calls the cleanup handlers of a thread that is cancelled asynchronously with a stack that
+# is 8 bytes off, and these call us.
+include(CheckCXXSymbolExists)
+check_cxx_symbol_exists(__GLIBC__ features.h ALLOD_HAS_GLIBC)
+if(NOT ALLOD_HAS_GLIBC AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_compile_options(allod_product_flags INTERFACE -mstackrealign)
+endif()
 
 # How tests are compiled; the sanitizer, if any, comes in here.
 add_library(allod_test_flags INTERFACE)

@@ -33,8 +33,9 @@ def emulated(
     # Newer versions know one page size for each machine, and have no such option.
     command += ["-p", str(page_size)] if page_size != 4096 else []
     # The emulator itself is not to be preloaded; it hands all other variables on.
-    preloaded = ":".join(map(str, (*before, library)))
-    command += ["-E", f"LD_PRELOAD={preloaded}"] if library is not None else []
+    preloaded = [*before, *([library] if library is not None else [])]
+    names = ":".join(map(str, preloaded))
+    command += ["-E", f"LD_PRELOAD={names}"] if preloaded else []
     return [*command, *program]
 
 

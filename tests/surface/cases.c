@@ -127,8 +127,8 @@ size_t interesting_sizes(size_t* sizes, size_t capacity, size_t largest) {
   return count;
 }
 
-// In bytes, which `statm` does not tell: an emulator may show its own system's file, that counts in
-// pages of another size.
+// Behind "\nName:" in `status`. Not from `statm`: an emulator may show its own system's file, which
+// counts in pages of another size.
 static size_t status_number(const char* name) {
   char text[4096];
   int descriptor = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -138,7 +138,7 @@ static size_t status_number(const char* name) {
   CHECK(length > 0, "/proc/self/status is empty");
   text[length] = '\0';
   const char* line = strstr(text, name);
-  CHECK(line != NULL, "/proc/self/status does not tell %s", name);
+  CHECK(line != NULL, "/proc/self/status does not tell %s", name + 1);
   return strtoul(line + strlen(name), NULL, 10);
 }
 

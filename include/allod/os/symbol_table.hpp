@@ -4,6 +4,9 @@
 #include <elf.h>
 #include <link.h>
 
+#include <cstdint>
+#include <type_traits>
+
 #include "allod/base/base.hpp"
 
 namespace allod::os {
