@@ -34,7 +34,7 @@ class Auxiliary {
     unsigned long words[128] = {};  // pairs of type and value
   };
 
-  // Several threads may read at a time; all find the same.
+  // Several threads may read at a time; all find the same. `is_known_` publishes it.
   static ALLOD_COLD void read() noexcept {
     Vector vector;
     // The file first: valgrind and emulators answer for it, and pass the call on to the kernel.
@@ -42,7 +42,9 @@ class Auxiliary {
       note(vector);
     } else {
       // Before Linux 6.4, without /proc. Who stands in front of this must not allocate there.
-      for (std::size_t i = 0; i < kCount; ++i) values_[i].store(getauxval(kTypes[i]));
+      for (std::size_t i = 0; i < kCount; ++i) {
+        values_[i].store(getauxval(kTypes[i]), std::memory_order_relaxed);
+      }
     }
     is_known_.store(true, std::memory_order_release);
   }
@@ -62,7 +64,8 @@ class Auxiliary {
     constexpr std::size_t kWords = sizeof vector.words / sizeof vector.words[0];
     for (std::size_t at = 0; at < kWords && vector.words[at] != AT_NULL; at += 2) {
       for (std::size_t i = 0; i < kCount; ++i) {
-        if (kTypes[i] == vector.words[at]) values_[i].store(vector.words[at + 1]);
+        if (kTypes[i] != vector.words[at]) continue;
+        values_[i].store(vector.words[at + 1], std::memory_order_relaxed);
       }
     }
   }

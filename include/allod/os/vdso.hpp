@@ -31,8 +31,9 @@ class SharedObject {
       }
     }
   }
-  // Where the function of that name begins; 0: there is none.
-  [[nodiscard]] Address find(const char* name) const noexcept {
+  // Where the function of that name begins; 0: there is none. Cold, as what calls it is: what
+  // every program runs once lies together.
+  [[nodiscard]] ALLOD_COLD Address find(const char* name) const noexcept {
     Address found = 0;
     const SymbolTable symbols{contents_, [&](Address at) noexcept { return bias_ + at; }};
     symbols.for_each([&](const ElfW(Sym) & symbol, const char* own) noexcept {
