@@ -15,8 +15,8 @@ namespace allod {
 // How `signal` ends the call that a thread sleeps in. Its handler has SA_RESTART; see signal(7).
 enum class Interruption : std::uint8_t {
   begins_anew,
-  is_told,  // by EINTR, which who calls it has to expect
-  is_felt,  // also where the program knows of no signals
+  is_told,  // by EINTR, which some callers expect
+  is_felt,  // by programs that use no signals, or as a part of what was to be read or written
   takes_it  // it is sigwait() or the like for this one
 };
 

@@ -138,8 +138,8 @@ struct SignalState {
     sleeps = status.has("\nState:\tS");
     is_blocked = has_signal(blocked, stop.signal);
     takes_now = !is_blocked && (pending & ~blocked) == 0;
-    switches = status.number("\nvoluntary_ctxt_switches:\t") +
-               status.number("\nnonvoluntary_ctxt_switches:\t");
+    sleeps_before = status.number("\nvoluntary_ctxt_switches:\t");
+    switches = sleeps_before + status.number("\nnonvoluntary_ctxt_switches:\t");
   }
   std::uint64_t blocked;
   std::uint64_t pending;
@@ -148,7 +148,8 @@ struct SignalState {
   bool sleeps;
   bool is_blocked;
   bool takes_now;
-  std::uint64_t switches;  // how often it was put to sleep, or had to wait
+  std::uint64_t sleeps_before;  // how often it was put to sleep
+  std::uint64_t switches;       // the same, or had to wait
 };
 
 // Does the program wait for the first signal, by signalfd() or sigwait()? When its handler goes, so
@@ -179,9 +180,9 @@ void take_signal(StoppedThreads::Round round) noexcept {
   const auto has_programs = [](const SignalAction& action) noexcept {
     return action.has_handler() && !is_ours(action);
   };
-  const bool again = round == StoppedThreads::Round::again;
-  if (again ? stop.signal != kStopSignal
-            : has_programs(SignalAction::of(kStopSignal)) || is_awaited()) {
+  if (round == StoppedThreads::Round::again
+          ? stop.signal != kStopSignal
+          : has_programs(SignalAction::of(kStopSignal)) || is_awaited()) {
     return take(kSecondStopSignal);
   }
   take(kStopSignal);
@@ -206,12 +207,9 @@ constexpr std::uint64_t kRuns = ~std::uint64_t{0};
 constexpr std::size_t kMostSleepers = 1024;
 constexpr std::size_t kArguments = 6;
 constinit std::size_t sleeper_count = 0;
-constinit std::size_t restless_count = 0;
 constinit bool has_more_sleepers = false;  // than there is room for
 constinit Sleeper sleepers[kMostSleepers] = {};
 constinit Address arguments[kMostSleepers * kArguments] = {};  // what they have given the system
-// Those that had run when threads were stopped the last time, although they slept.
-constinit std::uint32_t restless[kMostSleepers] = {};
 
 std::uint64_t switches_of(const SignalState& state) noexcept {
   return state.sleeps || state.is_held ? state.switches : kRuns;
@@ -225,12 +223,6 @@ void note_sleeper(const Sleeper& sleeper, const Address* its_arguments) noexcept
   sleepers[sleeper_count] = sleeper;
   Address* const to = arguments + sleeper_count++ * kArguments;
   for (std::size_t i = 0; i < kArguments; ++i) to[i] = its_arguments[i];
-}
-bool is_restless(std::uint32_t thread) noexcept {
-  for (std::size_t i = 0; i < restless_count; ++i) {
-    if (restless[i] == thread) return true;
-  }
-  return false;
 }
 
 // What becomes of the signal if it is sent to a thread: it comes to its handler, or waits, as the
@@ -273,10 +265,51 @@ class Waiters {
 };
 constinit Waiters waiters;
 
+// Has a thread that is ready to run done so since it last slept? One that has just been woken is
+// still in its call, which would end. It may be waiting for a processor for long.
+class Runs {
+ public:
+  [[nodiscard]] bool has_run(std::uint32_t thread, const SignalState& state) noexcept {
+    const ThreadFile file{thread, "/schedstat"};
+    if (!file.is_known()) return true;
+    const std::uint64_t begun = file.third_number();
+    Run& before = runs_[thread % kMost];
+    if (before.thread != thread || before.sleeps != state.sleeps_before) {
+      before = {thread, state.sleeps_before, begun};
+    }
+    const bool is_on_processor = begun > state.switches;
+    return is_on_processor || begun > before.begun;
+  }
+
+ private:
+  struct Run {
+    std::uint32_t thread;
+    std::uint64_t sleeps;
+    std::uint64_t begun;  // how often a processor had begun to run it, when this was noted
+  };
+  static constexpr std::size_t kMost = 256;
+  Run runs_[kMost] = {};
+};
+constinit Runs runs;
+
 struct Candidate {
-  Candidate(std::uint32_t thread, StoppedThreads::Round round) noexcept {
-    const SignalState state{thread};
-    const ThreadFile call{thread, "/syscall"};
+  Candidate(std::uint32_t thread, StoppedThreads::Round round) noexcept
+      : Candidate{thread, round, SignalState{thread}} {}
+
+  // Does it still run, or sleep in the same call? A call that it begins after this look, and before
+  // the signal, ends at once.
+  [[nodiscard]] bool is_unchanged() const noexcept {
+    call_.read();
+    if (!call_.begins_with_digit()) return words[kArguments] == 0;
+    Address now[kArguments + 1] = {};
+    call_.read_words(now, kArguments + 1);
+    return memcmp(now, words, sizeof now) == 0;
+  }
+
+ private:
+  Candidate(std::uint32_t thread, StoppedThreads::Round round, const SignalState& state) noexcept
+      : call_{thread, "/syscall"} {
+    const ThreadFile& call = call_;
     const bool is_in_call = call.begins_with_digit();
     if (is_in_call) call.read_words(words, kArguments + 1);
     sleeper = {thread, switches_of(state), words[kArguments]};
@@ -297,25 +330,26 @@ struct Candidate {
         return lets_sleep(Interruption::is_told, round) ? Prospect::waits_long : Prospect::comes;
       }
       if (!call.has("running")) return Prospect::comes;
-      if (waiters.has(thread)) return Prospect::waits;
-      // Not if it was just on its way into sigwait(), or out.
+      if (waiters.has(thread) || !runs.has_run(thread, state)) return Prospect::waits;
+      // Not if it has been on its way into a call, or out, since the first look.
       const SignalState now{thread};
-      return !state.sleeps && !now.sleeps && now.takes_now ? Prospect::comes : Prospect::waits;
+      const bool has_gone_on = !state.sleeps && !now.sleeps && now.switches == state.switches;
+      return has_gone_on && now.takes_now ? Prospect::comes : Prospect::waits;
     }();
   }
 
-  Sleeper sleeper;
-  Address words[kArguments + 1] = {};
-  Prospect prospect;
-
- private:
-  // One that has run meanwhile would do so again.
   [[nodiscard]] bool lets_sleep(Interruption how, StoppedThreads::Round round) const noexcept {
     if (how == Interruption::takes_it) return true;
     if (how == Interruption::begins_anew || round == StoppedThreads::Round::only) return false;
-    if (sleeper_count == kMostSleepers) return false;
-    return how == Interruption::is_felt || !is_restless(sleeper.thread);
+    return sleeper_count < kMostSleepers;
   }
+
+  ThreadFile call_;
+
+ public:
+  Sleeper sleeper;
+  Address words[kArguments + 1] = {};
+  Prospect prospect;
 };
 
 // The signal waits for those of them that are not gone.
@@ -368,7 +402,6 @@ StoppedThreads::StoppedThreads(Round round) noexcept {
   sleeper_count = 0;
   has_more_sleepers = false;
   waiters.begin_stop();
-  if (round != Round::again) restless_count = 0;
   stop.process.store(static_cast<std::int32_t>(raw_syscall(SYS_getpid)));
   take_signal(round);
   error_ = stop_all(round);
@@ -409,6 +442,11 @@ int StoppedThreads::stop_all(Round round) noexcept {
       }
       places[place].signal(thread);
       stop.signalled.store(place + 1);
+      if (waited < kPatience && !candidate.is_unchanged()) {
+        stop.signalled.store(place);
+        has_runner = true;
+        return;
+      }
       if (raw_syscall(SYS_tgkill, process, thread, stop.signal) != 0) stop.signalled.store(place);
     });
     if (error != 0) return error;
@@ -438,15 +476,14 @@ StoppedThreads::~StoppedThreads() {
 }
 
 bool StoppedThreads::have_slept() const noexcept {
-  restless_count = 0;
   for (std::size_t i = 0; i < sleeper_count; ++i) {
     const Sleeper& sleeper = sleepers[i];
     const std::uint64_t switches = switches_of(SignalState{sleeper.thread});
     if (switches == sleeper.switches && switches != kRuns) continue;
     const std::size_t place = place_of(sleeper.thread);
-    if (place == kMost || !places[place].has_come()) restless[restless_count++] = sleeper.thread;
+    if (place == kMost || !places[place].has_come()) return false;
   }
-  return restless_count == 0 && !has_more_sleepers;
+  return !has_more_sleepers;
 }
 
 const Address* StoppedThreads::arguments_of_sleepers(std::size_t* count) const noexcept {

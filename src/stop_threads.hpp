@@ -14,10 +14,9 @@ using Sweeper = os::LinuxHelper<struct Sweeping>;
 // One at a time.
 class StoppedThreads {
  public:
-  // Is who sleeps let sleep, in a call that a signal would end? In the first of several rounds yes;
-  // in the others, not if it did not sleep through the one before. A socket with a timeout is
-  // waited for in either: programs that have no signals do not expect that to end. Else everybody
-  // stops.
+  // A thread sleeps in a call that a signal would end: is it stopped? Not in several rounds, for
+  // the program would notice. What such a thread does meanwhile is seen in the next round. Where
+  // there is one round only, every thread is stopped.
   enum class Round : std::uint8_t { first, again, only };
   explicit StoppedThreads(Round round) noexcept;
   ~StoppedThreads();

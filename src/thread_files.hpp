@@ -43,7 +43,8 @@ int for_each_thread(Visit&& visit) noexcept {
   return static_cast<int>(-got);
 }
 
-// What the system says of a thread in a file; one at a time.
+// What the system says of a thread in a file. There is one text: the file that was read last has
+// it.
 class ThreadFile {
  public:
   ThreadFile(std::uint32_t thread, const char* name) noexcept {
@@ -54,18 +55,25 @@ class ThreadFile {
     for (; thread != 0; thread /= 10) *--end = static_cast<char>('0' + thread % 10);
     end -= sizeof kFolder - 1;
     memcpy(end, kFolder, sizeof kFolder - 1);
-    const long file =
-        raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(end), O_RDONLY | O_CLOEXEC);
-    is_gone_ = file == -ENOENT;
-    const long got =
-        file < 0 ? 0 : raw_syscall(SYS_read, file, reinterpret_cast<long>(text_), sizeof text_ - 1);
-    if (file >= 0) raw_syscall(SYS_close, file);
+    file_ = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(end), O_RDONLY | O_CLOEXEC);
+    read();
+  }
+  ThreadFile(const ThreadFile&) = delete;
+  ThreadFile& operator=(const ThreadFile&) = delete;
+  ~ThreadFile() {
+    if (file_ >= 0) raw_syscall(SYS_close, file_);
+  }
+  // What it says now: one system call.
+  void read() const noexcept {
+    const long got = file_ < 0 ? 0
+                               : raw_syscall(SYS_pread64, file_, reinterpret_cast<long>(text_),
+                                             sizeof text_ - 1, 0);
     text_[got < 0 ? 0 : got] = '\0';
   }
   // False where it may not be read.
   [[nodiscard]] bool is_known() const noexcept { return text_[0] != '\0'; }
   // The thread has ended.
-  [[nodiscard]] bool is_gone() const noexcept { return is_gone_; }
+  [[nodiscard]] bool is_gone() const noexcept { return file_ == -ENOENT; }
   [[nodiscard]] bool has(const char* what) const noexcept { return strstr(text_, what) != nullptr; }
   [[nodiscard]] bool begins_with_digit() const noexcept {
     return text_[0] >= '0' && text_[0] <= '9';
@@ -74,6 +82,11 @@ class ThreadFile {
   [[nodiscard]] std::uint64_t number(const char* key, unsigned base = 10) const noexcept {
     const char* const found = strstr(text_, key);
     return found == nullptr ? 0 : number_at(found + strlen(key), base);
+  }
+  [[nodiscard]] std::uint64_t third_number() const noexcept {
+    const char* at = text_;
+    for (int i = 0; i < 2 && at != nullptr; ++i) at = strchr(at + 1, ' ');
+    return at == nullptr ? 0 : number_at(at + 1, 10);
   }
   // The first words that begin with 0x.
   void read_words(Address* words, std::size_t count) const noexcept {
@@ -98,7 +111,7 @@ class ThreadFile {
 
   // A sweep may run on a small stack. The files of large machines are long.
   static constinit inline char text_[8192] = {};
-  bool is_gone_;
+  long file_;
 };
 
 }  // namespace allod

@@ -795,18 +795,31 @@ CASE(what_is_held_serves_when_there_is_no_more) {
   }
 }
 
-// A thread that is stopped comes back from poll().
-static atomic_int stops;
-static void* count_stops(void* unused) {
-  CHECK(sem_post(&is_ready) == 0, "sem_post");
-  while (poll(NULL, 0, -1) == -1 && errno == EINTR) ++stops;
+// A thread that sleeps in read() is stopped, and sleeps again afterwards.
+static int sleeps_in[2];
+static atomic_long sleeper;
+static void* sleep_in_read(void* unused) {
+  sleeper = syscall(SYS_gettid);
+  char byte;
+  CHECK(read(sleeps_in[0], &byte, 1) == 1, "read: %s", strerror(errno));
   return unused;
 }
 static void begin_to_count_stops(void) {
   pthread_t thread;
-  CHECK(sem_init(&is_ready, 0, 0) == 0, "sem_init");
-  CHECK(pthread_create(&thread, NULL, count_stops, NULL) == 0, "pthread_create");
-  CHECK(sem_wait(&is_ready) == 0, "sem_wait");
+  CHECK(pipe(sleeps_in) == 0, "pipe");
+  CHECK(pthread_create(&thread, NULL, sleep_in_read, NULL) == 0, "pthread_create");
+  while (sleeper == 0) continue;
+  await_state(sleeper, 'S');
+}
+// How often it has gone to sleep. Each stop adds one at least.
+static int sleeps(void) {
+  await_state(sleeper, 'S');
+  char text[4096];
+  read_status(sleeper, text, sizeof text);
+  int count = 0;
+  const char* const line = strstr(text, "\nvoluntary_ctxt_switches:");
+  CHECK(line != NULL && sscanf(line, "\nvoluntary_ctxt_switches: %d", &count) == 1, "switches");
+  return count;
 }
 // Few enough for no sweep to be due, and no slab is empty afterwards.
 enum { ROUNDS = 20, FREED_EACH = 200 };
@@ -822,23 +835,24 @@ static void free_every_other(int round) {
 CASE(nothing_is_swept_for_a_request_that_is_out_of_proportion) {
   obtain_small_blocks();
   begin_to_count_stops();
+  const int before = sleeps();
   for (int i = 0; i < ROUNDS; ++i) {
     free_every_other(i);
     CHECK(malloc(hidden_size((size_t)1 << 46)) == NULL, "there is so much");
   }
-  CHECK(stops == 0, "%d times", stops);
+  CHECK(sleeps() == before, "%d sleeps", sleeps() - before);
 }
 CASE(requests_that_no_sweep_helps_are_not_swept_for_again_and_again) {
   obtain_small_blocks();
   begin_to_count_stops();
   limit_address_space(64 * (size_t)MIB);
   obtain_all();
-  stops = 0;
+  const int before = sleeps();
   for (int i = 0; i < ROUNDS; ++i) {
     free_every_other(i);
     CHECK(malloc(hidden_size(LUMP)) == NULL, "there is so much");
   }
-  CHECK(stops <= 2, "%d times", stops);
+  CHECK(sleeps() - before <= ROUNDS / 2, "%d sleeps", sleeps() - before);
 }
 
 // Where such a call fails, no sweep can look.

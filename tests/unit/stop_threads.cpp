@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -136,27 +138,75 @@ TEST_P(StopThreads, who_sleeps_is_stopped_where_there_is_one_round_only) {
 INSTANTIATE_TEST_SUITE_P(Calls, StopThreads, testing::ValuesIn(kCalls),
                          [](const auto& each) { return std::string{each.param.name}; });
 
-TEST(StopThreadsTest, who_wakes_up_meanwhile_is_stopped_in_the_next_round) {
-  std::atomic<bool> has_ended{false};
-  std::atomic<int> times{0};
+// It sleeps again, in another call, when threads are stopped the second time.
+TEST(StopThreadsTest, who_has_run_between_two_rounds_is_let_sleep_in_the_second) {
+  std::atomic<std::uint32_t> id{0};
+  std::atomic<int> calls{0};
+  int interrupted = 0;
   std::thread restless{[&] {
-    for (; !has_ended; ++times) poll(nullptr, 0, 1);
+    id = static_cast<std::uint32_t>(gettid());
+    for (const int ms : {100, 300}) {
+      ++calls;
+      interrupted += poll(nullptr, 0, ms) == -1 && errno == EINTR;
+    }
   }};
-  bool have_slept = true;
-  while (have_slept) {  // but for once in a while, it is asleep when it is looked at
+  const auto sleeps_in = [&](int call) {
+    return id != 0 && calls == call && ThreadFile{id, "/status"}.has("\nState:\tS");
+  };
+  while (!sleeps_in(1)) std::this_thread::yield();
+  {
     const StoppedThreads stopped{Round::first};
-    std::this_thread::sleep_for(20ms);
-    have_slept = stopped.have_slept();
+    EXPECT_TRUE(stopped.have_slept());
+    while (!sleeps_in(2)) std::this_thread::yield();
+    EXPECT_FALSE(stopped.have_slept());
   }
   {
     const StoppedThreads stopped{Round::again};
-    const int before = times;
-    std::this_thread::sleep_for(20ms);
-    EXPECT_EQ(times, before);
     EXPECT_TRUE(stopped.have_slept());
   }
-  has_ended = true;
   restless.join();
+  EXPECT_EQ(interrupted, 0);
+}
+
+// The bytes make it ready to run long before it does, for the only processor is taken: a signal
+// would end the call, which has what it waits for.
+TEST(StopThreadsTest, who_was_woken_and_waits_for_a_processor_is_let_end_its_call) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int i = 0; CPU_COUNT(&one) == 0; ++i) {
+    if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
+  }
+  sched_setaffinity(0, sizeof one, &one);
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const timeval time{600, 0};
+  setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+  std::atomic<std::uint32_t> id{0};
+  int interrupted = 0;
+  constexpr int kBytes = 100;
+  std::thread reader{[&] {
+    const sched_param none{};
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);  // it does not preempt who wakes it
+    id = static_cast<std::uint32_t>(gettid());
+    for (int got = 0; got < kBytes;) {
+      char byte = 0;
+      const auto result = recv(ends[0], &byte, 1, 0);
+      got += static_cast<int>(result == 1);
+      interrupted += result == -1 && errno == EINTR;
+    }
+  }};
+  for (int i = 0; i < kBytes; ++i) {
+    while (id == 0 || !ThreadFile{id, "/status"}.has("\nState:\tS")) std::this_thread::yield();
+    ASSERT_EQ(send(ends[1], "x", 1, 0), 1);
+    const StoppedThreads stopped{Round::first};
+  }
+  reader.join();
+  sched_setaffinity(0, sizeof all, &all);
+  close(ends[0]);
+  close(ends[1]);
+  EXPECT_EQ(interrupted, 0);
 }
 
 }  // namespace
