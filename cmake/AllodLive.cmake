@@ -54,7 +54,7 @@ foreach(part IN ITEMS CORE EXTRA)
 endforeach()
 
 file(GLOB live_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/live/*.cpp)
-add_library(allod_live SHARED EXCLUDE_FROM_ALL ${live_sources} src/text.cpp live/page.S
+add_library(allod_live SHARED EXCLUDE_FROM_ALL ${live_sources} src/text/text.cpp live/page.S
   ${event_CORE} ${event_EXTRA})
 set_source_files_properties(live/page.S PROPERTIES
   COMPILE_DEFINITIONS "ALLOD_LIVE_PAGE=\"${page}\"" OBJECT_DEPENDS ${page})

@@ -131,7 +131,7 @@ function(allod_add_products)
   add_library(allod::prefixed ALIAS allod_prefixed_shared)
   add_library(allod::prefixed_static ALIAS allod_prefixed_static)
 
-  # For their handlers of fork to be the first ones: src/at_fork.cpp.
+  # For their handlers of fork to be the first ones: src/process/at_fork.cpp.
   foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared)
     target_link_options(${target} PRIVATE LINKER:-z,initfirst)
   endforeach()

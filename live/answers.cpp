@@ -11,7 +11,7 @@
 #include "profile.hpp"
 #include "server.hpp"
 #include "state.hpp"
-#include "text.hpp"
+#include "text/text.hpp"
 
 namespace allod::live {
 

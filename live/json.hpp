@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "text.hpp"
+#include "text/text.hpp"
 
 namespace allod::live {
 

@@ -23,9 +23,9 @@
 #include "reports.hpp"
 #include "server.hpp"
 #include "settings.hpp"
-#include "stop_signal.hpp"
+#include "stop/stop_signal.hpp"
 #include "symbols.hpp"
-#include "text.hpp"
+#include "text/text.hpp"
 
 extern "C" int __real_dl_iterate_phdr(int (*visit)(dl_phdr_info*, size_t, void*), void* context);
 

@@ -6,7 +6,7 @@
 
 #include "reports.hpp"
 #include "server.hpp"
-#include "text.hpp"
+#include "text/text.hpp"
 
 namespace allod::live {
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text.hpp"
+#include "text/text.hpp"
 
 namespace allod::live {
 

@@ -1,5 +1,5 @@
-// What the environment says about the live server. The options are described in src/options.cpp,
-// with all others.
+// What the environment says about the live server. The options are described in
+// src/settings/options.cpp, with all others.
 #pragma once
 
 #include <cstdint>

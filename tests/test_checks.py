@@ -63,7 +63,7 @@ def test_no_layer_includes_a_higher_one() -> None:
         ("slab/planted.hpp", '#include "allod/heap/heap.hpp"'),
         ("slab/planted.hpp", '  #  include "../heap/heap.hpp"'),
         ("heap/planted.hpp", "#include <allod/profiling/sampler.hpp>"),
-        ("api/planted.hpp", '#include "../../../src/process.hpp"'),
+        ("api/planted.hpp", '#include "../../../src/instance/process.hpp"'),
         ("thread/planted.hpp", "#include <allod.h>"),
         ("profiling/planted.hpp", "#include <cstddef>"),
     ],

@@ -13,7 +13,7 @@
 
 #include "harness.hpp"
 #include "prepared.hpp"
-#include "record_format.hpp"
+#include "record/format.hpp"
 
 namespace {
 

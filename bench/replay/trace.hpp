@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "record_format.hpp"
+#include "record/format.hpp"
 
 namespace replay {
 

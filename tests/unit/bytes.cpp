@@ -1,4 +1,4 @@
-// memcpy and its kin of src/bytes.cpp, under names of their own, beside the C library's.
+// memcpy and its kin of src/libc/bytes.cpp, under names of their own, beside the C library's.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // Threads that are stopped, by the system's signals, in what they do.
-#include "stop_threads.hpp"
+#include "stop/stop_threads.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -20,7 +20,7 @@
 #include <ostream>
 #include <thread>
 
-#include "thread_files.hpp"
+#include "image/thread_files.hpp"
 
 namespace allod::test {
 namespace {

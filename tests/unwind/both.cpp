@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "unwinder.hpp"
+#include "unwind/unwinder.hpp"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 // By names that compilers do not know better: memcpy and memset are our own in preloaded libraries,
-// see src/bytes.cpp.
+// see src/libc/bytes.cpp.
 extern "C" {
 // NOLINTBEGIN(readability-identifier-naming)
 void* allod_libc_copy(void* to, const void* from, std::size_t bytes) noexcept __asm__("mempcpy");

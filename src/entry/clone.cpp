@@ -1,0 +1,36 @@
+// clone in front of libc's, for children in the memory of their parent: as vfork.
+#include <sched.h>
+
+#include "entry/surface.hpp"
+#include "instance/process.hpp"
+#include "libc/next_function.hpp"
+
+#if defined(__x86_64__) && defined(__linux__)
+
+namespace {
+
+using Cloner = int (*)(int (*)(void*), void*, int, void*, void*, void*, void*);
+
+constinit std::atomic<Cloner> cloner{nullptr};
+
+}  // namespace
+
+// libc's takes as many arguments as the flags say; to hand on more does no harm.
+extern "C" {
+[[gnu::visibility("default")]] int allod_clone(int (*function)(void*), void* stack, int flags,
+                                               void* argument, void* parent, void* tls,
+                                               void* child) noexcept __asm__("clone");
+int allod_clone(int (*function)(void*), void* stack, int flags, void* argument, void* parent,
+                void* tls, void* child) noexcept {
+  const Cloner next = allod::next_function(cloner, "clone");
+  if (next == nullptr) {
+    errno = ENOSYS;
+    return -1;
+  }
+  constexpr int kKind = CLONE_VM | CLONE_THREAD | CLONE_SETTLS;
+  if ((flags & kKind) == CLONE_VM) allod::Process::expect_guest();
+  return next(function, stack, flags, argument, parent, tls, child);
+}
+}
+
+#endif

@@ -1,0 +1,453 @@
+#include "hardened/hardened.hpp"
+
+#include <string.h>
+
+#include "allod/os/at_fork.hpp"
+#include "hardened/large.hpp"
+#include "hardened/reports.hpp"
+#include "hardened/sweep.hpp"
+#include "hardened/waiting.hpp"
+#include "process/faults.hpp"
+#include "report/tracker.hpp"
+#include "settings/options.hpp"
+#include "text/text.hpp"
+
+namespace allod {
+
+// In groups: what a program allocates together it often uses together, in that order, and the
+// processor reads ahead of it.
+ALLOD_HOT void HardenedPolicy::shuffle(void** blocks, std::uint32_t count) noexcept {
+  if (!hardened::active().has(Mitigation::shuffle)) return;
+  for (; count > kGroup; blocks += kGroup, count -= kGroup) random::shuffle(blocks, kGroup);
+  random::shuffle(blocks, count);
+}
+ALLOD_HOT unsigned HardenedPolicy::choice(unsigned count) noexcept {
+  return hardened::active().has(Mitigation::shuffle) ? random::own.below(count) : 0;
+}
+
+namespace hardened {
+
+constinit Canary canary;
+constinit Mitigations chosen = HardenedPolicy::kMitigations & Mitigations::all();
+constinit EmptyBlocks<HardenedLinux> empty_blocks;
+
+Mitigations active() noexcept { return HardenedPolicy::kMitigations & chosen; }
+
+// --- on the way out ----------------------------------------------------------------------------
+
+namespace {
+
+// A narrow state tells where a block's canary is only if little of the block is spare, as it is but
+// for large alignments.
+constexpr std::size_t kMinAlignment = 16;
+[[nodiscard]] bool fits_narrow_state(std::size_t size, std::size_t room,
+                                     std::size_t alignment) noexcept {
+  using States = slab::BlockStates;
+  if (room > States::kLargestNarrow) return true;
+  const std::size_t bytes = Sizes::size_of(Sizes::of_aligned(room, alignment));
+  return bytes > States::kLargestNarrow || bytes - size < slab::BlockStateCell::kMostNarrowSlack;
+}
+
+}  // namespace
+
+// Blocks of 8 bytes have no room for a state: all are larger. Behind large blocks there is a page
+// for a guard, which takes addresses only, or at least the canary. Other blocks of large alignments
+// are asked for with sizes that are multiples of these, and must not double.
+std::size_t room_for(std::size_t size, std::size_t alignment, Guarded guarded) noexcept {
+  constexpr std::size_t kLargestUnguarded = Sizes::size_of(Sizes::of(kDiscarded) - 1);
+  if (size > kMaxBlock) return size;
+  const std::size_t room = size + Canary::kBytes;
+  const std::size_t wanted = on<Mitigation::canary>() ? room : size;
+  if (__builtin_expect(room > kLargestUnguarded, 0) && alignment <= kSliceBytes) {
+    const bool is_guarded = on<Mitigation::guards>() && guarded == Guarded::if_large;
+    return is_guarded ? room + platform().page_size() : wanted;
+  }
+  if (alignment >= 4096) return size > 8 ? size : 9;
+  if (alignment > kMinAlignment && !fits_narrow_state(size, wanted, alignment)) {
+    return slab::BlockStates::kLargestNarrow + 1;
+  }
+  return wanted > 8 ? wanted : 9;
+}
+
+namespace {
+
+struct GiveUp {
+  static constexpr bool kNoexcept = true;
+  static void* out_of_memory(std::size_t) noexcept { return nullptr; }
+};
+
+// The pointer to the block that the program gets. Null, and the block is lost, when it was closed
+// and the system does not open it.
+template <class Any>
+ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin) noexcept {
+  const std::size_t most = block.cell.most_slack();
+  const std::size_t slack = block.bytes - size < most ? block.bytes - size : most;
+  const BlockState state = BlockState::live(origin, slack);
+  always_check(block.bytes != 0 && block.bytes >= size, "what is handed out is no block");
+  const BlockState before = block.cell.load();
+  always_check(!before.is_live(), "a block is handed out that is in use");
+  if (__builtin_expect(block.is_large(), 0) && !set_guard(block, before, size)) return nullptr;
+  if (has_canary(state)) {
+    block.cell.store(BlockState::busy());
+    // Nobody is to take what follows for a change in the state before.
+    std::atomic_thread_fence(std::memory_order_release);
+    canary.write(block.address, block.bytes - slack, block.bytes);
+  }
+  void* const pointer = has_tag(block) ? put_tag(block, block.requested(state))
+                                       : reinterpret_cast<void*>(block.address);
+  block.cell.store(state);
+  if (on<Mitigation::history>()) track_allocation(reinterpret_cast<void*>(block.address), size);
+  return pointer;
+}
+[[gnu::noinline]] ALLOD_HOT void* seal_medium(const slab::Slab& slab, std::uint32_t index,
+                                              Address at, std::size_t size,
+                                              Origin origin) noexcept {
+  return seal_found(MediumBlock{slab, index, at}, size, origin);
+}
+[[gnu::noinline]] ALLOD_HOT void* seal_other(void* address, std::size_t size,
+                                             Origin origin) noexcept {
+  const Block block = find(address);
+  return block.is_unwatched ? address : seal_found(block, size, origin);
+}
+ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) noexcept {
+  if (__builtin_expect(address == nullptr, 0)) return nullptr;
+  const Address at = address_of(address);
+  const space::PageMap& map = Process::heap().space().map();
+  if (__builtin_expect(!space::is_domains(map.tag_of(at)), 0)) {
+    return seal_other(address, size, origin);
+  }
+  const slab::Slab& slab = *slab::as_slab(map.span_at(at));
+  const std::uint32_t index = slab.index_of(at);
+  if (__builtin_expect(index == slab::Slab::kNoBlock, 0)) return seal_other(address, size, origin);
+  if (__builtin_expect(slab.block_bytes() > Block::kSmall, 0)) {
+    return MediumBlock::is_one_of(slab) ? seal_medium(slab, index, at, size, origin)
+                                        : seal_other(address, size, origin);
+  }
+  return seal_found(SmallBlock{slab, index, at}, size, origin);
+}
+
+// A block of the heap, sealed. When the system refuses, room is made.
+template <class Take>
+[[nodiscard]] ALLOD_INLINE void* allocate_by(std::size_t size, Origin origin,
+                                             Take&& take) noexcept {
+  for (bool may_sweep = true;;) {
+    if (void* const block = take(); __builtin_expect(block != nullptr, 1)) {
+      void* const sealed = seal_block(block, size, origin);
+      if (__builtin_expect(sealed != nullptr, 1)) return sealed;
+      continue;  // with another one
+    }
+    const Room room = size > kMaxBlock ? Room::none : make_room(size, may_sweep);
+    if (room == Room::none) return nullptr;
+    may_sweep = may_sweep && room != Room::made_by_sweep;
+  }
+}
+
+}  // namespace
+
+void* seal(void* block, std::size_t size, Origin origin) noexcept {
+  return seal_block(block, size, origin);
+}
+
+namespace {
+
+[[nodiscard]] bool is_closed_since_erased(const void* address) noexcept {
+  const Block block = find(address);
+  return on<Mitigation::zero>() && block.bytes != 0 && block.cell.load().is_closed();
+}
+
+[[nodiscard, gnu::noinline]] ALLOD_HOT void* allocate_general(std::size_t size,
+                                                              Origin origin) noexcept {
+  if (__builtin_expect(size == 0, 0) && on<Mitigation::empty>()) {
+    if (void* const empty = empty_blocks.allocate(origin)) {
+      if (on<Mitigation::history>()) track_allocation(empty, size);
+      return empty;
+    }
+  }
+  const std::size_t room = room_for(size);
+  return allocate_by(size, origin, [&]() noexcept { return Process::allocate<GiveUp>(room); });
+}
+
+[[nodiscard, gnu::noinline]] ALLOD_HOT void* allocate_zeroed_general(std::size_t bytes) noexcept {
+  if (bytes == 0) return allocate_general(bytes, Origin::c);
+  const std::size_t room = room_for(bytes);
+  bool zero = false;
+  bool is_closed = false;
+  void* const block = allocate_by(bytes, Origin::c, [&]() noexcept {
+    zero = false;
+    void* const found = Process::allocate_zeroable(room, &zero);
+    is_closed = found != nullptr && bytes >= kDiscarded && is_closed_since_erased(found);
+    return found;
+  });
+  if (block == nullptr || zero) return block;
+  if (bytes < heap::kAsked) {
+    clear_contents(block, bytes);
+    return block;
+  }
+  if (bytes < kDiscarded) {
+    clear_part(find(block), address_of(block), bytes);
+    return block;
+  }
+  // It may have been lent.
+  if (is_closed) return memset(block, 0, platform().page_size());
+  clear_large(address_of(block), bytes);
+  return block;
+}
+
+}  // namespace
+
+void* allocate(std::size_t size, Origin origin) noexcept {
+  void* const block = allocate_short<Medium>(size, origin);
+  return __builtin_expect(block != nullptr, 1) ? block : allocate_general(size, origin);
+}
+
+void* allocate_aligned(std::size_t size, std::size_t alignment, Origin origin) noexcept {
+  const std::size_t room = room_for(size, alignment);
+  return allocate_by(size, origin,
+                     [&]() noexcept { return Process::allocate_aligned(room, alignment); });
+}
+
+void* allocate_zeroed(std::size_t bytes) noexcept {
+  void* small = allocate_short<Small>(bytes, Origin::c);
+  if (small == nullptr) small = allocate_short<Medium>(bytes, Origin::c);
+  if (small == nullptr) return allocate_zeroed_general(bytes);
+  clear_contents(small, bytes);
+  return small;
+}
+
+// --- on the way back ---------------------------------------------------------------------------
+
+namespace {
+
+// The end of the block before: what belongs to somebody else now may be changing, so what is
+// wrong must stay so while the state stays what it is.
+[[gnu::cold, gnu::noinline]] void examine_neighbour(Block before) noexcept {
+  BlockState state;
+  for (int look = 0; look < 8; ++look) {
+    state = before.cell.load();
+    const bool intact =
+        state.is_live() ? !has_canary(state) || canary.is_end_intact(before.address, before.bytes)
+        : state.was_freed() ? !on<Mitigation::zero>() || ends_with_zero(before)
+                            : true;
+    // What was read is of that state only if the state is the same afterwards.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (intact || before.cell.load() != state) return;
+    cpu_relax();
+  }
+  state.is_live() ? report_overflow(before, state) : report_written(before, state);
+}
+
+template <class Any>
+ALLOD_INLINE void check_neighbour(const Any& block) noexcept {
+  if (!on<Mitigation::neighbours>() || !block.is_in_slab() || block.index == 0) return;
+  if (!Canary::has_end(block.bytes)) return;
+  const Block before{block.cell.before(), block.address - block.bytes,
+                     block.bytes,         block.slab,
+                     block.index - 1,     block.is_heaps};
+  const memory_tags::Unchecked unchecked;
+  const BlockState state = before.cell.load();
+  if (state.is_live()) {
+    if (!has_canary(state) || canary.is_end_intact(before.address, before.bytes)) return;
+  } else if (!state.was_freed() || !on<Mitigation::zero>() || ends_with_zero(before)) {
+    return;
+  }
+  examine_neighbour(before);
+}
+
+// What the caller of a free function says of the block. False when that was reported. Without the
+// measure there is nothing to be said.
+[[nodiscard]] ALLOD_INLINE bool is_as_claimed(const Block& block, BlockState state,
+                                              std::size_t claimed_bytes, Origin claimed) noexcept {
+  if (!on<Mitigation::origin>()) return true;
+  if (claimed_bytes != heap::kUnknownBytes) {
+    const bool exact = state.slack() < block.cell.most_slack();
+    const std::size_t requested = block.requested(state);
+    if (exact ? claimed_bytes != requested : claimed_bytes > requested) {
+      report_wrong_size(misuse_of(MisuseKind::size_mismatch, block, state), claimed_bytes);
+      return false;
+    }
+  }
+  if (is_wrong_family(state.origin(), claimed)) {
+    report_wrong_function(misuse_of(MisuseKind::wrong_function, block, state), claimed);
+    return false;
+  }
+  return true;
+}
+
+// Of one that is a span of its own, the span tells how it was closed.
+[[nodiscard]] ALLOD_INLINE BlockState state_after_free(const Block& block, std::uint64_t slack,
+                                                       Access access) noexcept {
+  static_assert(Sizes::kMaxSize < BlockState::kMostShutSlack);
+  if (access == Access::open) return BlockState::freed(slack);
+  if (access == Access::shut && block.slab != nullptr) return BlockState::shut(slack);
+  return BlockState::closed(slack);
+}
+
+template <class Any>
+ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::size_t claimed_bytes,
+                                  Origin claimed) noexcept {
+  const BlockState state = block.cell.load();
+  if (__builtin_expect(!state.is_live() || is_stale(block, state, pointer), 0)) {
+    report_not_in_use(block, state);
+    return false;
+  }
+  if (!is_as_claimed(block, state, claimed_bytes, claimed)) return false;
+  // Of two threads that free it at the same instant, one is late.
+  if (__builtin_expect(!block.cell.replace(state, BlockState::busy()), 0)) {
+    report_not_in_use(block, BlockState::freed(state.slack()));
+    return false;
+  }
+  std::atomic_thread_fence(std::memory_order_release);  // as in seal_found()
+  if (has_tag(block)) take_tag(block, block.requested(state));
+  if (has_canary(state) &&
+      __builtin_expect(!canary.is_intact(block.address, block.requested(state), block.bytes), 0)) {
+    report_overflow(block, state);
+  }
+  check_neighbour(block);
+  if (on<Mitigation::history>()) track_end(reinterpret_cast<void*>(block.address));
+  const Left left = erase(block, state);
+  block.cell.store(state_after_free(block, state.slack(), left.access));
+  return !detain(block, left);
+}
+[[gnu::noinline]] ALLOD_HOT bool take_back_medium(const slab::Slab& slab, std::uint32_t index,
+                                                  void* pointer, std::size_t claimed_bytes,
+                                                  Origin claimed) noexcept {
+  const Address at = memory_tags::bare(address_of(pointer));
+  return take_back_found(MediumBlock{slab, index, at}, pointer, claimed_bytes, claimed);
+}
+[[gnu::noinline]] void take_back_empty(void* address, std::size_t claimed_bytes,
+                                       Origin claimed) noexcept {
+  const Origin origin = empty_blocks.origin_of(address);
+  if (origin == Origin::any) return report_stray(address);
+  if (on<Mitigation::origin>() && claimed_bytes != heap::kUnknownBytes && claimed_bytes != 0) {
+    return report_wrong_size(misuse_of_empty(MisuseKind::size_mismatch, address, origin),
+                             claimed_bytes);
+  }
+  if (is_wrong_family(origin, claimed)) {
+    return report_wrong_function(misuse_of_empty(MisuseKind::wrong_function, address, origin),
+                                 claimed);
+  }
+  if (!empty_blocks.release(address, origin)) return report_stray(address);
+  if (on<Mitigation::history>()) track_end(address);
+}
+// What is neither small nor medium, or no block, or a heap's.
+[[gnu::noinline]] ALLOD_HOT bool take_back_other(void* address, std::size_t claimed_bytes,
+                                                 Origin claimed) noexcept {
+  const Block block = find(address);
+  if (block.bytes != 0) return take_back_found(block, address, claimed_bytes, claimed);
+  if (block.is_unwatched) return true;
+  empty_blocks.holds(address) ? take_back_empty(address, claimed_bytes, claimed)
+                              : report_stray(address);
+  return false;
+}
+ALLOD_INLINE bool take_back_any(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
+  if (address == nullptr) return false;
+  const space::PageMap& map = Process::heap().space().map();
+  const Address at = memory_tags::bare(address_of(address));
+  if (__builtin_expect(!space::is_domains(map.tag_of(at)), 0)) {
+    return take_back_other(address, claimed_bytes, claimed);
+  }
+  const slab::Slab& slab = *slab::as_slab(map.span_at(at));
+  const std::uint32_t index = slab.index_of(at);
+  if (__builtin_expect(index == slab::Slab::kNoBlock, 0)) {
+    return take_back_other(address, claimed_bytes, claimed);
+  }
+  if (__builtin_expect(slab.block_bytes() > Block::kSmall, 0)) {
+    return MediumBlock::is_one_of(slab)
+               ? take_back_medium(slab, index, address, claimed_bytes, claimed)
+               : take_back_other(address, claimed_bytes, claimed);
+  }
+  return take_back_found(SmallBlock{slab, index, at}, address, claimed_bytes, claimed);
+}
+
+}  // namespace
+
+bool take_back(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
+  return take_back_any(address, claimed_bytes, claimed);
+}
+
+void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept {
+  if (take_back_any(address, claimed_bytes, claimed)) Process::release(memory_tags::bare(address));
+}
+
+void release_medium(void* block, ShortPlace place, std::size_t claimed_bytes,
+                    Origin claimed) noexcept {
+  const Address at = address_of(block);
+  if (__builtin_expect(release_short<Medium>(at, place, claimed_bytes, claimed), 1)) return;
+  release(block, claimed_bytes, claimed);
+}
+
+// --- the process ---------------------------------------------------------------------------------
+
+namespace {
+
+// Can blocks go the short way? It does what these measures ask for; the others have no part in it
+// but for tags. The classes are chosen for pages of this size, and the map has to be the whole one.
+[[nodiscard]] bool can_be_short() noexcept {
+  constexpr Mitigations kDone = Mitigations::named("canary,neighbours,zero,quarantine,origin");
+  const bool is_whole_map = Process::heap().space().map().fast_slices() != 0;
+  return platform().page_size() == ShortClass::kPageBytes && is_whole_map &&
+         active().has_all(kDone) && !on<Mitigation::tags>() && !on<Mitigation::history>();
+}
+// What relies on a measure that was left out has no effect, and is left out as well. Nobody is
+// told: whoever leaves out `zero` means that.
+void leave_out_dependent() noexcept {
+  if (!on<Mitigation::zero>() || !on<Mitigation::quarantine>()) {
+    chosen = chosen.without(Mitigation::written);
+  }
+  if (!on<Mitigation::canary>() && !on<Mitigation::zero>()) {
+    chosen = chosen.without(Mitigation::neighbours);
+  }
+}
+// Of a measure that somebody has named. The program runs without it.
+[[gnu::cold]] void tell_no_effect(std::string_view name, std::string_view reason) noexcept {
+  Message{} << "warning: ALLOD_HARDENED=" << name << " has no effect: " << reason;
+}
+
+}  // namespace
+
+void start() noexcept {
+  leave_out_dependent();
+  if (on<Mitigation::empty>()) empty_blocks.start(platform());
+  if (on<Mitigation::sweep>() && !(on<Mitigation::quarantine>() && on<Mitigation::zero>())) {
+    chosen = chosen.without(Mitigation::sweep);
+    tell_no_effect("sweep", "it needs quarantine and zero");
+  }
+  watch_threads();
+  os::at_fork(nullptr, nullptr, &random::reseed);
+  if (on<Mitigation::sweep>() && !sweep::start()) {
+    chosen = chosen.without(Mitigation::sweep);
+    tell_no_effect("sweep", "the system does not let a process read its own memory");
+  }
+  if (settings().mitigations.has(Mitigation::tags) && !on<Mitigation::tags>()) {
+    tell_no_effect("tags", "this processor, or this system, has no tags of memory");
+  }
+  if (on<Mitigation::guards>() || on<Mitigation::empty>() || on<Mitigation::tags>()) {
+    faults::watch();
+  }
+  // Registered last, so taken first, as its rank demands.
+  if (on<Mitigation::history>()) {
+    os::at_fork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
+  }
+  if (can_be_short()) {
+    Small::open();
+    Medium::open();
+  }
+}
+
+}  // namespace hardened
+
+heap::HeapOptions HardenedPolicy::options() noexcept {
+  const heap::HeapOptions options = LibraryPolicy::options();
+  hardened::chosen = kMitigations & settings().mitigations;
+  if (hardened::on<Mitigation::tags>() && !memory_tags::start()) {
+    hardened::chosen = hardened::chosen.without(Mitigation::tags);
+  }
+  hardened::canary.start();
+  HardenedLinux::addresses = hardened::on<Mitigation::addresses>();
+  HardenedLinux::positions = hardened::on<Mitigation::positions>();
+  HardenedLinux::guards = hardened::on<Mitigation::guards>();
+  HardenedLinux::erases = hardened::on<Mitigation::zero>();
+  return options;
+}
+
+}  // namespace allod

@@ -1,0 +1,122 @@
+// realloc, for blocks that keep their place.
+#include <string.h>
+
+#include "hardened/large.hpp"
+
+namespace allod::hardened {
+
+namespace {
+
+// What to ask for when it is to have another size.
+[[nodiscard]] std::size_t room_again(const Block& block, std::size_t size) noexcept {
+  return room_for(size, 1, block.is_heaps ? Guarded::never : Guarded::if_large);
+}
+
+// Can a large block stay as it is but for its guard? On older systems that of a span stays, too.
+[[nodiscard]] bool keeps_place(const Block& block, std::size_t before, std::size_t size) noexcept {
+  if (block.slab != nullptr) return block.is_large();
+  if (!span_of(block).size.just_covers(room_again(block, size))) return false;
+  return platform().closes() ||
+         spare_pages_of(block, before).from == spare_pages_of(block, size).from;
+}
+// What is behind the block goes, and so does what it loses.
+void clear_end(const Block& block, BlockState from, std::size_t size) noexcept {
+  const std::size_t before = block.requested(from);
+  if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
+  if (size < before && on<Mitigation::zero>()) {
+    clear_part(block, block.address + size, before - size);
+  }
+}
+// It keeps its place. `from` is not live.
+void* resize_large(const Block& block, BlockState from, std::size_t size) noexcept {
+  const std::size_t before = block.requested(from);
+  // What it loses may be closed.
+  const bool is_less = size < before;
+  if (is_less) clear_end(block, from, size);
+  if (!move_guard(block, before, size)) {
+    block.cell.store(from);
+    return nullptr;
+  }
+  if (!is_less) clear_end(block, from, size);
+  const BlockState state = BlockState::live(from.origin(), block.bytes - size);
+  if (has_canary(state)) canary.write(block.address, size, block.bytes);
+  block.cell.store(state);
+  return reinterpret_cast<void*>(block.address);
+}
+// Within its class. `from` is not live.
+void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
+  if (has_tag(block)) take_tag(block, block.requested(from));
+  clear_end(block, from, size);
+  return seal(reinterpret_cast<void*>(block.address), size, from.origin());
+}
+
+void* resize_span(const Block& block, BlockState from, std::size_t size) noexcept {
+  const std::size_t before = block.requested(from);
+  void* const old = reinterpret_cast<void*>(block.address);
+  if (!clear_guard(block, before)) {
+    block.cell.store(from);
+    return nullptr;
+  }
+  if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
+  void* const same = Process::resize_in_place(old, room_again(block, size));
+  if (same == nullptr) {
+    static_cast<void>(seal(old, before, from.origin()));
+    return nullptr;
+  }
+  const Block now = find(same);
+  if (size < before && on<Mitigation::zero>()) {
+    // The platform has erased what was cut off.
+    const std::size_t kept = before < now.bytes ? before : now.bytes;
+    clear_part(now, now.address + size, kept - size);
+  }
+  return seal(same, size, from.origin());
+}
+
+template <class Range>
+[[nodiscard]] ALLOD_INLINE Resized resize_in(Address at, ShortPlace place, std::size_t size,
+                                             std::size_t* before) noexcept {
+  ShortLook<Range> look;
+  if (!look_at<Range>(at, place, Origin::c, &look) || look.damage != 0) return Resized::to_ask;
+  *before = look.requested;
+  const bool stays = Range::has_size(size) &&
+                     Range::bytes_of(Range::class_for(size + Canary::kBytes)) == look.bytes;
+  if (!stays) return size < heap::kGrowable ? Resized::to_copy : Resized::to_ask;
+  if (!look.seize()) return Resized::to_ask;
+  Canary::clear(at, look.requested, look.bytes);
+  if (size < look.requested) {
+    memset(reinterpret_cast<void*>(at + size), 0, look.requested - size);
+  }
+  canary.write(at, size, look.bytes);
+  look.store(slab::BlockState::live(Origin::c, look.bytes - size));
+  return Resized::in_place;
+}
+
+}  // namespace
+
+Resized resize_short(void* block, std::size_t size, std::size_t* before) noexcept {
+  const Address at = address_of(block);
+  ShortPlace place;
+  if (!find_short(at, &place)) return Resized::to_ask;
+  if (Small::has(place.stride)) return resize_in<Small>(at, place, size, before);
+  if (Medium::has(place.stride)) return resize_in<Medium>(at, place, size, before);
+  return Resized::to_ask;
+}
+
+void* resize(void* address, std::size_t size) noexcept {
+  const Block block = find(address);
+  if (block.bytes == 0 || size == 0 || size > kMaxBlock) return nullptr;
+  const BlockState state = block.cell.load();
+  const std::size_t room = room_again(block, size);
+  if (block.slab != nullptr) {
+    if (room > Sizes::kMaxSize || Sizes::size_of(Sizes::of(room)) != block.bytes) return nullptr;
+  } else if (room < heap::kGrowable) {
+    return nullptr;
+  }
+  if (!state.is_live() || !block.cell.replace(state, BlockState::busy())) return nullptr;
+  std::atomic_thread_fence(std::memory_order_release);  // as in seal_found()
+  if (keeps_place(block, block.requested(state), size)) return resize_large(block, state, size);
+  return block.slab != nullptr ? resize_in_slab(block, state, size)
+                               : resize_span(block, state, size);
+}
+
+}  // namespace allod::hardened

@@ -1,0 +1,366 @@
+// The short way for blocks of up to 1 KiB of the hardened library.
+//
+// What src/hardened/hardened.cpp does to a block with many questions is done to most of them here
+// with few: where a block's state lies follows from its class, and the measures that have to do
+// with it are on. Everything is looked at before anything is changed. Whatever is not as it should
+// be is left to the general way, which finds it again and reports it.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <type_traits>
+
+#include "allod/heap/quarantine.hpp"
+#include "allod/slab/guarded_shape.hpp"
+#include "hardened/canary.hpp"
+#include "hardened/hardened.hpp"
+
+namespace allod::hardened {
+
+extern constinit Canary canary;
+// Null before the thread's first free.
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local heap::Quarantine* own_quarantine;
+
+// What stands for a block in quarantine: its address and, in the bits that no address has, the
+// number of its bytes, if all of them are zero and it is looked at no further.
+class Ticket {
+ public:
+  ALLOD_INLINE Ticket(Address block, std::size_t bytes) noexcept
+      : word_{block | bytes << kAddressBits} {}
+  explicit Ticket(void* ticket) noexcept : word_{address_of(ticket)} {}
+
+  [[nodiscard]] void* word() const noexcept { return reinterpret_cast<void*>(word_); }
+  [[nodiscard]] void* address() const noexcept {
+    return reinterpret_cast<void*>(word_ & ((Address{1} << kAddressBits) - 1));
+  }
+  [[nodiscard]] bool is_simple() const noexcept { return bytes() != 0; }
+  // Of one that is simple.
+  [[nodiscard]] std::size_t bytes() const noexcept { return word_ >> kAddressBits; }
+
+ private:
+  Address word_;
+};
+
+// Blocks that go this way lie on multiples of 16 bytes, and are as large: pairs of words, some of
+// which are visited twice.
+using Pair [[gnu::vector_size(16), gnu::may_alias]] = std::uint64_t;
+// From 16 bytes up to 128, and from 128 on.
+static_assert(slab::BlockStates::kLargestNarrow == 128);
+template <class Visit>
+ALLOD_INLINE void visit_small(Address from, std::size_t bytes, Visit&& visit) noexcept {
+  auto* const first = reinterpret_cast<Pair*>(from);
+  auto* const last = reinterpret_cast<Pair*>(from + bytes) - 1;
+  visit(first[0]);
+  visit(last[0]);
+  if (bytes <= 32) return;
+  visit(first[1]);
+  visit(last[-1]);
+  if (bytes <= 64) return;
+  visit(first[2]);
+  visit(first[3]);
+  visit(last[-2]);
+  visit(last[-3]);
+}
+template <class Visit>
+ALLOD_INLINE void visit_medium(Address from, std::size_t bytes, Visit&& visit) noexcept {
+  // One by one: compilers make a loop of it otherwise, or a call.
+  const auto visit_eight = [&](Pair* pairs) noexcept {
+    visit(pairs[0]);
+    visit(pairs[1]);
+    visit(pairs[2]);
+    visit(pairs[3]);
+    visit(pairs[4]);
+    visit(pairs[5]);
+    visit(pairs[6]);
+    visit(pairs[7]);
+  };
+  auto* const last = reinterpret_cast<Pair*>(from + bytes) - 8;
+  for (auto* first = reinterpret_cast<Pair*>(from); first < last; first += 8) visit_eight(first);
+  visit_eight(last);
+}
+constexpr auto kErase = [](Pair& pair) noexcept { pair = Pair{}; };
+
+// What the way of a block needs to know of its class: no line of the slab's descriptor is read for
+// it.
+struct ShortClass {
+  std::uint64_t reciprocal;  // of bytes, times 2^kShift; 0 for a class that does not go this way
+  std::uint64_t bytes;       // of a block
+  std::uint64_t states;      // where they begin in the slab's descriptor
+
+  using Sizes = Process::Sizes;
+  static constexpr unsigned kShift = 32;
+  static constexpr std::size_t kPageBytes = 4096;  // where it is open
+  static constexpr std::size_t kMostBytes = 1024;
+  static constexpr ClassIndex kLargest = Sizes::of(kMostBytes);
+
+  // A slab of it has to be one slice, with a guard behind it as without.
+  [[nodiscard]] static constexpr ShortClass make(ClassIndex c) noexcept {
+    const sizes::SlabShape& whole = Sizes::shape_of(c);
+    const std::uint64_t bytes = whole.block_bytes;
+    const bool is_short = slab::with_guard(whole, kPageBytes).slices == 1;
+    return {is_short ? ((std::uint64_t{1} << kShift) + bytes - 1) / bytes : 0, bytes,
+            slab::BlockStates::offset_for(whole)};
+  }
+  // The number of the block around an address.
+  [[nodiscard]] constexpr ALLOD_INLINE std::uint64_t index_of(Address at) const noexcept {
+    return at % kSliceBytes * reciprocal >> kShift;
+  }
+  // Does that block begin there? What is left of the quotient tells, after D. Lemire, O. Kaser and
+  // N. Kurz, "Faster remainder by direct computation" (2019). Never in a class of another way.
+  [[nodiscard]] constexpr ALLOD_INLINE bool is_start(Address at) const noexcept {
+    constexpr std::uint64_t kRest = (std::uint64_t{1} << kShift) - 1;
+    return (at % kSliceBytes * reciprocal & kRest) < reciprocal;
+  }
+};
+inline constexpr auto kShortClasses = [] {
+  std::array<ShortClass, ShortClass::kLargest + 1> classes{};
+  for (ClassIndex c = 1; c < classes.size(); ++c) classes[c] = ShortClass::make(c);
+  return classes;
+}();
+static_assert([] {
+  for (ClassIndex c = 1; c < kShortClasses.size(); ++c) {
+    const ShortClass& its = kShortClasses[c];
+    if (its.reciprocal == 0) continue;
+    // Every number in a slice has a state, that behind the last block, too.
+    const std::size_t numbers = (kSliceBytes - 1) / its.bytes + 1;
+    const std::size_t cell = its.bytes <= slab::BlockStates::kLargestNarrow ? 1 : 4;
+    const std::size_t end = slab::BlockStates::end_for(ShortClass::Sizes::shape_of(c));
+    if (its.states + numbers * cell > end) return false;
+    // Within a block the quotient, with its rest, only grows.
+    for (Address at = 0; at + its.bytes <= kSliceBytes; at += its.bytes) {
+      const Address last = at + its.bytes - 1;
+      if (its.index_of(at) != at / its.bytes || its.index_of(last) != at / its.bytes) return false;
+      if (!its.is_start(at) || its.is_start(at + 1) || its.is_start(last)) return false;
+    }
+  }
+  return true;
+}());
+// Of the block of that number.
+template <class Cell>
+[[nodiscard]] ALLOD_INLINE Cell* cell_of(space::Span* slab, const ShortClass& its,
+                                         std::uint64_t index) noexcept {
+  return reinterpret_cast<Cell*>(reinterpret_cast<unsigned char*>(slab) + its.states) + index;
+}
+// By the stride of the class in a tag.
+[[nodiscard]] ALLOD_INLINE const ShortClass& short_class_at(std::uint32_t stride) noexcept {
+  static_assert(sizeof(ShortClass) == space::kClassStride);
+  const auto* const first = reinterpret_cast<const unsigned char*>(kShortClasses.data());
+  return *reinterpret_cast<const ShortClass*>(first + stride);
+}
+
+// The blocks whose states are of one kind. Sizes are what is asked for, bytes what the classes
+// have.
+template <std::size_t kLeastBytes, std::size_t kMost>
+struct ShortRange {
+  static constexpr std::size_t kMostBytes = kMost;
+  static constexpr std::size_t kLeastSize = kLeastBytes - Canary::kBytes;
+  static constexpr std::size_t kSizes = kMost - kLeastBytes + 1;
+  static constexpr ClassIndex kFirst = ShortClass::Sizes::of(kLeastBytes);
+  static constexpr std::uint32_t kFirstStride = kFirst * space::kClassStride;
+  static constexpr std::uint32_t kStrides =
+      (ShortClass::Sizes::of(kMost) + 1) * space::kClassStride - kFirstStride;
+
+  // How many of these go this way. None before the process has started, and when a measure that
+  // belongs to it is off.
+  static inline constinit std::size_t sizes = 0;
+  static inline constinit std::uint32_t strides = 0;
+
+  [[nodiscard]] static ALLOD_INLINE bool has_size(std::size_t size) noexcept {
+    return size - kLeastSize < sizes;
+  }
+  [[nodiscard]] static ALLOD_INLINE bool has(std::uint32_t stride) noexcept {
+    return stride - kFirstStride < strides;
+  }
+  static void open() noexcept {
+    sizes = kSizes;
+    strides = kStrides;
+  }
+};
+struct Small : ShortRange<1 + Canary::kBytes, slab::BlockStates::kLargestNarrow> {
+  using Cell = std::uint8_t;
+  static constexpr std::uint64_t kMostSlack = slab::BlockStateCell::kMostNarrowSlack;
+
+  [[nodiscard]] static constexpr ALLOD_INLINE ClassIndex class_for(std::size_t room) noexcept {
+    return static_cast<ClassIndex>((room + 15) / 16);
+  }
+  [[nodiscard]] static constexpr ALLOD_INLINE std::size_t bytes_of(ClassIndex c) noexcept {
+    return c * std::size_t{16};
+  }
+  static ALLOD_INLINE void erase(Address block, std::size_t bytes) noexcept {
+    visit_small(block, bytes, kErase);
+  }
+};
+struct Medium : ShortRange<slab::BlockStates::kLargestNarrow + 1, ShortClass::kMostBytes> {
+  using Cell = std::uint32_t;
+  static constexpr std::uint64_t kMostSlack = slab::BlockStateCell::kMostWideSlack;
+
+  [[nodiscard]] static constexpr ALLOD_INLINE ClassIndex class_for(std::size_t room) noexcept {
+    return ShortClass::Sizes::of_large(room);
+  }
+  [[nodiscard]] static constexpr ALLOD_INLINE std::size_t bytes_of(ClassIndex c) noexcept {
+    return kShortClasses[c].bytes;
+  }
+  static ALLOD_INLINE void erase(Address block, std::size_t bytes) noexcept {
+    visit_medium(block, bytes, kErase);
+  }
+};
+static_assert([] {
+  for (ClassIndex c = Small::kFirst; c < Medium::kFirst; ++c) {
+    const ShortClass& its = kShortClasses[c];
+    if (its.reciprocal == 0 || its.bytes != Small::bytes_of(c)) return false;
+  }
+  return true;
+}());
+
+// Of a block that comes soon: both are written to when it does. In random order the processor does
+// not see by itself what comes.
+ALLOD_INLINE void fetch_ends(const void* block, std::size_t bytes) noexcept {
+  __builtin_prefetch(block);
+  __builtin_prefetch(reinterpret_cast<const void*>(address_of(block) + bytes - 1));
+}
+
+// Null when there is none at hand, or it has to go the general way.
+template <class Range>
+[[nodiscard]] ALLOD_INLINE void* allocate_short(std::size_t size, Origin origin) noexcept {
+  if (__builtin_expect(!Range::has_size(size), 0)) return nullptr;
+  const ClassIndex c = Range::class_for(size + Canary::kBytes);
+  const ShortClass& its = kShortClasses[c];
+  if (std::is_same_v<Range, Medium> && __builtin_expect(its.reciprocal == 0, 0)) return nullptr;
+  void* const block = Process::current().pop(c);
+  if (__builtin_expect(block == nullptr, 0)) return nullptr;
+  using Cell = Range::Cell;
+  using slab::BlockState;
+  const Address at = address_of(block);
+  space::Span* const slab = Process::heap().space().map().span_in(at >> kSliceShift);
+  Cell* const cell = cell_of<Cell>(slab, its, its.index_of(at));
+  const std::size_t bytes = Range::bytes_of(c);
+  always_check(!BlockState{__atomic_load_n(cell, __ATOMIC_RELAXED)}.is_live(),
+               "a block is handed out that is in use");
+  constexpr auto kBusy = static_cast<Cell>(BlockState::busy().value());
+  __atomic_store_n(cell, kBusy, __ATOMIC_RELEASE);
+  // Nobody is to take what follows for a change in the state before.
+  std::atomic_thread_fence(std::memory_order_release);
+  if (bytes > Range::kMostBytes) __builtin_unreachable();
+  canary.write(at, size, bytes);
+  const BlockState state = BlockState::live(origin, bytes - size);
+  __atomic_store_n(cell, static_cast<Cell>(state.value()), __ATOMIC_RELEASE);
+  const void* coming;
+  if (Process::current().magazines[c].foresee(&coming)) fetch_ends(coming, bytes);
+  return block;
+}
+
+// What a block that may go this way belongs to.
+struct ShortPlace {
+  space::Span* slab;
+  std::uint32_t stride;  // of the class in the slab's tag
+};
+[[nodiscard]] ALLOD_INLINE bool find_short(Address at, ShortPlace* found) noexcept {
+  space::Tag tag;
+  if (__builtin_expect(!Process::heap().space().map().fast_find(at, &tag, &found->slab), 0)) {
+    return false;
+  }
+  // Not of a heap: the bit that heaps' tags have makes it too large.
+  constexpr space::Tag kHeaps = space::make_tag(space::kFirstHeapOwner, 0);
+  constexpr space::Tag kStrides = space::make_tag(1, 0) - 1;
+  found->stride = tag & (kHeaps | kStrides);
+  return true;
+}
+
+// What is known of a block in use.
+template <class Range>
+struct ShortLook {
+  using Cell = Range::Cell;
+
+  Cell* cell;
+  Cell state;
+  std::uint64_t index;    // in the slab
+  std::size_t bytes;      // of its class
+  std::size_t requested;  // of these
+  std::uint64_t damage;   // of its canary; 0 for none
+
+  // Nobody else is to have it until its next state is stored. False when another thread was there
+  // before.
+  [[nodiscard]] ALLOD_INLINE bool seize() const noexcept {
+    Cell expected = state;
+    constexpr auto kBusy = static_cast<Cell>(slab::BlockState::busy().value());
+    const bool done = __atomic_compare_exchange_n(cell, &expected, kBusy, false, __ATOMIC_ACQ_REL,
+                                                  __ATOMIC_RELAXED);
+    std::atomic_thread_fence(std::memory_order_release);  // as above
+    return __builtin_expect(done, 1);
+  }
+  ALLOD_INLINE void store(slab::BlockState next) const noexcept {
+    __atomic_store_n(cell, static_cast<Cell>(next.value()), __ATOMIC_RELEASE);
+  }
+};
+// False when it is not in use, or from a function that does not belong to `claimed`.
+template <class Range>
+[[nodiscard]] ALLOD_INLINE bool look_at(Address at, ShortPlace place, Origin claimed,
+                                        ShortLook<Range>* look) noexcept {
+  const ShortClass& its = short_class_at(place.stride);
+  if (__builtin_expect(!its.is_start(at), 0)) return false;
+  using Cell = Range::Cell;
+  using slab::BlockState;
+  look->bytes = its.bytes;
+  if (look->bytes > Range::kMostBytes) __builtin_unreachable();
+  look->index = its.index_of(at);
+  look->cell = cell_of<Cell>(place.slab, its, look->index);
+  look->state = __atomic_load_n(look->cell, __ATOMIC_ACQUIRE);
+  // What differs from such a state of a block that has no slack is the slack. A canary has room in
+  // it.
+  constexpr auto kLeast = static_cast<Cell>(Canary::kBytes);
+  constexpr auto kMost = static_cast<Cell>(Range::kMostSlack);
+  const auto full = static_cast<Cell>(BlockState::live(claimed, 0).value());
+  const auto slack = std::rotr(static_cast<Cell>(look->state ^ full), BlockState::kSlackShift);
+  if (__builtin_expect(static_cast<Cell>(slack - kLeast) > kMost - kLeast, 0)) return false;
+  look->requested = look->bytes - slack;
+  look->damage = canary.damage(at, look->requested, look->bytes);
+  return true;
+}
+
+// False, and nothing has changed, when it has to go the general way.
+template <class Range>
+[[nodiscard]] ALLOD_INLINE bool release_short(Address at, ShortPlace place,
+                                              std::size_t claimed_bytes, Origin claimed) noexcept {
+  ShortLook<Range> look;
+  if (!look_at<Range>(at, place, claimed, &look)) return false;
+  if (claimed_bytes != heap::kUnknownBytes && claimed_bytes != look.requested) return false;
+  using slab::BlockState;
+  const std::size_t bytes = look.bytes;
+  std::uint64_t wrong = look.damage;
+  if (__builtin_expect(look.index != 0, 1)) {
+    const auto before = __atomic_load_n(look.cell - 1, __ATOMIC_ACQUIRE);
+    wrong |= canary.damage_of_end(at - bytes, bytes, BlockState{before}.is_live());
+  }
+  if (__builtin_expect(wrong != 0, 0)) return false;
+  heap::Quarantine* const quarantine = own_quarantine;
+  if (__builtin_expect(quarantine == nullptr || !quarantine->keep_place(bytes), 0)) return false;
+  const BlockState freed = BlockState::freed(bytes - look.requested);
+  // Of two threads that free it at the same instant, one is late.
+  if (!look.seize()) {
+    quarantine->leave_place();
+    return false;
+  }
+  Range::erase(at, bytes);
+  look.store(freed);
+  quarantine->take_place(Ticket{at, bytes}.word(), bytes);
+  return true;
+}
+
+// Goes the general way where the short one ends.
+ALLOD_HOT void release_medium(void* block, ShortPlace place, std::size_t claimed_bytes,
+                              Origin claimed) noexcept;
+
+ALLOD_INLINE void release_any(void* block, std::size_t claimed_bytes, Origin claimed) noexcept {
+  const Address at = address_of(block);
+  ShortPlace place;
+  if (__builtin_expect(find_short(at, &place), 1)) {
+    if (__builtin_expect(Small::has(place.stride), 1)) {
+      if (__builtin_expect(release_short<Small>(at, place, claimed_bytes, claimed), 1)) return;
+    } else if (Medium::has(place.stride)) {
+      return release_medium(block, place, claimed_bytes, claimed);
+    }
+  }
+  release(block, claimed_bytes, claimed);
+}
+
+}  // namespace allod::hardened

@@ -1,0 +1,209 @@
+#include "hardened/waiting.hpp"
+
+#include "hardened/reports.hpp"
+
+namespace allod::hardened {
+
+using heap::is_zero;
+using heap::Quarantine;
+
+[[gnu::tls_model("initial-exec")]] constinit thread_local Quarantine* own_quarantine = nullptr;
+
+namespace {
+
+constinit pthread_key_t key = 0;
+constinit bool has_key = false;
+// Of threads that have ended as far as we know.
+constinit Quarantine gone{true};
+// Of threads that have ended, with what waits in them: for those that come.
+constinit std::atomic<Quarantine*> left_behind[8];
+
+// Of one that is erased as a whole.
+[[nodiscard]] ALLOD_INLINE bool is_whole_zero(Address from, std::size_t bytes) noexcept {
+  Pair seen{};
+  const auto look = [&](const Pair& pair) noexcept { seen |= pair; };
+  bytes <= slab::BlockStates::kLargestNarrow ? visit_small(from, bytes, look)
+                                             : visit_medium(from, bytes, look);
+  return (seen[0] | seen[1]) == 0;
+}
+[[nodiscard]] ALLOD_INLINE bool was_written(const Block& block) noexcept {
+  if (!on<Mitigation::written>() || !on<Mitigation::zero>()) return false;
+  if (block.is_large()) return false;
+  if (block.bytes <= kErasedWhole) return !is_whole_zero(block.address, block.bytes);
+  const std::size_t bytes = erased_bytes(block, block.cell.load());
+  if (bytes >= heap::kAsked && !is_filled(block)) {
+    const bool is_clear =
+        heap::is_zero_if_present(platform(), block.address, bytes, heap::Absent::left);
+    if (block.bytes < heap::kAskedAgain) block.slab->note_filled(block.index);
+    if (!is_clear) return true;
+  } else if (!is_zero(block.address, bytes)) {
+    return true;
+  }
+  return Canary::has_end(block.bytes) && !ends_with_zero(block);
+}
+
+[[nodiscard]] ALLOD_HOT Block find_waiting(void* address) noexcept {
+  const Block block = find(address);
+  // It cannot be anything else, unless records have been overwritten.
+  always_check(block.bytes != 0, "a block in quarantine is gone");
+  if (__builtin_expect(was_written(block), 0)) {
+    report_written(block, block.cell.load());
+    erase(block, block.cell.load());
+  }
+  return block;
+}
+// After a sweep has held it.
+[[gnu::noinline]] std::size_t let_go(void* address) noexcept {
+  const std::size_t bytes = find_waiting(address).bytes;
+  Process::release(address);
+  return bytes;
+}
+[[gnu::noinline]] ALLOD_HOT void leave_after_look(Ticket ticket, sweep::Batch& held) noexcept {
+  const Block block = find_waiting(ticket.address());
+  const Left left{.bytes_in_memory = on<Mitigation::zero>() ? 0 : block.bytes};
+  if (on<Mitigation::sweep>()) {
+    return held.add(block.address, weight_of(block, left), block.bytes);
+  }
+  Process::release(ticket.address());
+}
+// The time of these in quarantine is over.
+ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
+  const bool looks = on<Mitigation::written>() && on<Mitigation::zero>();
+  const bool sweeps = on<Mitigation::sweep>();
+  sweep::Batch held;
+  static_assert(sweep::Batch::kMost >= Quarantine::kBlocks);
+  for (std::uint32_t i = 0; i < number; ++i) {
+    const Ticket ticket{words[i]};
+    const Address block = address_of(ticket.address());
+    const std::size_t bytes = ticket.bytes();
+    if (__builtin_expect(!ticket.is_simple() || (looks && !is_whole_zero(block, bytes)), 0)) {
+      leave_after_look(ticket, held);
+    } else if (sweeps) {
+      held.add(block, bytes, bytes);
+    } else {
+      Process::release(ticket.address());
+    }
+  }
+  if (sweeps && !sweep::hold(held, &let_go)) {
+    held.drain([](Address block) { Process::release(reinterpret_cast<void*>(block)); });
+  }
+  Process::note_burst();
+}
+
+// Null when there is none.
+[[nodiscard]] ALLOD_HOT Quarantine* take_left_behind() noexcept {
+  for (std::atomic<Quarantine*>& place : left_behind) {
+    if (place.load(std::memory_order_relaxed) == nullptr) continue;
+    Quarantine* const found = place.exchange(nullptr, std::memory_order_acquire);
+    if (found != nullptr) return found;
+  }
+  return nullptr;
+}
+// False when there is no place for it.
+[[nodiscard]] bool put_behind(Quarantine& quarantine) noexcept {
+  for (std::atomic<Quarantine*>& place : left_behind) {
+    Quarantine* none = nullptr;
+    if (place.compare_exchange_strong(none, &quarantine, std::memory_order_release,
+                                      std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
+}
+// Nor when it holds much: nobody may come for it.
+[[nodiscard]] bool leave_behind(Quarantine& quarantine) noexcept {
+  bool is_small = !quarantine.is_at_work();
+  quarantine.for_each([&](void* word) noexcept {
+    is_small = find_waiting(Ticket{word}.address()).bytes < kDiscarded && is_small;
+  });
+  return is_small && put_behind(quarantine);
+}
+void end_quarantine(Quarantine& quarantine) noexcept {
+  quarantine.clear(random::own, leave);
+  Process::heap().space().metadata().free(&quarantine, sizeof quarantine);
+}
+
+// Of another thread that has ended, or a new one. Null when there is no memory.
+[[nodiscard]] Quarantine* any_quarantine() noexcept {
+  if (Quarantine* const found = take_left_behind()) return found;
+  void* const memory = Process::heap().space().allocate_metadata(sizeof(Quarantine));
+  return memory == nullptr ? nullptr : new (memory) Quarantine;
+}
+[[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
+  Quarantine* const quarantine = any_quarantine();
+  if (quarantine == nullptr) return &gone;
+  own_quarantine = quarantine;
+  // May allocate.
+  if (has_key) pthread_setspecific(key, own_quarantine);
+  return own_quarantine;
+}
+
+// When a thread ends; and again, by an odd address, when destructors of the program have run, which
+// may free blocks, too.
+ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
+  const Address at = address_of(quarantine);
+  if (at % 2 == 0 && pthread_setspecific(key, reinterpret_cast<void*>(at + 1)) == 0) return;
+  own_quarantine = &gone;
+  auto* const own = reinterpret_cast<Quarantine*>(align_down(at, 2));
+  if (on<Mitigation::sweep>() || !leave_behind(*own)) end_quarantine(*own);
+}
+// What destructors of a thread free after that waits among what others have left, for nobody tells
+// which of them is the last. A large block does not: nobody may come for it. What a sweep is to
+// look for goes there at once.
+[[gnu::cold, gnu::noinline]] bool wait_among_others(Ticket ticket, std::size_t weight) noexcept {
+  if (!on<Mitigation::sweep>() && find(ticket.address()).is_large()) return false;
+  Quarantine* const quarantine = any_quarantine();
+  if (quarantine == nullptr) return false;
+  // A handler of a signal that comes now finds it at work.
+  own_quarantine = quarantine;
+  const bool waits = quarantine->take(ticket.word(), weight, random::own, leave);
+  if (on<Mitigation::sweep>()) quarantine->clear(random::own, leave);
+  own_quarantine = &gone;
+  if (!put_behind(*quarantine)) end_quarantine(*quarantine);
+  return waits;
+}
+ALLOD_HOT void look_at_waiting(void* word) noexcept {
+  const Block block = find(Ticket{word}.address());
+  if (block.bytes != 0 && was_written(block)) report_written(block, block.cell.load());
+}
+
+}  // namespace
+
+bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
+  Quarantine* quarantine = own_quarantine;
+  if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
+  if (quarantine->take(ticket.word(), weight, random::own, leave)) return true;
+  return own_quarantine == &gone && wait_among_others(ticket, weight);
+}
+
+Room make_room(std::size_t bytes, bool may_sweep) noexcept {
+  // What an attacker asks for is not to end the time of what waits where that would not help.
+  constexpr std::size_t kShare = 8;
+  Quarantine* const quarantine = own_quarantine;
+  if (quarantine != nullptr) {
+    std::size_t waiting = 0;
+    quarantine->for_each(
+        [&](void* word) noexcept { waiting += find(Ticket{word}.address()).bytes; });
+    if (bytes / kShare <= waiting && quarantine->clear(random::own, leave)) return Room::made;
+  }
+  bool had_any = false;
+  if (bytes < kDiscarded) {
+    for (; Quarantine* const left = take_left_behind(); had_any = true) end_quarantine(*left);
+  }
+  if (had_any) return Room::made;
+  if (!on<Mitigation::sweep>() || Process::is_interrupted()) return Room::none;
+  return sweep::make_room(bytes, may_sweep, &let_go);
+}
+
+void watch_threads() noexcept {
+  has_key = pthread_key_create(&key, &close_quarantine) == 0;
+  if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
+}
+
+void check_at_exit() noexcept {
+  if (!on<Mitigation::written>() || !on<Mitigation::zero>()) return;
+  if (own_quarantine != nullptr) own_quarantine->for_each(&look_at_waiting);
+  while (Quarantine* const quarantine = take_left_behind()) quarantine->for_each(&look_at_waiting);
+}
+
+}  // namespace allod::hardened

@@ -1,0 +1,69 @@
+// What a block goes through between its free and the heap: it is erased, and waits in quarantine.
+#pragma once
+
+#include <string.h>
+
+#include "hardened/large.hpp"
+#include "hardened/sweep.hpp"
+
+namespace allod::hardened {
+
+// Nothing of what the program has written stays.
+template <class Any>
+ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
+  if (__builtin_expect(block.is_large(), 0)) return discard(block, state);
+  if (!on<Mitigation::zero>()) return {};
+  if (block.is_small()) {
+    visit_small(block.address, block.bytes, kErase);
+    return {};
+  }
+  const std::size_t bytes = erased_bytes(block, state);
+  if (__builtin_expect(bytes >= heap::kAsked, 0)) {
+    clear_part(block, block.address, bytes);
+  } else {
+    clear_contents(reinterpret_cast<void*>(block.address), bytes);
+  }
+  if (block.bytes > kErasedWhole && Canary::has_end(block.bytes)) {
+    Canary::clear_end(block.address, block.bytes);
+  }
+  return {};
+}
+
+// Of those that are zero as a whole, the ticket says how large they are.
+template <class Any>
+[[nodiscard]] ALLOD_INLINE Ticket ticket_for(const Any& block) noexcept {
+  static_assert(kErasedWhole >> (64 - kAddressBits) == 0);
+  return Ticket{block.address, block.bytes <= kErasedWhole ? block.bytes : 0};
+}
+
+// What a block weighs in quarantine, where many large ones have no memory, and few that have are to
+// wait.
+template <class Any>
+[[nodiscard]] ALLOD_INLINE std::size_t weight_of(const Any& block, Left left) noexcept {
+  constexpr std::size_t kShutShare = 8;
+  if (!block.is_large()) return block.bytes;
+  const std::size_t least = block.bytes / heap::kEmptyShare;
+  const std::size_t in_memory =
+      left.bytes_in_memory / (left.access == Access::shut ? kShutShare : 1);
+  return least < in_memory ? in_memory : least;
+}
+
+// False when there is no quarantine for it, and it goes to the heap at once.
+[[nodiscard]] ALLOD_HOT bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept;
+
+template <class Any>
+[[nodiscard]] ALLOD_INLINE bool detain(const Any& block, Left left) noexcept {
+  if (!on<Mitigation::quarantine>() || block.is_heaps) return false;
+  return wait_in_quarantine(ticket_for(block), weight_of(block, left));
+}
+
+// For a block that the system has refused, of what waits to be used again: what the thread has in
+// quarantine if that is a part of it, then what ended threads have left, and then what a sweep
+// finds nothing to point to, if the request `may_sweep`: that is once.
+using sweep::Room;
+[[nodiscard, gnu::cold, gnu::noinline]] Room make_room(std::size_t bytes, bool may_sweep) noexcept;
+
+// From here on, the quarantine of a thread is left to another one when it ends.
+void watch_threads() noexcept;
+
+}  // namespace allod::hardened

@@ -1,0 +1,132 @@
+// The heap of this library: which parts it is made of.
+#pragma once
+
+#include "allod/os/linux.hpp"
+#include "allod/thread/process_heap.hpp"
+#include "guards/guards.hpp"
+#include "instance/hardened_linux.hpp"
+#include "settings/mitigations.hpp"
+
+namespace allod {
+
+// Tells the user what the program did wrong, and stops it unless told not to.
+struct ReportToUser {
+  static void report(const heap::Misuse& misuse) noexcept;
+};
+
+// Samples of what is allocated, and their call stacks; see profile.hpp.
+class Profile {
+ public:
+  static bool is_on() noexcept { return interval_.load(std::memory_order_relaxed) != 0; }
+  static bool may_know() noexcept { return used_.load(std::memory_order_relaxed); }
+  static std::uint64_t period() noexcept { return period_.load(std::memory_order_relaxed); }
+  static void* allocate(std::size_t size, std::size_t alignment, std::size_t bytes,
+                        bool* zero) noexcept;
+  static void note(void* block, std::size_t size, std::size_t bytes) noexcept;
+  static bool is_sample(space::Tag tag) noexcept {
+    return tag == space::kHugeTag || space::owner_of(tag) == owner_.load(std::memory_order_relaxed);
+  }
+  static bool is_busy() noexcept;
+  static bool forget(void* block) noexcept;
+  static void give_back(space::Tag tag, void* block) noexcept;
+
+  // From now on, one sample for `interval` bytes on the average; with 1, every allocation is one.
+  // 0: the usual one. For the first slow path, before the heap has started; prepare() must follow.
+  static void start_with_process(std::size_t interval) noexcept;
+  // Thread-safe. False for want of memory.
+  static bool prepare() noexcept;
+  static bool start(std::size_t interval) noexcept;
+  static void stop() noexcept;
+  static std::size_t interval() noexcept { return interval_.load(std::memory_order_relaxed); }
+  // Of the heap that holds small samples; all ones: there is none.
+  static std::uint32_t owner() noexcept { return owner_.load(std::memory_order_relaxed); }
+
+ private:
+  static inline constinit std::atomic<std::size_t> interval_{0};
+  static inline constinit std::atomic<std::uint64_t> period_{0};
+  static inline constinit std::atomic<std::uint32_t> owner_{~0U};
+  static inline constinit std::atomic<void*> home_{nullptr};  // the heap of small samples
+  static inline constinit std::atomic<bool> used_{false};     // was on once
+};
+
+// What the heap asks for samples: those of the profile, and those that are guarded.
+struct Samples {
+  static bool is_on() noexcept { return Profile::is_on() || Guards::is_on(); }
+  static bool may_know() noexcept { return Profile::may_know() || Guards::is_on(); }
+  static std::uint64_t period() noexcept { return Profile::period(); }
+  static std::uint64_t draw(std::size_t bytes) noexcept;
+  static bool is_due(std::size_t bytes) noexcept;
+  static void* allocate(std::size_t size, std::size_t alignment, std::size_t bytes,
+                        bool* zero) noexcept;
+  static void note(void* block, std::size_t size, std::size_t bytes) noexcept {
+    Profile::note(block, size, bytes);
+  }
+  static bool is_sample(space::Tag tag) noexcept {
+    return Profile::is_sample(tag) || (tag == space::kForeignTag && Guards::is_on());
+  }
+  static void give_back(space::Tag tag, void* block) noexcept { Profile::give_back(tag, block); }
+  static bool is_busy() noexcept { return Profile::is_busy(); }
+  static bool forget(void* block) noexcept;
+
+ private:
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0} >> 1;
+};
+
+struct LibraryPolicy {
+  using Sampler = Samples;
+  using Platform = os::Linux;
+  using Sizes = sizes::Geometric<std::size_t{4} << 20>;
+  using Reporter = ReportToUser;
+  ALLOD_HOT static heap::HeapOptions options() noexcept;
+};
+
+struct ReleasePolicy : LibraryPolicy {
+  static constexpr CheckLevel kChecks = CheckLevel::always;
+  // Remember for each block who allocated and who freed it.
+  static constexpr bool kTracked = false;
+  // Know of each block whether it is in use, and watch over it; see hardened.hpp.
+  static constexpr bool kBlockStates = false;
+};
+
+struct DebugPolicy : LibraryPolicy {
+  // Heaps that are gone and serve no other yet.
+  static constexpr std::uint32_t kKeptHeaps = 64;
+  static constexpr CheckLevel kChecks = CheckLevel::debug;
+  static constexpr bool kTracked = true;
+  static constexpr bool kBlockStates = false;
+};
+
+#ifndef ALLOD_MITIGATIONS
+#define ALLOD_MITIGATIONS "all,sweep,tags,history"
+#endif
+
+struct HardenedPolicy : LibraryPolicy {
+  using Platform = HardenedLinux;
+  static constexpr CheckLevel kChecks = CheckLevel::always;
+  static constexpr bool kTracked = false;
+  static constexpr bool kBlockStates = true;
+  // What is compiled in. Options choose among these.
+  static constexpr Mitigations kMitigations = Mitigations::named(ALLOD_MITIGATIONS);
+  ALLOD_HOT static heap::HeapOptions options() noexcept;
+  static constexpr unsigned kGroup = 16;
+  static void shuffle(void** blocks, std::uint32_t count) noexcept;
+  [[nodiscard]] static unsigned choice(unsigned count) noexcept;
+};
+
+#ifdef ALLOD_VARIANT_DEBUG
+using Policy = DebugPolicy;
+#elif defined(ALLOD_VARIANT_HARDENED)
+using Policy = HardenedPolicy;
+#else
+using Policy = ReleasePolicy;
+#endif
+
+using Process = thread::ProcessHeap<Policy>;
+
+// What the process needs besides the heap, which does not wait for it but starts with the first
+// allocation. May allocate, and takes locks of libc. Once: later calls do nothing.
+ALLOD_HOT void start_process() noexcept;
+
+}  // namespace allod
+
+extern template class allod::heap::Heap<allod::Policy>;

@@ -1,0 +1,347 @@
+// The search for leaks: what a conservative collector would free. After the mark phase of H.
+// Boehm's collector, and LeakSanitizer's distinction of what leaks directly and what only leaks
+// with it.
+#include "leaks/leaks.hpp"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+
+#include "allod.h"
+#include "hardened/hardened.hpp"
+#include "instance/memory_tags.hpp"
+#include "profile/profile.hpp"
+#include "scan/mappings.hpp"
+#include "scan/own_frames.hpp"
+#include "scan/page_reader.hpp"
+#include "settings/options.hpp"
+#include "stop/ended_threads.hpp"
+#include "stop/stop_threads.hpp"
+#include "text/output_file.hpp"
+
+namespace allod::leaks {
+
+namespace {
+
+using profile::Suspect;
+using Leak = Suspect::Leak;
+
+// Suspects by address, and those of them that have been reached but not been looked into. In memory
+// of its own, which no search looks at.
+class Graph {
+ public:
+  explicit Graph(std::size_t count) noexcept
+      : count_{count},
+        bytes_{align_up(
+            sizeof(PageReader::Memory) + count * (sizeof(Suspect) + 2 * sizeof(std::size_t)),
+            4096)} {
+    memory_ = Process::heap().space().platform().map(bytes_);
+    suspects_ = reinterpret_cast<Suspect*>(static_cast<PageReader::Memory*>(memory_) + 1);
+    waiting_ = reinterpret_cast<std::size_t*>(suspects_ + count);
+    pages_ = waiting_ + count;
+  }
+  ~Graph() {
+    if (memory_ != nullptr) Process::heap().space().platform().unmap(memory_, bytes_);
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  [[nodiscard]] bool is_there() const noexcept { return memory_ != nullptr; }
+  [[nodiscard]] PageReader::Memory& reader_memory() noexcept {
+    return *static_cast<PageReader::Memory*>(memory_);
+  }
+  [[nodiscard]] Suspect* suspects() noexcept { return suspects_; }
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  [[nodiscard]] bool holds(Address at) const noexcept { return at - address_of(memory_) < bytes_; }
+
+  [[nodiscard]] bool is_within_suspect(Address at) const noexcept { return find(at) != kNone; }
+
+  void sort() noexcept {
+    std::sort(suspects_, suspects_ + count_,
+              [](const Suspect& a, const Suspect& b) { return a.begin < b.begin; });
+    if (count_ == 0) return;
+    lowest_ = suspects_[0].begin;
+    highest_ = suspects_[count_ - 1].end;
+  }
+
+  // What the words lead to does not leak, or only indirectly; to be looked into.
+  void mark(const volatile Address* words, std::size_t number, Leak becomes,
+            std::size_t but) noexcept {
+    for (std::size_t i = 0; i < number; ++i) {
+      const Address word = memory_tags::bare(words[i]);
+      if (word - lowest_ >= highest_ - lowest_) continue;
+      const std::size_t found = find(word);
+      if (found == kNone || found == but) continue;
+      Suspect& suspect = suspects_[found];
+      if (suspect.leak != Leak::direct) continue;
+      suspect.leak = becomes;
+      waiting_[depth_++] = found;
+    }
+  }
+  // One that was reached; null: there is none left.
+  [[nodiscard]] const Suspect* next() noexcept {
+    return depth_ == 0 ? nullptr : &suspects_[waiting_[--depth_]];
+  }
+
+  // Notes that a page can be read as it is, where it lies in a suspect as a whole.
+  void note_page(Address page) noexcept {
+    const std::size_t found = find(page);
+    if (found != kNone && page + page_ <= suspects_[found].end) ++pages_[found];
+  }
+  // Were all pages in it noted? Of which it has but a part, the program cannot refuse.
+  [[nodiscard]] bool is_readable(const Suspect& suspect) const noexcept {
+    const Address begin = align_up(suspect.begin, page_);
+    const Address end = align_down(suspect.end, page_);
+    return begin >= end || pages_[&suspect - suspects_] == (end - begin) / page_;
+  }
+
+  static constexpr std::size_t kNone = ~std::size_t{0};
+
+ private:
+  [[nodiscard]] std::size_t find(Address word) const noexcept {
+    const Suspect* const behind =
+        std::upper_bound(suspects_, suspects_ + count_, word,
+                         [](Address at, const Suspect& suspect) { return at < suspect.begin; });
+    if (behind == suspects_ || word >= behind[-1].end) return kNone;
+    return static_cast<std::size_t>(behind - suspects_) - 1;
+  }
+
+  std::size_t count_;
+  std::size_t bytes_;
+  void* memory_;
+  Suspect* suspects_;
+  std::size_t* waiting_;
+  std::size_t* pages_;  // of each suspect, how many were noted
+  std::size_t page_ = Process::heap().space().platform().page_size();
+  std::size_t depth_ = 0;
+  Address lowest_ = 0;
+  Address highest_ = 0;
+};
+
+// Follows the words in memory. There may be pages that the system lists as readable and that are
+// not: guards of the program or of its stacks, and files that have become shorter. So the system
+// copies what is not known to be there.
+class Marker {
+ public:
+  explicit Marker(Graph& graph) noexcept
+      : graph_{graph}, reader_{graph.reader_memory(), page_, false} {}
+
+  // The words in [from, to) lead to what does not leak. `look(address)` says what a page is.
+  enum class Page : std::uint8_t { skipped, suspects, own, others };
+  template <class Look>
+  void mark_roots(Address from, Address to, Look&& look) noexcept {
+    const auto take_page = [&](Address at, Address end, bool is_elsewhere) noexcept {
+      const Page page = look(at);
+      if (page == Page::suspects && !is_elsewhere) graph_.note_page(at);
+      const bool is_direct = page == Page::own && !is_elsewhere;
+      if (is_direct) mark_words(at, end, Leak::none);
+      return is_direct || page == Page::skipped || page == Page::suspects;
+    };
+    if (can_ask_) return mark_pages(from, to, Leak::none, Graph::kNone, take_page);
+    for (; from < to; from = align_down(from, page_) + page_) {
+      const Page page = look(from);
+      if (page != Page::own && page != Page::others) continue;
+      mark_words(from, std::min(align_down(from, page_) + page_, to), Leak::none);
+    }
+  }
+  // What some words lead to does not leak.
+  void mark_root(Address at) noexcept { mark_words(at, at + sizeof(Address), Leak::none); }
+  void mark_roots(const Address* words, std::size_t count) noexcept {
+    graph_.mark(words, count, Leak::none, Graph::kNone);
+  }
+  // What was reached, and what that leads to. All roots must have been seen.
+  void mark_reached(Leak becomes, std::size_t but = Graph::kNone) noexcept {
+    while (const Suspect* const next = graph_.next()) mark_block(*next, becomes, but);
+  }
+  void mark_from(const Suspect& suspect, Leak becomes, std::size_t but = Graph::kNone) noexcept {
+    mark_block(suspect, becomes, but);
+    mark_reached(becomes, but);
+  }
+  // What leaks is sorted into heads, and what they lead to.
+  void find_heads() noexcept {
+    for (std::size_t i = 0; i < graph_.count(); ++i) {
+      const Suspect& suspect = graph_.suspects()[i];
+      if (suspect.leak == Leak::direct) mark_from(suspect, Leak::indirect, i);
+    }
+  }
+
+ private:
+  void mark_block(const Suspect& block, Leak becomes, std::size_t but) noexcept {
+    if (!can_ask_ || graph_.is_readable(block)) {
+      return mark_words(block.begin, block.end, becomes, but);
+    }
+    const auto take_page = [](Address, Address, bool) noexcept { return false; };
+    mark_pages(block.begin, block.end, becomes, but, take_page);
+  }
+  template <class Skip>
+  void mark_pages(Address from, Address to, Leak becomes, std::size_t but, Skip&& skip) noexcept {
+    reader_.read(from, to, false, skip, [&](const Address* words, std::size_t number) noexcept {
+      graph_.mark(words, number, becomes, but);
+    });
+  }
+  void mark_words(Address from, Address to, Leak becomes, std::size_t but = Graph::kNone) noexcept {
+    from = align_up(from, sizeof(Address));
+    if (from >= to) return;
+    const memory_tags::Unchecked unchecked;
+    graph_.mark(reinterpret_cast<const volatile Address*>(from), (to - from) / sizeof(Address),
+                becomes, but);
+  }
+
+  Graph& graph_;
+  std::size_t page_ = Process::heap().space().platform().page_size();
+  PageReader reader_;
+  bool can_ask_ = PageReader::works();
+};
+
+// --- what a search begins with ---------------------------------------------------------------
+
+// Is it ours, and no place where a program keeps pointers?
+bool is_bookkeeping(Address at, const Graph& graph) noexcept {
+  return graph.holds(at) || Process::heap().space().metadata().holds(at) || OwnData{}.holds(at);
+}
+
+// Would a look there be a fault?
+bool is_guarded(Address at) noexcept {
+  if (Process::heap().is_guarded(reinterpret_cast<const void*>(at))) return true;
+  if constexpr (Policy::kBlockStates) {
+    return hardened::is_closed(reinterpret_cast<const void*>(at));
+  }
+  return false;
+}
+
+// Blocks are looked into when something leads to them. Those that are no samples always count.
+bool is_of_suspects(Address at, const Graph& graph) noexcept {
+  const space::Tag tag = Process::heap().space().map().tag_of(at);
+  if (space::owner_of(tag) == Profile::owner() || tag == space::kFreeTag) return true;
+  if ((tag == space::kInteriorTag || tag == space::kHugeTag) &&
+      Process::heap().is_kept(*Process::heap().space().map().span_of(at))) {
+    return true;
+  }
+  const auto* const memory = reinterpret_cast<const void*>(at);
+  if (Guards::holds(memory)) return graph.is_within_suspect(Guards::block_on_page(memory));
+  return (tag == space::kHugeTag || tag == space::kInteriorTag) && graph.is_within_suspect(at);
+}
+
+void mark_from_mapping(const DataMapping& mapping, const StoppedThreads& stopped,
+                       const EndedThreads& ended, const OwnFrames& own, const Graph& graph,
+                       Marker& marker) noexcept {
+  const space::PageMap& map = Process::heap().space().map();
+  const Address to = mapping.end;
+  // What is not in use of a stack holds pointers of calls that are over. Others may lie in a block,
+  // or beside the program's data.
+  const bool is_stack =
+      mapping.is_main_stack || (mapping.follows_guard && map.tag_of(to - 1) == space::kForeignTag);
+  const Address begin = is_stack ? stopped.used_from(mapping.begin, to, own.end()) : mapping.begin;
+  const auto look = [&](Address at) noexcept {
+    using Page = Marker::Page;
+    if (is_bookkeeping(at, graph)) return Page::skipped;
+    if (is_of_suspects(at, graph)) return Page::suspects;
+    if (is_guarded(at)) return Page::skipped;
+    return map.tag_of(at) == space::kForeignTag ? Page::others : Page::own;
+  };
+  const auto mark = [&](Address from, Address end) noexcept {
+    own.read_around(from, end, [&](Address part, Address part_end) noexcept {
+      marker.mark_roots(part, part_end, look);
+    });
+  };
+  Address from = begin;
+  while (const EndedThreads::Stack* const stack = ended.next(from, to)) {
+    if (stack->begin > from) mark(from, stack->begin);
+    marker.mark_root(stack->table);
+    from = stack->end;
+  }
+  if (from < to) mark(from, to);
+}
+
+int mark_from_roots(const StoppedThreads& stopped, const OwnFrames& own, const Graph& graph,
+                    Marker& marker) noexcept {
+  static MappingLines lines;
+  const EndedThreads ended;
+  return for_each_data_mapping(lines, [&](const DataMapping& mapping) noexcept {
+    mark_from_mapping(mapping, stopped, ended, own, graph, marker);
+  });
+}
+
+// All registers of the caller are on its stack by now, and nothing that this has found.
+[[gnu::noinline]] long search() noexcept {
+  const OwnFrames own{address_of(__builtin_frame_address(0))};
+  profile::AtRest at_rest;
+  Graph graph{at_rest.count()};
+  if (!graph.is_there()) return -1;
+  at_rest.list(graph.suspects());
+  graph.sort();
+  {
+    Marker marker{graph};
+    const StoppedThreads stopped{StoppedThreads::Round::only};
+    if (stopped.error() != 0) return -1;
+    if (mark_from_roots(stopped, own, graph, marker) != 0) return -1;
+    std::size_t arguments = 0;
+    const Address* const first = stopped.arguments_of_sleepers(&arguments);
+    marker.mark_roots(first, arguments);
+    marker.mark_reached(Leak::none);
+    for (std::size_t i = 0; i < graph.count(); ++i) {
+      const Suspect& suspect = graph.suspects()[i];
+      if (suspect.leak == Leak::direct && !suspect.is_new) {
+        // What leads to it does not matter, nor what it leads to.
+        graph.suspects()[i].leak = Leak::none;
+        marker.mark_from(suspect, Leak::none);
+      }
+    }
+    marker.find_heads();
+  }
+  at_rest.note(graph.suspects(), graph.count());
+  long leaking = 0;
+  for (std::size_t i = 0; i < graph.count(); ++i) {
+    if (graph.suspects()[i].leak != Leak::none) ++leaking;
+  }
+  return leaking;
+}
+
+long find() noexcept {
+  __builtin_unwind_init();
+  const long leaking = search();
+  // No jump: the registers are there until then.
+  asm volatile("" : : : "memory");
+  return leaking;
+}
+
+void tell(long leaking) noexcept {
+  if (leaking < 0) {
+    Message{} << "warning: leaks were not looked for: for want of memory, or as the system refused "
+                 "to stop the threads";
+    return;
+  }
+  if (settings().leaks_file != nullptr) {
+    const OutputFile file{settings().leaks_file, ""};
+    const long error = file.write([](Text& out) noexcept { profile::write_leaks(out); });
+    if (error == 0) return;
+    file.warn("leaks", error, leaking == 0 ? "; there are none" : "; they follow here");
+  }
+  if (leaking == 0) return;
+  Message message;
+  message << "error: " << std::int64_t{leaking} << " blocks leak";
+  profile::show_leaks(message);
+}
+
+}  // namespace
+
+void begin() noexcept { profile::forgive(); }
+
+long check() noexcept {
+  const long leaking = find();
+  tell(leaking);
+  return leaking;
+}
+
+void check_at_end() noexcept {
+  if (settings().leaks) static_cast<void>(check());
+}
+
+}  // namespace allod::leaks
+
+extern "C" {
+void allod_leaks_begin() noexcept { allod::leaks::begin(); }
+long allod_leaks_check() noexcept { return allod::leaks::check(); }
+}

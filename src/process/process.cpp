@@ -1,0 +1,124 @@
+// Start and end of the process, as far as the heap is concerned.
+#include "instance/process.hpp"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "allod/os/at_fork.hpp"
+#include "entry/heaps.hpp"
+#include "hardened/hardened.hpp"
+#include "image/own_image.hpp"
+#include "leaks/leaks.hpp"
+#include "process/faults.hpp"
+#include "profile/file.hpp"
+#include "profile/profile.hpp"
+#include "report/marks.hpp"
+#include "report/report.hpp"
+#include "report/tracker.hpp"
+#include "settings/options.hpp"
+#include "statistics/stats.hpp"
+
+#if defined(DLFO_STRUCT_HAS_EH_DBASE)
+// An older libc may be there when the program runs.
+#pragma weak _dl_find_object
+#endif
+
+template class allod::heap::Heap<allod::Policy>;
+
+namespace allod {
+
+heap::HeapOptions LibraryPolicy::options() noexcept {
+  note_start();
+  read_options_from_environment();
+  check_failure_handler = &report_failed_check;
+  return heap_options();
+}
+
+namespace {
+
+// To register the first handler of fork, glibc reads one constant of its own. The kernel maps what
+// lies around it in the file: 64 KiB, or more where the file came into memory in larger pieces. The
+// smallest programs read none of that again. For others, it is mapped again when they do.
+ALLOD_HOT void drop_constants_of_libc() noexcept {
+#if defined(DLFO_STRUCT_HAS_EH_DBASE)
+  dl_find_object libc{};
+  if (&_dl_find_object == nullptr) return;
+  if (_dl_find_object(reinterpret_cast<void*>(&__register_atfork), &libc) != 0) return;
+  const auto& header = *static_cast<const ElfW(Ehdr)*>(libc.dlfo_map_start);
+  // In a program that libc is a part of, these may be constants of anybody.
+  if (header.e_type != ET_DYN || libc.dlfo_map_start == &__ehdr_start) return;
+  const Address begin = address_of(&header);
+  const auto* const parts = reinterpret_cast<const ElfW(Phdr)*>(begin + header.e_phoff);
+  for (unsigned i = 0; i < header.e_phnum; ++i) {
+    const auto& part = parts[i];
+    // Never written: relocations of the loader go elsewhere.
+    if (part.p_type != PT_LOAD || part.p_flags != PF_R || part.p_offset == 0) continue;
+    raw_syscall(SYS_madvise, static_cast<long>(begin + part.p_vaddr),
+                static_cast<long>(part.p_memsz), MADV_DONTNEED);
+  }
+#endif
+}
+
+}  // namespace
+
+void start_process() noexcept {
+  static constinit std::atomic<bool> was_called{false};
+  if (was_called.exchange(true, std::memory_order_relaxed)) return;
+  os::LinuxGuest::note_owner();
+  Process::start();
+  // Now, as these are files, which the program may forbid itself later.
+  Process::respect_quota();
+  respect_memory_limit(Process::heap().space().platform().memory_limit());
+  if (Profile::is_on() || settings().profile_signal != 0) static_cast<void>(Profile::prepare());
+  if (Guards::is_on()) Guards::prepare();
+  if (Guards::is_on()) faults::watch();
+  profile::watch_signal();
+  os::at_fork(&profile::lock, &profile::unlock, &profile::reset_lock_after_fork);
+  if constexpr (Policy::kTracked) {
+    // Registered last, so taken first, as its rank demands.
+    os::at_fork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
+  }
+  if constexpr (Policy::kBlockStates) hardened::start();
+  drop_constants_of_libc();
+  show_help_if_asked();
+  if (verbosity() > 0) announce_start();
+}
+
+namespace {
+
+// Before the constructors of the program, and mostly before those of libraries; see at_fork.cpp.
+[[gnu::constructor(101)]] void start_with_constructors([[maybe_unused]] int count,
+                                                       [[maybe_unused]] char** arguments,
+                                                       [[maybe_unused]] char** variables) noexcept {
+#ifdef __GLIBC__
+  // As libc is about to do.
+  if (environ == nullptr) environ = variables;
+#endif
+  start_process();
+}
+
+// Says so where a report was asked for.
+void end_without_reports() noexcept {
+  const Settings& chosen = settings();
+  if (!chosen.leaks && chosen.show_stats == StatsFormat::none && !Profile::is_on()) return;
+  Message message;
+  message << "warning: exit was called by a signal handler that had interrupted malloc or free; "
+             "the heap cannot be looked at, so there are no reports";
+}
+
+[[gnu::destructor(101)]] void end_process() noexcept {
+  if (Process::is_interrupted()) return end_without_reports();
+  if constexpr (Policy::kBlockStates) hardened::check_at_exit();
+  if constexpr (Policy::kTracked) marks::check_all();
+  leaks::check_at_end();
+  profile::write_file_at_end();
+  heaps::report_leaks_at_exit();
+  show_stats_if_asked();
+  Process::check_own_stocks();
+}
+
+}  // namespace
+
+}  // namespace allod

@@ -1,0 +1,557 @@
+#include "settings/options.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "hardened/hardened.hpp"
+#include "instance/process.hpp"
+#include "profile/profile.hpp"
+#include "stop/stop_signal.hpp"
+#include "text/spelling.hpp"
+#include "settings/version.hpp"
+
+namespace allod {
+
+namespace {
+
+constinit Settings current_settings;
+constexpr std::string_view kPrefix = "ALLOD_";
+
+constexpr bool kReportsForeign = Policy::kTracked || Policy::kBlockStates;
+
+// Values are kept here, because the environment may change under us.
+constinit char stats_file_name[4096];
+constinit char profile_file_name[4096];
+constinit char leaks_file_name[4096];
+
+// False when it does not fit.
+bool keep(char (&name)[4096], std::string_view value) noexcept {
+  if (value.empty() || value.size() >= sizeof name) return false;
+  memcpy(name, value.data(), value.size());
+  name[value.size()] = '\0';
+  return true;
+}
+
+bool parse_bool(std::string_view text, bool* value) noexcept {
+  const bool yes = text == "1" || text == "yes" || text == "true" || text == "on";
+  const bool no = text == "0" || text == "no" || text == "false" || text == "off";
+  if (yes || no) *value = yes;
+  return yes || no;
+}
+
+bool parse_number(std::string_view text, std::int64_t* value) noexcept {
+  const bool negative = !text.empty() && text[0] == '-';
+  if (negative) text.remove_prefix(1);
+  if (text.empty() || text.size() > 18) return false;
+  std::int64_t number = 0;
+  for (const char digit : text) {
+    if (digit < '0' || digit > '9') return false;
+    number = number * 10 + (digit - '0');
+  }
+  *value = negative ? -number : number;
+  return true;
+}
+
+bool parse_size(std::string_view text, std::size_t* value) noexcept {
+  unsigned shift = 0;
+  bool unit_must_follow = false;
+  for (std::string_view end : {"iB", "B"}) {
+    if (text.size() > end.size() && text.ends_with(end)) {
+      text.remove_suffix(end.size());
+      unit_must_follow = end == "iB";
+      break;
+    }
+  }
+  if (!text.empty()) {
+    constexpr std::string_view kUnits = "KMGT";
+    const char last = static_cast<char>(text.back() & ~0x20);
+    const std::size_t unit = kUnits.find(last);
+    if (unit != std::string_view::npos) {
+      shift = 10 * (static_cast<unsigned>(unit) + 1);
+      text.remove_suffix(1);
+    }
+  }
+  if (unit_must_follow && shift == 0) return false;
+  std::int64_t number = 0;
+  if (!parse_number(text, &number) || number < 0) return false;
+  const auto size = static_cast<std::size_t>(number);
+  if ((size << shift) >> shift != size) return false;
+  *value = size << shift;
+  return true;
+}
+
+// False when it is closed.
+bool identify(int descriptor, struct stat* file) noexcept {
+  return raw_syscall(SYS_fstat, descriptor, reinterpret_cast<long>(file)) == 0;
+}
+
+constexpr char kMeasures[] =
+    "all, none, canary, neighbours, zero, written, quarantine, shuffle, guards, empty, origin, "
+    "addresses, positions, sweep, tags, history";
+static_assert([] {
+  for (const MitigationName& known : kMitigationNames) {
+    if (std::string_view{kMeasures}.find(known.name) == std::string_view::npos) return false;
+  }
+  return true;
+}());
+
+// May the profile have the signal? Not that of an error, which would come again and again, nor what
+// cannot be caught, nor those of the C library and our own.
+bool can_take(std::int64_t signal) noexcept {
+  if (signal < 1 || signal > kLastSignal || signal == kSecondStopSignal) return false;
+  if (signal >= 32 && signal < kFirstFreeSignal) return false;
+  for (const int other : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGKILL, SIGSTOP}) {
+    if (signal == other) return false;
+  }
+  return true;
+}
+
+bool is_not_ours(Settings&, std::string_view) noexcept { return true; }
+
+struct Option {
+  std::string_view name;  // without the prefix
+  std::string_view values;
+  std::string_view initial;
+  bool at_start_only;
+  std::string_view meaning;
+  bool (*set)(Settings& settings, std::string_view value) noexcept;
+};
+
+constexpr Option kOptions[] = {
+    {"HELP", "0, 1", "0", true, "print this list at start and go on",
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.help); }},
+    {"VERBOSE", "0 to 2", "0", false,
+     "1: a line at start that names version and build; 2: the options too",
+     [](Settings& s, std::string_view v) noexcept {
+       std::int64_t level = 0;
+       if (!parse_number(v, &level) || level < 0 || level > 2) return false;
+       s.verbosity = level;
+       return true;
+     }},
+    {"SHOW_STATS", "0, 1, text, json", "0", false, "print statistics when the process ends",
+     [](Settings& s, std::string_view v) noexcept {
+       bool yes = false;
+       if (v == "text") {
+         s.show_stats = StatsFormat::text;
+       } else if (v == "json") {
+         s.show_stats = StatsFormat::json;
+       } else if (parse_bool(v, &yes)) {
+         s.show_stats = yes ? StatsFormat::text : StatsFormat::none;
+       } else {
+         return false;
+       }
+       return true;
+     }},
+    {"STATS_FILE", "a path", "standard error", false,
+     "where statistics at the end go; %p becomes the process id",
+     [](Settings& s, std::string_view v) noexcept {
+       if (!keep(stats_file_name, v)) return false;
+       s.stats_file = stats_file_name;
+       return true;
+     }},
+    {"SHOW_ERRORS", "0, 1", "1", false, "report misuse of the heap on standard error",
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.show_errors); }},
+    {"ABORT_ON_ERROR", "0, 1", "1", false,
+     "abort after a report; with 0 the program goes on, and wrong frees have no effect",
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.abort_on_error); }},
+    {"REPORT_FD", "an open file descriptor", "none", false,
+     "write each report there too, as one line of JSON, as long as it is the same file",
+     [](Settings& s, std::string_view v) noexcept {
+       std::int64_t descriptor = 0;
+       struct stat file{};
+       if (!parse_number(v, &descriptor) || descriptor < 0 || descriptor > INT32_MAX ||
+           !identify(static_cast<int>(descriptor), &file)) {
+         return false;
+       }
+       s.report_descriptor = static_cast<int>(descriptor);
+       s.report_device = file.st_dev;
+       s.report_inode = file.st_ino;
+       return true;
+     }},
+    {"HARDENED", kMeasures, "all", true,
+     "what the hardened library does; names are separated by commas, and with a minus before them "
+     "they are left out",
+     [](Settings& s, std::string_view v) noexcept {
+       return Mitigations::parse(v, &s.mitigations);
+     }},
+    {"FOREIGN_FREE", "ignore, report", kReportsForeign ? "report" : "ignore", false,
+     "what to do when memory is freed that did not come from Allod",
+     [](Settings& s, std::string_view v) noexcept {
+       if (v != "ignore" && v != "report") return false;
+       s.heap.report_foreign = v == "report";
+       return true;
+     }},
+    {"DEEPBIND", "ignore, keep", "ignore", false,
+     "what becomes of RTLD_DEEPBIND when the program opens a library with it; keep: the library "
+     "allocates and frees by libc, so that no block may come from the one to the other",
+     [](Settings& s, std::string_view v) noexcept {
+       if (v != "ignore" && v != "keep") return false;
+       s.keeps_deepbind = v == "keep";
+       return true;
+     }},
+    {"PURGE_DELAY", "milliseconds, 0 or -1", "500", false,
+     "how long free memory is kept before it goes back to the system; 0: at once, -1: only when "
+     "told",
+     [](Settings& s, std::string_view v) noexcept {
+       std::int64_t delay = 0;
+       if (!parse_number(v, &delay) || delay < -1 || delay > 0x7fffffff) return false;
+       s.heap.purge_delay_ms = static_cast<std::int32_t>(delay);
+       return true;
+     }},
+    {"PURGE_BUDGET", "bytes", "64M", false,
+     "free memory above this goes back without delay; unless set, as much may stay as was in use "
+     "within about a second, but in a container no more than a sixteenth of its memory limit",
+     [](Settings& s, std::string_view v) noexcept {
+       if (!parse_size(v, &s.heap.purge_budget)) return false;
+       s.heap.most_below_peak = 0;
+       s.has_purge_budget = true;
+       return true;
+     }},
+    {"PURGE_THREAD", "0, 1", "1", false,
+     "give memory back also while the program is idle, by a thread that lives only as long as "
+     "there is something to give back",
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.heap.purge_thread); }},
+    {"HUGE_PAGES", "bytes, or never", "16M", true,
+     "ask for huge pages for memory that will soon be full, once that much is in use",
+     [](Settings& s, std::string_view v) noexcept {
+       if (v != "never") return parse_size(v, &s.heap.huge_pages_from);
+       s.heap.huge_pages_from = SIZE_MAX;
+       return true;
+     }},
+    {"CACHES", "mixed, thread, processor", "mixed", true,
+     "who has free blocks at hand: every thread, every processor for the threads on it, or "
+     "processors and a few threads that do much; where the system has no restartable sequences, "
+     "threads",
+     [](Settings& s, std::string_view v) noexcept {
+       using heap::Caches;
+       if (v != "mixed" && v != "thread" && v != "processor") return false;
+       s.heap.caches = v == "mixed"    ? Caches::mixed
+                       : v == "thread" ? Caches::thread
+                                       : Caches::processor;
+       return true;
+     }},
+    {"PROFILE", "0, 1, bytes", "0", true,
+     "sample allocations and their call stacks: one for so many bytes on the average; 1: for 512K",
+     [](Settings&, std::string_view v) noexcept {
+       std::size_t interval = 0;
+       if (!parse_size(v, &interval)) return false;
+       if (interval != 0) Profile::start_with_process(interval == 1 ? 0 : interval);
+       return true;
+     }},
+    {"PROFILE_FILE", "a path", "none", false,
+     "where the profile goes when the process ends; %p becomes the process id",
+     [](Settings& s, std::string_view v) noexcept {
+       if (!keep(profile_file_name, v)) return false;
+       s.profile_file = profile_file_name;
+       return true;
+     }},
+    {"PROFILE_PEAKS", "0, 1", "0", false,
+     "also keep the profile of the moment when most memory was in use, in a second file that ends "
+     "in .peak",
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.profile_peaks); }},
+    {"PROFILE_SIGNAL", "USR1, USR2, PROF or a number", "none", true,
+     "at this signal, start sampling; when that is on, write the profile, to a file that ends in "
+     ".1, .2 and so on",
+     [](Settings& s, std::string_view v) noexcept {
+       std::int64_t number = v == "USR1" ? SIGUSR1 : v == "USR2" ? SIGUSR2 : SIGPROF;
+       if (v != "USR1" && v != "USR2" && v != "PROF" && !parse_number(v, &number)) return false;
+       if (!can_take(number)) return false;
+       s.profile_signal = static_cast<int>(number);
+       return true;
+     }},
+    {"LEAKS", "0, 1", "0", true,
+     "note every allocation, and look for blocks that nothing leads to when the process ends",
+     [](Settings& s, std::string_view v) noexcept {
+       if (!parse_bool(v, &s.leaks)) return false;
+       if (s.leaks) Profile::start_with_process(1);
+       return true;
+     }},
+    {"LEAKS_FILE", "a path", "standard error", false,
+     "where leaks are written to; %p becomes the process id",
+     [](Settings& s, std::string_view v) noexcept {
+       if (!keep(leaks_file_name, v)) return false;
+       s.leaks_file = leaks_file_name;
+       return true;
+     }},
+    {"GUARD_SAMPLE", "0, on, a number", "0", true,
+     "place one of so many allocations, on the average, on a page of its own between pages that "
+     "cannot be touched; on: of 10000",
+     [](Settings&, std::string_view v) noexcept {
+       std::int64_t period = 0;
+       if (v == "on") {
+         period = Guards::kUsualPeriod;
+       } else if (!parse_number(v, &period) || period < 0) {
+         return false;
+       }
+       // Every block of the hardened library has a state; a guarded one would have none.
+       if (!Policy::kBlockStates) Guards::start_with_process(static_cast<std::size_t>(period));
+       return true;
+     }},
+    {"GUARD_SLOTS", "1 to 4096", "192", true,
+     "how many blocks can be guarded at a time, or be remembered after they were freed",
+     [](Settings&, std::string_view v) noexcept {
+       std::int64_t slots = 0;
+       if (!parse_number(v, &slots) || slots < 1 || slots > Guards::kMostSlots) return false;
+       Guards::choose_slots(static_cast<std::uint32_t>(slots));
+       return true;
+     }},
+    {"POPULATE", "off, adaptive, all", "adaptive", false,
+     "make fresh memory present before it is touched: of small sizes that have filled many slabs, "
+     "or all",
+     [](Settings& s, std::string_view v) noexcept {
+       using heap::Populate;
+       if (v != "off" && v != "adaptive" && v != "all") return false;
+       s.heap.populate = v == "off"   ? Populate::off
+                         : v == "all" ? Populate::all
+                                      : Populate::adaptive;
+       return true;
+     }},
+    {"REGION_SIZE", "bytes, 1M to 64G", "64M", true, "how much address space is reserved at a time",
+     [](Settings& s, std::string_view v) noexcept {
+       std::size_t bytes = 0;
+       if (!parse_size(v, &bytes) || bytes < std::size_t{1} << 20 ||
+           bytes > std::size_t{64} << 30) {
+         return false;
+       }
+       s.heap.region_bytes = bytes;
+       return true;
+     }},
+    // These are for liballod-live.so, which reads them itself.
+    {"LIVE", "address:port, or 1", "none", true,
+     "where liballod-live.so, if it is preloaded too, serves the live page; 1: at 127.0.0.1, at "
+     "any port",
+     &is_not_ours},
+    {"LIVE_TOKEN", "16 characters or more", "random", true, "the secret in the page's link",
+     &is_not_ours},
+    {"LIVE_LINK", "a path", "standard error", true,
+     "where the page's link goes; %p becomes the process id", &is_not_ours},
+    {"LIVE_HOSTS", "names, by commas", "none", true,
+     "other names, with or without a port, by which the page may be asked for", &is_not_ours},
+    {"LIVE_ONLY", "a process id", "none", true, "the one process that serves a page", &is_not_ours},
+    {"LIVE_CHILDREN", "0, 1", "0", true, "children that are forked or started serve pages, too",
+     &is_not_ours},
+    {"MAGAZINE_BYTES", "bytes, 0 to 16M", "256K", false,
+     "the most that a thread keeps at hand of one size class",
+     [](Settings& s, std::string_view v) noexcept {
+       std::size_t bytes = 0;
+       if (!parse_size(v, &bytes) || bytes > std::size_t{16} << 20) return false;
+       s.heap.magazine_bytes = bytes;
+       return true;
+     }},
+};
+
+ALLOD_HOT const Option* find_option(std::string_view name) noexcept {
+  for (const Option& option : kOptions) {
+    if (option.name == name) return &option;
+  }
+  return nullptr;
+}
+
+// Not substr: it can throw.
+constexpr std::string_view part(std::string_view text, std::size_t from, std::size_t to) noexcept {
+  return {text.data() + from, to - from};
+}
+
+// The words of a list, without signs that are no part of them.
+template <class Visit>
+void for_each_word(std::string_view list, Visit&& visit) noexcept {
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    std::string_view word = part(list, 0, comma);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    for (const std::string_view sign : {" ", "or ", "-"}) {
+      if (word.starts_with(sign)) word.remove_prefix(sign.size());
+    }
+    visit(word);
+  }
+}
+
+void suggest_name(Text& out, std::string_view name) noexcept {
+  NearestWord meant{name};
+  for (const Option& option : kOptions) meant.offer(option.name);
+  if (!meant.nearest().empty()) out << " did you mean " << kPrefix << meant.nearest() << "?";
+}
+
+// Of the words that the option's value may be, or be made of. Where it says "bytes", any number may
+// stand.
+void suggest_value(Text& out, const Option& option, std::string_view value) noexcept {
+  for_each_word(value, [&](std::string_view word) noexcept {
+    NearestWord meant{word};
+    bool is_known = false;
+    for_each_word(option.values, [&](std::string_view known) noexcept {
+      is_known |= known == word;
+      const bool is_word =
+          known != "bytes" && known != "milliseconds" && known.find(' ') == std::string_view::npos;
+      if (is_word) meant.offer(known);
+    });
+    if (is_known || meant.nearest().empty()) return;
+    out << "; did you mean " << meant.nearest() << "?";
+  });
+}
+
+ALLOD_HOT void take_variable(std::string_view variable) noexcept {
+  if (!variable.starts_with(kPrefix)) return;
+  const std::size_t equals = variable.find('=');
+  if (equals == std::string_view::npos) return;
+  const std::string_view name = part(variable, kPrefix.size(), equals);
+  const std::string_view value = part(variable, equals + 1, variable.size());
+  const Option* const option = find_option(name);
+  if (option == nullptr) {
+    Message message;
+    message << "warning: unknown option " << Shown{part(variable, 0, equals)} << " is ignored;";
+    suggest_name(message, name);
+    message << " ALLOD_HELP=1 lists the options";
+  } else if (!option->set(current_settings, value)) {
+    Message message;
+    message << "warning: " << kPrefix << name << "=" << Shown{value} << " is ignored; expected "
+            << option->values;
+    suggest_value(message, *option, value);
+  }
+}
+
+// In the loader, libc's environ may not be set yet; the kernel knows.
+void take_initial_environment() noexcept {
+  const long file = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/environ"),
+                                O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  static char buffer[8192];
+  std::size_t held = 0;
+  bool skipping = false;
+  for (;;) {
+    const long got = raw_syscall(SYS_read, file, reinterpret_cast<long>(buffer + held),
+                                 static_cast<long>(sizeof buffer - held));
+    if (got <= 0) break;
+    held += static_cast<std::size_t>(got);
+    std::size_t start = 0;
+    for (std::size_t i = 0; i < held; ++i) {
+      if (buffer[i] != '\0') continue;
+      if (!skipping) take_variable({buffer + start, i - start});
+      skipping = false;
+      start = i + 1;
+    }
+    held -= start;
+    memmove(buffer, buffer + start, held);
+    if (held == sizeof buffer) {
+      skipping = true;  // longer than any value of ours
+      held = 0;
+    }
+  }
+  raw_syscall(SYS_close, file);
+}
+
+}  // namespace
+
+Settings& settings() noexcept { return current_settings; }
+std::int64_t verbosity() noexcept { return current_settings.verbosity; }
+heap::HeapOptions heap_options() noexcept { return current_settings.heap; }
+
+int report_descriptor() noexcept {
+  const Settings& chosen = current_settings;
+  struct stat file{};
+  if (chosen.report_descriptor < 0 || !identify(chosen.report_descriptor, &file) ||
+      file.st_dev != chosen.report_device || file.st_ino != chosen.report_inode) {
+    return -1;
+  }
+  return chosen.report_descriptor;
+}
+
+void respect_memory_limit(std::size_t limit) noexcept {
+  constexpr std::size_t kShare = 16;
+  constexpr std::size_t kLeast = std::size_t{1} << 20;
+  if (limit == 0 || current_settings.has_purge_budget) return;
+  const std::size_t share = limit / kShare < kLeast ? kLeast : limit / kShare;
+  for (heap::HeapOptions* options : {&current_settings.heap, &Process::heap().options()}) {
+    options->most_below_peak = share;
+    if (share < options->purge_budget) options->purge_budget = share;
+  }
+}
+
+void read_options_from_environment() noexcept {
+  current_settings.heap.report_foreign = kReportsForeign;
+  if (environ == nullptr) return take_initial_environment();
+  // Hardly any variable is ours, and the length of the others would make more of libc resident.
+  const auto is_ours = [](const char* variable) noexcept {
+    for (const char letter : kPrefix) {
+      if (*variable++ != letter) return false;
+    }
+    return true;
+  };
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (is_ours(*variable)) take_variable(*variable);
+  }
+}
+
+int set_option(const char* name, const char* value) noexcept {
+  std::string_view plain{name};
+  if (plain.starts_with(kPrefix)) plain.remove_prefix(kPrefix.size());
+  const Option* const option = find_option(plain);
+  if (option == nullptr) return ENOENT;
+  if (option->at_start_only) return EPERM;
+  Process::ensure_started();
+  if (!option->set(current_settings, value)) return EINVAL;
+  Process::heap().options() = current_settings.heap;
+  return 0;
+}
+
+void write_options(Text& out) noexcept {
+  out << "Allod " << kVersion << " reads these environment variables:\n";
+  for (const Option& option : kOptions) {
+    out << "  " << kPrefix << option.name << "=" << option.values
+        << "  (default: " << option.initial << ")\n      " << option.meaning << "\n";
+  }
+}
+
+void write_options_markdown(Text& out) noexcept {
+  out << "| option | values | default | when | meaning |\n|---|---|---|---|---|\n";
+  for (const Option& option : kOptions) {
+    out << "| `" << kPrefix << option.name << "` | " << option.values << " | " << option.initial
+        << " | " << (option.at_start_only ? "at start" : "any time") << " | " << option.meaning
+        << " |\n";
+  }
+}
+
+void show_help_if_asked() noexcept {
+  if (!current_settings.help) return;
+  DescriptorText out{2};
+  write_options(out);
+}
+
+namespace {
+
+// Those that are in use, which may be fewer than were asked for.
+[[maybe_unused]] void announce_measures() noexcept {
+  Message message;
+  std::string_view separator = "measures: ";
+  for (const MitigationName& known : kMitigationNames) {
+    if (!hardened::active().has(known.mitigation)) continue;
+    message << separator << known.name;
+    separator = ", ";
+  }
+  if (hardened::active().empty()) message << separator << "none";
+}
+
+}  // namespace
+
+void announce_start() noexcept {
+  Message{} << kVersion
+            << (Policy::kTracked       ? " (debug)"
+                : Policy::kBlockStates ? " (hardened)"
+                                       : "")
+            << " serves process " << static_cast<std::int64_t>(raw_syscall(SYS_getpid));
+  if (verbosity() < 2) return;
+  const heap::HeapOptions options = heap_options();
+  Message{} << "regions of " << Human{options.region_bytes} << ", magazines up to "
+            << Human{options.magazine_bytes} << ", purge after " << options.purge_delay_ms
+            << " ms or above " << Human{options.purge_budget}
+            << (options.purge_thread ? ", by a thread when idle" : "");
+  if constexpr (Policy::kBlockStates) announce_measures();
+}
+
+}  // namespace allod

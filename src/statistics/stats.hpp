@@ -1,0 +1,26 @@
+// Statistics: computed when asked, from what the heap knows anyway.
+#pragma once
+
+#include "allod.h"
+#include "entry/heaps.hpp"
+#include "text/text.hpp"
+
+namespace allod {
+
+// As early as can be: what is counted of the process begins here. Once.
+ALLOD_HOT void note_start() noexcept;
+
+[[nodiscard]] allod_stats_t collect_summary() noexcept;
+
+void write_stats_text(Text& out) noexcept;
+void write_stats_json(Text& out) noexcept;
+// One first-class heap, as a JSON object.
+void write_heap_json(Text& out, const heaps::Row& heap) noexcept;
+// In the form of glibc's malloc_info.
+void write_stats_xml(Text& out) noexcept;
+
+void print_stats_to_stderr() noexcept;
+// At the end of the process, as the options say.
+ALLOD_HOT void show_stats_if_asked() noexcept;
+
+}  // namespace allod

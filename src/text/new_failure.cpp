@@ -1,0 +1,88 @@
+// Compiled with exceptions, and linked without a C++ runtime: what is used of
+// one is weak, and is there whenever somebody can throw.
+#include "text/new_failure.hpp"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "text/text.hpp"
+
+__asm__(
+    ".weak __gxx_personality_v0\n"
+    ".weak __cxa_begin_catch\n"
+    ".weak __cxa_end_catch\n"
+    ".weak _Unwind_Resume\n"
+    ".weak _ZSt9terminatev\n");
+
+namespace allod::entry {
+
+namespace {
+
+using Handler = void (*)();
+
+// A runtime that was loaded after us, perhaps for a part of the program only, is
+// not seen by the linker.
+void* find_in_runtime(const char* symbol) noexcept {
+  if (void* const found = dlsym(RTLD_DEFAULT, symbol)) return found;
+  for (const char* library : {"libstdc++.so.6", "libc++.so.1"}) {
+    void* const handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == nullptr) continue;
+    if (void* const found = dlsym(handle, symbol)) return found;
+  }
+  return nullptr;
+}
+
+Handler current_handler() noexcept {
+  using GetHandler = Handler (*)();
+  const auto get = reinterpret_cast<GetHandler>(find_in_runtime("_ZSt15get_new_handlerv"));
+  return get == nullptr ? nullptr : get();
+}
+
+[[noreturn]] void throw_bad_alloc() {
+  const auto thrower = reinterpret_cast<void (*)()>(find_in_runtime("_ZSt17__throw_bad_allocv"));
+  if (thrower != nullptr) thrower();
+  {
+    Message{} << "error: operator new is out of memory, and there is no C++ runtime to say so";
+  }
+  abort();
+}
+
+void* new_with_handler(std::size_t size, std::size_t alignment) {
+  for (;;) {
+    if (void* const block = try_new(size, alignment)) return block;
+    const Handler handler = current_handler();
+    if (handler == nullptr) return nullptr;
+    handler();
+  }
+}
+
+template <class Call>
+void* unless_thrown(Call&& call) noexcept {
+  try {
+    return call();
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+void* new_or_throw(std::size_t size, std::size_t alignment) {
+  void* const block = new_with_handler(size, alignment);
+  if (block == nullptr) throw_bad_alloc();
+  return block;
+}
+
+void* new_or_null(std::size_t size, std::size_t alignment) noexcept {
+  return unless_thrown([=] { return new_with_handler(size, alignment); });
+}
+
+void* or_null(void* (*form)(std::size_t), std::size_t size) noexcept {
+  return unless_thrown([=] { return form(size); });
+}
+void* or_null(void* (*form)(std::size_t, std::align_val_t), std::size_t size,
+              std::align_val_t alignment) noexcept {
+  return unless_thrown([=] { return form(size, alignment); });
+}
+
+}  // namespace allod::entry

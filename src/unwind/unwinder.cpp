@@ -1,0 +1,579 @@
+#include "unwind/unwinder.hpp"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+
+#include "allod/base/auxiliary.hpp"
+#include "allod/os/linux.hpp"
+#include "unwind/unwind_table.hpp"
+
+#if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)
+#include <gnu/libc-version.h>
+
+// An older libc may be there when the program runs.
+#pragma weak _dl_find_object
+
+namespace allod::unwind {
+
+namespace {
+
+// --- memory of the program ----------------------------------------------------------
+
+// Reads words where tables say that registers were saved. They may be wrong, so that each page is
+// asked for before it is touched; what the walk begins in is there.
+class Memory {
+ public:
+  explicit Memory(Address present) noexcept : page_(page_of(present)) {}
+
+  [[nodiscard]] bool read(Address from, Address* word) noexcept {
+    if (from % sizeof(Address) != 0) return false;
+    if (page_of(from) != page_ && !enter(from)) return false;
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the kernel was asked for that page.
+    *word = *reinterpret_cast<const Address*>(from);
+    return true;
+  }
+
+ private:
+  static Address page_of(Address address) noexcept { return align_down(address, 4096); }
+
+  // The kernel reads a set of signals before it looks at what to do with it, which is nothing. It
+  // would not read one at address 0.
+  [[gnu::noinline]] bool enter(Address address) noexcept {
+    constexpr long kNothing = -1;
+    const Address page = page_of(address);
+    if (page == 0) return false;
+    if (raw_syscall(SYS_rt_sigprocmask, kNothing, static_cast<long>(page), 0, 8) == -EFAULT) {
+      return false;
+    }
+    page_ = page;
+    return true;
+  }
+
+  Address page_;
+};
+
+// --- rules that are known -----------------------------------------------------------
+
+// The rule of nearly all places: the frame address is at an offset from rsp or rbp, the return
+// address is below it, and rbp was saved or is unchanged.
+struct Usual {
+  static constexpr std::int32_t kUnchanged = -1;
+
+  std::int32_t frame = 0;   // its offset, times 2, and 1 if it is from rbp; 0 for the outermost
+  std::int32_t rbp_at = 0;  // below the frame address
+};
+
+struct Known {
+  Address place = 0;
+  const unsigned char* header = nullptr;  // of the search table
+  std::uint64_t line = 0;                 // of it
+  std::uint64_t fingerprint = 0;          // 0: in an object that stays
+  std::uint32_t number = 0;               // of the line
+  std::uint32_t bytes_read = 0;
+  Usual rule{};
+};
+
+constexpr std::size_t kWords = sizeof(Known) / sizeof(std::uint64_t);
+constexpr std::size_t kPlaceWord = offsetof(Known, place) / sizeof(std::uint64_t);
+constexpr std::size_t kRuleWord = offsetof(Known, rule) / sizeof(std::uint64_t);
+static_assert(sizeof(Known) % sizeof(std::uint64_t) == 0);
+static_assert(sizeof(Usual) == sizeof(std::uint64_t) && offsetof(Known, rule) % 8 == 0);
+
+// Any thread and any signal handler writes here, and nobody waits: who finds another at work
+// writes nothing, who reads meanwhile has read nothing.
+class alignas(64) Drawer {
+ public:
+  [[nodiscard]] bool read(Known* known) const noexcept {
+    const std::uint64_t version = version_.load(std::memory_order_acquire);
+    if (version % 2 != 0) return false;
+    std::uint64_t words[kWords];
+    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (version_.load(std::memory_order_relaxed) != version) return false;
+    memcpy(known, words, sizeof words);
+    return true;
+  }
+  // The same of a place that has always been in the same object: nothing else needs a look.
+  [[nodiscard]] ALLOD_INLINE bool read(Address place, Usual* rule) const noexcept {
+    const std::uint64_t version = version_.load(std::memory_order_acquire);
+    const Address known_place = words_[kPlaceWord].load(std::memory_order_relaxed);
+    const std::uint64_t known_rule = words_[kRuleWord].load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (known_place != place || version % 2 != 0) return false;
+    *rule = __builtin_bit_cast(Usual, known_rule);
+    return version_.load(std::memory_order_relaxed) == version;
+  }
+  [[nodiscard]] std::uint64_t writes() const noexcept {
+    return version_.load(std::memory_order_relaxed) / 2;
+  }
+  void write(const Known& known) noexcept {
+    std::uint64_t version = version_.load(std::memory_order_relaxed);
+    if (version % 2 != 0 ||
+        !version_.compare_exchange_strong(version, version + 1, std::memory_order_relaxed)) {
+      return;
+    }
+    std::atomic_thread_fence(std::memory_order_release);
+    std::uint64_t words[kWords];
+    memcpy(words, &known, sizeof words);
+    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+    version_.store(version + 2, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<std::uint64_t> version_{0};
+  std::atomic<std::uint64_t> words_[kWords]{};
+};
+
+// Two places that meet in one pair do not drive each other out: a stack that has both would read
+// tables each time.
+struct Pair {
+  [[nodiscard]] ALLOD_INLINE bool read(Address place, Usual* rule) const noexcept {
+    return drawers[0].read(place, rule) || drawers[1].read(place, rule);
+  }
+  [[nodiscard]] bool read(Address place, Known* known) const noexcept {
+    return std::any_of(std::begin(drawers), std::end(drawers), [=](const Drawer& drawer) {
+      return drawer.read(known) && known->place == place;
+    });
+  }
+  void write(const Known& known) noexcept {
+    Drawer* to = &drawers[drawers[0].writes() > drawers[1].writes() ? 1 : 0];
+    // What has changed for a place replaces what was known of it.
+    for (Drawer& drawer : drawers) {
+      Known old;
+      if (drawer.read(&old) && old.place == known.place) to = &drawer;
+    }
+    to->write(known);
+  }
+
+  Drawer drawers[2];
+};
+
+constexpr unsigned kPairBits = 9;
+constinit Pair pairs[1 << kPairBits];
+
+Pair& pair_of(Address place) noexcept { return pairs[place * kMix >> (64 - kPairBits)]; }
+
+// --- objects ------------------------------------------------------------------------
+
+// What the loader has put somewhere: the program, or a library.
+struct Object {
+  Address begin = 0;
+  Address end = 0;
+  const unsigned char* header = nullptr;  // of its search table, if it has one
+  bool stays = false;                     // as long as the process runs
+
+  [[nodiscard]] ALLOD_INLINE bool holds(Address address) const noexcept {
+    return address - begin < end - begin;
+  }
+};
+
+// One that stays, and is found without asking the loader. Any thread may come to know it, all of
+// them the same.
+class Lasting {
+ public:
+  [[nodiscard]] bool is_known() const noexcept {
+    return begin_.load(std::memory_order_acquire) != 0;
+  }
+  [[nodiscard]] ALLOD_INLINE bool find(Address place, Object* object) const noexcept {
+    const Address begin = begin_.load(std::memory_order_acquire);
+    const Address end = end_.load(std::memory_order_relaxed);
+    if (begin == 0 || place - begin >= end - begin) return false;
+    *object = {begin, end, header_.load(std::memory_order_relaxed), true};
+    return true;
+  }
+  void learn(const Object& object) noexcept {
+    end_.store(object.end, std::memory_order_relaxed);
+    header_.store(object.header, std::memory_order_relaxed);
+    begin_.store(object.begin, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<Address> begin_{0};
+  std::atomic<Address> end_{0};
+  std::atomic<const unsigned char*> header_{nullptr};
+};
+
+// This library is marked to stay, and with it stays libc, which it needs; and the program does.
+constinit Lasting lasting[3];
+
+Address inside_lasting(std::size_t i) noexcept {
+  switch (i) {
+    case 0:
+      return address_of(&pairs);
+    case 1:
+      return Auxiliary::value(AT_PHDR);
+    default:
+      return reinterpret_cast<Address>(&gnu_get_libc_version);
+  }
+}
+
+[[gnu::noinline]] bool ask_loader(Address place, Object* object) noexcept {
+  dl_find_object found;
+  if (_dl_find_object(reinterpret_cast<void*>(place), &found) != 0) return false;
+  *object = {address_of(found.dlfo_map_start), address_of(found.dlfo_map_end),
+             static_cast<const unsigned char*>(found.dlfo_eh_frame)};
+  for (std::size_t i = 0; i < std::size(lasting); ++i) {
+    if (lasting[i].is_known() || !object->holds(inside_lasting(i))) continue;
+    object->stays = true;
+    lasting[i].learn(*object);
+  }
+  return true;
+}
+
+bool find_object(Address place, Object* object) noexcept {
+  for (const Lasting& each : lasting) {
+    if (each.find(place, object)) return true;
+  }
+  return ask_loader(place, object);
+}
+
+// Something else may have been loaded to where a library was. What the rule follows from is read
+// again, from the table that is there now; it is still the same for one that is still there.
+bool still_holds(const Known& known, const unsigned char* header) noexcept {
+  if (known.header != header) return false;
+  const SearchTable table{header};
+  return known.number < table.count() && table.line(known.number) == known.line &&
+         fingerprint(table.description(known.number), known.bytes_read) == known.fingerprint;
+}
+
+// --- the walk -----------------------------------------------------------------------
+
+// Registers and memory are all that the expressions of compilers, linkers and libc ask for.
+class Evaluation {
+ public:
+  Evaluation(const Registers& registers, Memory& memory) noexcept
+      : registers_(registers), memory_(memory) {}
+
+  // The value of an expression that begins with `first`.
+  [[nodiscard]] bool evaluate(const Expression& expression, Address first,
+                              Address* result) noexcept {
+    code_ = expression.code;
+    end_ = code_ + expression.bytes;
+    depth_ = 0;
+    push(first);
+    while (code_ != end_) {
+      if (!step()) return false;
+    }
+    if (depth_ == 0) return false;
+    *result = values_[depth_ - 1];
+    return true;
+  }
+
+ private:
+  enum Operation : unsigned char {
+    kDereference = 0x06,
+    kConstant1 = 0x08,
+    kConstant1Signed = 0x09,
+    kAnd = 0x1a,
+    kMinus = 0x1c,
+    kPlus = 0x22,
+    kPlusConstant = 0x23,
+    kShiftLeft = 0x24,
+    kGreaterOrEqual = 0x2a,
+    kLiteral = 0x30,
+    kRegisterPlus = 0x70,
+    kBehindRegisterPlus = 0x90,
+  };
+
+  bool push(Address value) noexcept {
+    if (depth_ == kMost) return false;
+    values_[depth_++] = value;
+    return true;
+  }
+  bool byte(unsigned char* value) noexcept {
+    if (code_ == end_) return false;
+    *value = *code_++;
+    return true;
+  }
+  bool varying(bool is_signed, Address* value) noexcept {
+    unsigned char part = 0;
+    unsigned shift = 0;
+    *value = 0;
+    do {
+      if (shift >= 64 || !byte(&part)) return false;
+      *value |= Address{part & 0x7fU} << shift;
+      shift += 7;
+    } while ((part & 0x80) != 0);
+    if (is_signed && shift < 64 && (part & 0x40) != 0) *value |= ~Address{0} << shift;
+    return true;
+  }
+
+  bool step() noexcept {
+    unsigned char operation = 0;
+    if (!byte(&operation)) return false;
+    if (operation >= kRegisterPlus && operation < kBehindRegisterPlus) {
+      Address offset = 0;
+      Address base = 0;
+      return varying(true, &offset) && value_of(operation - kRegisterPlus, &base) &&
+             push(base + offset);
+    }
+    if (operation >= kLiteral && operation < kRegisterPlus) {
+      return operation < kLiteral + 32 && push(operation - kLiteral);
+    }
+    unsigned char small = 0;
+    Address constant = 0;
+    switch (operation) {
+      case kConstant1:
+        return byte(&small) && push(small);
+      case kConstant1Signed:
+        return byte(&small) &&
+               push(static_cast<Address>(std::int64_t{static_cast<std::int8_t>(small)}));
+      case kPlusConstant:
+        if (depth_ == 0 || !varying(false, &constant)) return false;
+        values_[depth_ - 1] += constant;
+        return true;
+      case kDereference:
+        return depth_ > 0 && memory_.read(values_[depth_ - 1], &values_[depth_ - 1]);
+      default:
+        return combine(operation);
+    }
+  }
+
+  bool combine(unsigned char operation) noexcept {
+    if (depth_ < 2) return false;
+    const Address right = values_[--depth_];
+    Address& left = values_[depth_ - 1];
+    switch (operation) {
+      case kAnd:
+        left &= right;
+        return true;
+      case kMinus:
+        left -= right;
+        return true;
+      case kPlus:
+        left += right;
+        return true;
+      case kShiftLeft:
+        left = right < 64 ? left << right : 0;
+        return true;
+      case kGreaterOrEqual:
+        left = static_cast<std::int64_t>(left) >= static_cast<std::int64_t>(right) ? 1 : 0;
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool value_of(unsigned number, Address* value) const noexcept {
+    if (number != kRbp && number != kRsp && number != kRip) return false;
+    *value = number == kRbp ? registers_.rbp : number == kRsp ? registers_.rsp : registers_.rip;
+    return true;
+  }
+
+  static constexpr unsigned kMost = 8;
+
+  const Registers& registers_;
+  Memory& memory_;
+  const unsigned char* code_ = nullptr;
+  const unsigned char* end_ = nullptr;
+  unsigned depth_ = 0;
+  Address values_[kMost];
+};
+
+class Walk {
+ public:
+  explicit Walk(const Registers& start) noexcept : registers_(start), memory_(start.rsp) {}
+
+  enum class Step : unsigned char { caller, end, beyond_us };
+
+  [[nodiscard]] Address place() const noexcept { return registers_.rip; }
+  // Was the frame entered by a signal, so that its address is that of no call?
+  [[nodiscard]] bool is_interrupted() const noexcept { return is_interrupted_; }
+
+  // To the frame of the caller.
+  [[nodiscard]] Step step() noexcept {
+    // A call may be the last instruction of its function.
+    const Address place = is_interrupted_ ? registers_.rip : registers_.rip - 1;
+    if (!object_.holds(place) && !find_object(place, &object_)) object_ = {};
+    if (object_.header == nullptr) return leave_unknown_trampoline();
+    Pair& pair = pair_of(place);
+    Usual rule;
+    if (object_.stays && pair.read(place, &rule)) return leave(rule);
+    Known known;
+    if (!object_.stays && pair.read(place, &known) && still_holds(known, object_.header)) {
+      return leave(known.rule);
+    }
+    return look_up(place, pair);
+  }
+
+ private:
+  [[gnu::noinline]] Step look_up(Address place, Pair& pair) noexcept {
+    const SearchTable table{object_.header};
+    if (!table.is_usable()) return Step::beyond_us;
+    Known known{.place = place, .header = object_.header};
+    if (!table.find(place, &known.number)) return Step::end;
+    Rule rule;
+    std::size_t bytes_read = 0;
+    const unsigned char* const description = table.description(known.number);
+    switch (read_rule(description, table.function(known.number), place, &rule, &bytes_read)) {
+      case Reading::not_described:
+        return leave_unknown_trampoline();
+      case Reading::not_understood:
+        return Step::beyond_us;
+      case Reading::done:
+        break;
+    }
+    const bool is_outermost = rule.rip.where == Saved::Where::unknown;
+    if (!is_outermost && !is_usual(rule)) return leave(rule);
+    known.line = table.line(known.number);
+    known.bytes_read = static_cast<std::uint32_t>(bytes_read);
+    if (!object_.stays) known.fingerprint = fingerprint(description, bytes_read);
+    if (!is_outermost) {
+      known.rule.frame = static_cast<std::int32_t>(2 * rule.offset + (rule.base == kRbp ? 1 : 0));
+      known.rule.rbp_at = rule.rbp.where == Saved::Where::at
+                              ? static_cast<std::int32_t>(-rule.rbp.offset)
+                              : Usual::kUnchanged;
+    }
+    pair.write(known);
+    return leave(known.rule);
+  }
+
+  static bool is_usual(const Rule& rule) noexcept {
+    using Where = Saved::Where;
+    constexpr std::int64_t kFar = 1 << 30;
+    return !rule.is_signal && !rule.expression.is_there() &&
+           (rule.base == kRsp || rule.base == kRbp) && rule.offset > 0 && rule.offset < kFar &&
+           rule.rsp.where == Where::unchanged && rule.rip.where == Where::at &&
+           rule.rip.offset == -8 &&
+           (rule.rbp.where == Where::unchanged ||
+            (rule.rbp.where == Where::at && rule.rbp.offset < 0 && rule.rbp.offset > -kFar));
+  }
+
+  [[nodiscard]] ALLOD_INLINE Step leave(Usual rule) noexcept {
+    if (rule.frame == 0) return Step::end;
+    const Address base = rule.frame % 2 != 0 ? registers_.rbp : registers_.rsp;
+    const Address frame = base + static_cast<Address>(rule.frame >> 1);
+    Registers caller{.rsp = frame, .rbp = registers_.rbp};
+    if (!memory_.read(frame - 8, &caller.rip)) return Step::end;
+    if (rule.rbp_at != Usual::kUnchanged &&
+        !memory_.read(frame - static_cast<Address>(rule.rbp_at), &caller.rbp)) {
+      return Step::end;
+    }
+    return enter(caller, false);
+  }
+
+  [[gnu::noinline]] Step leave(const Rule& rule) noexcept {
+    Address frame = 0;
+    Evaluation evaluation{registers_, memory_};
+    if (rule.expression.is_there()) {
+      if (!evaluation.evaluate(rule.expression, 0, &frame)) return Step::beyond_us;
+    } else if (rule.base == kRsp || rule.base == kRbp) {
+      frame =
+          (rule.base == kRsp ? registers_.rsp : registers_.rbp) + static_cast<Address>(rule.offset);
+    } else {
+      return Step::beyond_us;
+    }
+    Registers caller{.rip = registers_.rip, .rsp = frame, .rbp = registers_.rbp};
+    if (!restore(rule.rip, frame, evaluation, &caller.rip) ||
+        !restore(rule.rsp, frame, evaluation, &caller.rsp) ||
+        !restore(rule.rbp, frame, evaluation, &caller.rbp)) {
+      return Step::beyond_us;
+    }
+    return enter(caller, rule.is_signal);
+  }
+
+  [[nodiscard]] bool restore(const Saved& saved, Address frame, Evaluation& evaluation,
+                             Address* value) noexcept {
+    const Address at = frame + static_cast<Address>(saved.offset);
+    Address place = 0;
+    switch (saved.where) {
+      case Saved::Where::unchanged:
+      case Saved::Where::unknown:
+        return true;
+      case Saved::Where::at:
+        return memory_.read(at, value);
+      case Saved::Where::is:
+        *value = at;
+        return true;
+      case Saved::Where::is_expression:
+        return evaluation.evaluate(saved.expression, frame, value);
+      case Saved::Where::at_expression:
+        return evaluation.evaluate(saved.expression, frame, &place) && memory_.read(place, value);
+    }
+    return false;
+  }
+
+  [[nodiscard]] Step enter(const Registers& caller, bool is_interrupted) noexcept {
+    // A frame that is its own caller.
+    if (caller.rsp == registers_.rsp && caller.rip == registers_.rip) return Step::end;
+    registers_ = caller;
+    is_interrupted_ = is_interrupted;
+    return caller.rip == 0 ? Step::end : Step::caller;
+  }
+
+  // Code that is not described is the end, unless it is where a signal handler returns to in a
+  // program that does not leave that to libc: mov $SYS_rt_sigreturn, %rax; syscall. The kernel's
+  // record of the signal is where the stack ends then.
+  [[gnu::noinline]] Step leave_unknown_trampoline() noexcept {
+    constexpr unsigned char kReturn[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+    Address words[2];
+    const Address begin = align_down(registers_.rip, sizeof(Address));
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (!memory_.read(begin + i * sizeof(Address), &words[i])) return Step::end;
+    }
+    const auto* const code = reinterpret_cast<const unsigned char*>(words) + registers_.rip % 8;
+    if (memcmp(code, kReturn, sizeof kReturn) != 0) return Step::end;
+    const Address saved = registers_.rsp + offsetof(ucontext_t, uc_mcontext.gregs);
+    const auto at = [saved](int number) {
+      return saved + static_cast<Address>(number) * sizeof(greg_t);
+    };
+    Registers caller;
+    if (!memory_.read(at(REG_RIP), &caller.rip) || !memory_.read(at(REG_RSP), &caller.rsp) ||
+        !memory_.read(at(REG_RBP), &caller.rbp)) {
+      return Step::end;
+    }
+    return enter(caller, true);
+  }
+
+  Registers registers_;
+  Memory memory_;
+  Object object_;
+  bool is_interrupted_ = false;
+};
+
+}  // namespace
+
+Outcome walk(Registers start, From from, std::uintptr_t* frames, std::uint32_t most,
+             std::uint32_t* count) noexcept {
+  *count = 0;
+  if (&_dl_find_object == nullptr) return Outcome::unfinished;
+  Walk walk{start};
+  bool is_noting = from == From::here;
+  constexpr std::uint32_t kMostSteps = 256;
+  for (std::uint32_t i = 0; i < kMostSteps; ++i) {
+    if (walk.is_interrupted()) is_noting = true;
+    if (is_noting) {
+      if (*count == most) return Outcome::whole;
+      frames[(*count)++] = walk.place();
+    }
+    switch (walk.step()) {
+      case Walk::Step::end:
+        return Outcome::whole;
+      case Walk::Step::beyond_us:
+        return Outcome::unfinished;
+      case Walk::Step::caller:
+        break;
+    }
+  }
+  return Outcome::whole;
+}
+
+}  // namespace allod::unwind
+
+#else
+
+namespace allod::unwind {
+
+Outcome walk(Registers, From, std::uintptr_t*, std::uint32_t, std::uint32_t*) noexcept {
+  return Outcome::unfinished;
+}
+
+}  // namespace allod::unwind
+
+#endif
