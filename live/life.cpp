@@ -18,12 +18,12 @@
 #include <atomic>
 
 #include "allod-live.h"
+#include "libc/stop_signal.hpp"
 #include "memory.hpp"
 #include "moments.hpp"
 #include "reports.hpp"
 #include "server.hpp"
 #include "settings.hpp"
-#include "stop/stop_signal.hpp"
 #include "symbols.hpp"
 #include "text/text.hpp"
 

@@ -1,5 +1,6 @@
 #include "entry/bounds.hpp"
 
+#include "guards/guards.hpp"
 #include "hardened/hardened.hpp"
 #include "instance/memory_tags.hpp"
 #include "report/tracker.hpp"

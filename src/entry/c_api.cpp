@@ -3,6 +3,7 @@
 
 #include "entry/bounds.hpp"
 #include "entry/surface.hpp"
+#include "process/setup.hpp"
 #include "settings/options.hpp"
 #include "statistics/stats.hpp"
 #include "text/new_failure.hpp"

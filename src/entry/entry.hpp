@@ -49,7 +49,10 @@ ALLOD_INLINE void* handed_out(void* block, std::size_t size, Origin origin = Ori
 }
 // May the block go to its heap? `claimed` is the size that the caller believes in, or kAnySize.
 [[nodiscard]] ALLOD_INLINE bool take_back(void* block, std::size_t claimed) noexcept {
-  if constexpr (Policy::kTracked) return track_release(block, claimed);
+  if constexpr (Policy::kTracked) {
+    marks::check_end(block);
+    return track_release(block, claimed);
+  }
   if constexpr (Policy::kBlockStates) return hardened::take_back(block, claimed, Origin::any);
   return true;
 }
@@ -89,8 +92,8 @@ ALLOD_INLINE void release(void* block, std::size_t claimed = kAnySize) noexcept 
     return hardened::release_any(block, claimed, kOrigin);
   }
   if constexpr (Policy::kTracked) {
-    if (!track_release(block, claimed)) return;
-    return marks::release(block);
+    if (take_back(block, claimed)) marks::release(block);
+    return;
   }
   Process::release(block);
 }

@@ -82,7 +82,7 @@ void Guards::prepare() noexcept {
   void* const pages = records == nullptr ? nullptr : platform().reserve(bytes, page);
   if (pages == nullptr) {
     if (records != nullptr) platform().unmap(records, record_bytes);
-    return start_with_process(0);
+    return GuardedSamples::choose_period(0);
   }
   platform().name(records, record_bytes, "allod: guard records");
   platform().name(pages, bytes, "allod: guarded blocks");

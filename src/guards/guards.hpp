@@ -10,6 +10,7 @@
 #include <atomic>
 
 #include "allod/heap/misuse.hpp"
+#include "instance/process.hpp"
 #include "text/text.hpp"
 
 namespace allod {
@@ -20,24 +21,16 @@ struct History;
 // them, at any time.
 class Guards {
  public:
-  // One of so many allocations, when nothing else is said.
-  static constexpr std::size_t kUsualPeriod = 10'000;
   static constexpr std::uint32_t kUsualSlots = 192;
   static constexpr std::uint32_t kMostSlots = 4096;
 
-  [[nodiscard]] static bool is_on() noexcept { return period() != 0; }
-  // One of so many allocations is to be guarded, on the average; 0: none.
-  [[nodiscard]] static std::size_t period() noexcept {
-    return period_.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] static bool is_on() noexcept { return GuardedSamples::are_on(); }
+  [[nodiscard]] static std::size_t period() noexcept { return GuardedSamples::period(); }
   // Larger blocks are not guarded. Known as soon as the heap has started, for what is drawn before
   // prepare() counts on.
   [[nodiscard]] static std::size_t largest() noexcept;
 
-  // From the options, before the heap has started; prepare() must follow.
-  static void start_with_process(std::size_t period) noexcept {
-    period_.store(period, std::memory_order_relaxed);
-  }
+  // Before prepare().
   static void choose_slots(std::uint32_t count) noexcept { wanted_slots_ = count; }
   static void prepare() noexcept;
 
@@ -81,7 +74,6 @@ class Guards {
                                               const Slot* slot) noexcept;
   static void report_not_in_use(const void* address, const Slot* slot) noexcept;
 
-  static inline constinit std::atomic<std::size_t> period_{0};
   static inline constinit std::uint32_t wanted_slots_ = kUsualSlots;
   // Written once, before the base.
   static inline constinit std::size_t page_ = 0;

@@ -2,12 +2,11 @@
 
 #include <string.h>
 
-#include "allod/os/at_fork.hpp"
+#include "allod/os/linux/at_fork.hpp"
 #include "hardened/large.hpp"
 #include "hardened/reports.hpp"
 #include "hardened/sweep.hpp"
 #include "hardened/waiting.hpp"
-#include "process/faults.hpp"
 #include "report/tracker.hpp"
 #include "settings/options.hpp"
 #include "text/text.hpp"
@@ -405,6 +404,10 @@ void leave_out_dependent() noexcept {
 
 }  // namespace
 
+bool has_faults() noexcept {
+  return on<Mitigation::guards>() || on<Mitigation::empty>() || on<Mitigation::tags>();
+}
+
 void start() noexcept {
   leave_out_dependent();
   if (on<Mitigation::empty>()) empty_blocks.start(platform());
@@ -420,9 +423,6 @@ void start() noexcept {
   }
   if (settings().mitigations.has(Mitigation::tags) && !on<Mitigation::tags>()) {
     tell_no_effect("tags", "this processor, or this system, has no tags of memory");
-  }
-  if (on<Mitigation::guards>() || on<Mitigation::empty>() || on<Mitigation::tags>()) {
-    faults::watch();
   }
   // Registered last, so taken first, as its rank demands.
   if (on<Mitigation::history>()) {

@@ -82,6 +82,8 @@ void add_state(heap::Misuse* misuse) noexcept;
 // --- the process ----------------------------------------------------------------------
 
 ALLOD_HOT void start() noexcept;
+// May an access of the program fail because of what it does? Known after start().
+[[nodiscard]] ALLOD_HOT bool has_faults() noexcept;
 // What the main thread has in quarantine has been written to, or not.
 ALLOD_HOT void check_at_exit() noexcept;
 

@@ -11,7 +11,7 @@
 
 #include "allod/base/auxiliary.hpp"
 #include "allod/base/cpu.hpp"
-#include "allod/os/symbol_table.hpp"
+#include "allod/os/linux/symbol_table.hpp"
 
 namespace allod {
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 
 namespace allod {
 

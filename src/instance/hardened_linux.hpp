@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allod/base/random.hpp"
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 #include "instance/memory_tags.hpp"
 
 namespace allod {

@@ -1,17 +1,36 @@
 // The heap of this library: which parts it is made of.
 #pragma once
 
-#include "allod/os/linux.hpp"
+#include <type_traits>
+
+#include "allod/os/linux/linux.hpp"
 #include "allod/thread/process_heap.hpp"
-#include "guards/guards.hpp"
 #include "instance/hardened_linux.hpp"
 #include "settings/mitigations.hpp"
+#include "settings/variant.hpp"
 
 namespace allod {
 
 // Tells the user what the program did wrong, and stops it unless told not to.
 struct ReportToUser {
   static void report(const heap::Misuse& misuse) noexcept;
+};
+
+// How many allocations are guarded; see guards.hpp.
+class GuardedSamples {
+ public:
+  [[nodiscard]] static bool are_on() noexcept { return period() != 0; }
+  // One of so many allocations is to be guarded, on the average; 0: none.
+  [[nodiscard]] static std::size_t period() noexcept {
+    return period_.load(std::memory_order_relaxed);
+  }
+  // Before the heap has started.
+  static void choose_period(std::size_t period) noexcept {
+    period_.store(period, std::memory_order_relaxed);
+  }
+
+ private:
+  static inline constinit std::atomic<std::size_t> period_{0};
 };
 
 // Samples of what is allocated, and their call stacks; see profile.hpp.
@@ -51,8 +70,8 @@ class Profile {
 
 // What the heap asks for samples: those of the profile, and those that are guarded.
 struct Samples {
-  static bool is_on() noexcept { return Profile::is_on() || Guards::is_on(); }
-  static bool may_know() noexcept { return Profile::may_know() || Guards::is_on(); }
+  static bool is_on() noexcept { return Profile::is_on() || GuardedSamples::are_on(); }
+  static bool may_know() noexcept { return Profile::may_know() || GuardedSamples::are_on(); }
   static std::uint64_t period() noexcept { return Profile::period(); }
   static std::uint64_t draw(std::size_t bytes) noexcept;
   static bool is_due(std::size_t bytes) noexcept;
@@ -62,7 +81,7 @@ struct Samples {
     Profile::note(block, size, bytes);
   }
   static bool is_sample(space::Tag tag) noexcept {
-    return Profile::is_sample(tag) || (tag == space::kForeignTag && Guards::is_on());
+    return Profile::is_sample(tag) || (tag == space::kForeignTag && GuardedSamples::are_on());
   }
   static void give_back(space::Tag tag, void* block) noexcept { Profile::give_back(tag, block); }
   static bool is_busy() noexcept { return Profile::is_busy(); }
@@ -113,13 +132,9 @@ struct HardenedPolicy : LibraryPolicy {
   [[nodiscard]] static unsigned choice(unsigned count) noexcept;
 };
 
-#ifdef ALLOD_VARIANT_DEBUG
-using Policy = DebugPolicy;
-#elif defined(ALLOD_VARIANT_HARDENED)
-using Policy = HardenedPolicy;
-#else
-using Policy = ReleasePolicy;
-#endif
+using Policy = std::conditional_t<
+    kVariant == Variant::debug, DebugPolicy,
+    std::conditional_t<kVariant == Variant::hardened, HardenedPolicy, ReleasePolicy>>;
 
 using Process = thread::ProcessHeap<Policy>;
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "allod.h"
+#include "guards/guards.hpp"
 #include "hardened/hardened.hpp"
 #include "instance/memory_tags.hpp"
 #include "profile/profile.hpp"

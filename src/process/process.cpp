@@ -6,14 +6,16 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-#include "allod/os/at_fork.hpp"
-#include "entry/heaps.hpp"
+#include "allod/os/linux/at_fork.hpp"
+#include "guards/guards.hpp"
 #include "hardened/hardened.hpp"
 #include "image/own_image.hpp"
 #include "leaks/leaks.hpp"
 #include "process/faults.hpp"
+#include "process/setup.hpp"
 #include "profile/file.hpp"
 #include "profile/profile.hpp"
+#include "report/heap_reports.hpp"
 #include "report/marks.hpp"
 #include "report/report.hpp"
 #include "report/tracker.hpp"
@@ -32,6 +34,7 @@ namespace allod {
 heap::HeapOptions LibraryPolicy::options() noexcept {
   note_start();
   read_options_from_environment();
+  start_samples();
   check_failure_handler = &report_failed_check;
   return heap_options();
 }
@@ -80,7 +83,10 @@ void start_process() noexcept {
     // Registered last, so taken first, as its rank demands.
     os::at_fork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
   }
-  if constexpr (Policy::kBlockStates) hardened::start();
+  if constexpr (Policy::kBlockStates) {
+    hardened::start();
+    if (hardened::has_faults()) faults::watch();
+  }
   drop_constants_of_libc();
   show_help_if_asked();
   if (verbosity() > 0) announce_start();

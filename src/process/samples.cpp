@@ -2,6 +2,7 @@
 // of two Poisson processes are together the points of a third; which of the two has put one there
 // is drawn when it is met.
 #include "allod/base/random.hpp"
+#include "guards/guards.hpp"
 #include "instance/process.hpp"
 #include "profile/exponential.hpp"
 

@@ -1,9 +1,11 @@
 // The heap profile as a text that pprof reads, and counts by thread and class.
 #include <fcntl.h>
+#include <string.h>
 #include <sys/syscall.h>
 
 #include "profile/closed_files.hpp"
 #include "profile/profile.hpp"
+#include "unwind/backtrace.hpp"
 
 namespace allod::profile {
 
@@ -161,6 +163,22 @@ int visit_classes(allod_profile_class_visit_t visit, void* context) noexcept {
     others.of[c].freed = total.freed;
   }
   return others.tell(visit, context);
+}
+
+void show_leaks(Text& out) noexcept {
+  const auto show = [](const allod_profile_stack_t* leak, void* context) {
+    Text& text = *static_cast<Text*>(context);
+    text << "\nallod:   " << leak->total.requested << " bytes in " << leak->total.blocks
+         << " blocks" << (leak->live.blocks == 0 ? ", which others lead to" : "")
+         << ", allocated at:";
+    Stack stack;
+    stack.depth = leak->depth < Stack::kDepth ? static_cast<std::uint32_t>(leak->depth)
+                                              : static_cast<std::uint32_t>(Stack::kDepth);
+    memcpy(stack.frames, leak->frames, stack.depth * sizeof stack.frames[0]);
+    allod::write_stack(text, stack, &find_closed_place, leak->id);
+    return 0;
+  };
+  static_cast<void>(visit_leaks(show, &out));
 }
 
 }  // namespace allod::profile

@@ -1,9 +1,7 @@
-// What is said of heaps: blocks that were not freed, and heaps that are used when they are gone.
+#include "report/heap_reports.hpp"
+
 #include <stdlib.h>
 
-#include "entry/heaps.hpp"
-#include "profile/profile.hpp"
-#include "report/report.hpp"
 #include "report/tracker.hpp"
 
 namespace allod::heaps {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "allod/heap/present.hpp"
+#include "guards/guards.hpp"
 #include "report/tracker.hpp"
 
 namespace allod::marks {

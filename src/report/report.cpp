@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <sys/syscall.h>
 
-#include "entry/heaps.hpp"
+#include "guards/guards.hpp"
+#include "instance/heaps.hpp"
 #include "report/tracker.hpp"
 #include "settings/options.hpp"
 #include "unwind/backtrace.hpp"

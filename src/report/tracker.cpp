@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "report/marks.hpp"
-#include "report/report.hpp"
 #include "report/waiting_blocks.hpp"
 #include "settings/options.hpp"
 
@@ -194,7 +192,6 @@ void report_misuse(heap::MisuseKind kind, const void* address, std::size_t claim
 
 bool track_release(void* address, std::size_t claimed_bytes) noexcept {
   if (address == nullptr) return true;
-  if constexpr (Policy::kTracked) marks::check_end(address);
   heap::MisuseKind kind;
   {
     const Turn turn;

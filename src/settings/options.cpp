@@ -10,12 +10,10 @@
 
 #include <algorithm>
 
-#include "hardened/hardened.hpp"
-#include "instance/process.hpp"
-#include "profile/profile.hpp"
-#include "stop/stop_signal.hpp"
-#include "text/spelling.hpp"
+#include "libc/stop_signal.hpp"
+#include "settings/variant.hpp"
 #include "settings/version.hpp"
+#include "text/spelling.hpp"
 
 namespace allod {
 
@@ -24,7 +22,7 @@ namespace {
 constinit Settings current_settings;
 constexpr std::string_view kPrefix = "ALLOD_";
 
-constexpr bool kReportsForeign = Policy::kTracked || Policy::kBlockStates;
+constexpr bool kReportsForeign = kVariant != Variant::release;
 
 // Values are kept here, because the environment may change under us.
 constinit char stats_file_name[4096];
@@ -239,10 +237,11 @@ constexpr Option kOptions[] = {
      }},
     {"PROFILE", "0, 1, bytes", "0", true,
      "sample allocations and their call stacks: one for so many bytes on the average; 1: for 512K",
-     [](Settings&, std::string_view v) noexcept {
+     [](Settings& s, std::string_view v) noexcept {
        std::size_t interval = 0;
        if (!parse_size(v, &interval)) return false;
-       if (interval != 0) Profile::start_with_process(interval == 1 ? 0 : interval);
+       s.profiles = interval != 0;
+       s.profile_interval = interval == 1 ? 0 : interval;
        return true;
      }},
     {"PROFILE_FILE", "a path", "none", false,
@@ -268,11 +267,7 @@ constexpr Option kOptions[] = {
      }},
     {"LEAKS", "0, 1", "0", true,
      "note every allocation, and look for blocks that nothing leads to when the process ends",
-     [](Settings& s, std::string_view v) noexcept {
-       if (!parse_bool(v, &s.leaks)) return false;
-       if (s.leaks) Profile::start_with_process(1);
-       return true;
-     }},
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.leaks); }},
     {"LEAKS_FILE", "a path", "standard error", false,
      "where leaks are written to; %p becomes the process id",
      [](Settings& s, std::string_view v) noexcept {
@@ -283,23 +278,22 @@ constexpr Option kOptions[] = {
     {"GUARD_SAMPLE", "0, on, a number", "0", true,
      "place one of so many allocations, on the average, on a page of its own between pages that "
      "cannot be touched; on: of 10000",
-     [](Settings&, std::string_view v) noexcept {
+     [](Settings& s, std::string_view v) noexcept {
        std::int64_t period = 0;
        if (v == "on") {
-         period = Guards::kUsualPeriod;
+         period = 10'000;
        } else if (!parse_number(v, &period) || period < 0) {
          return false;
        }
-       // Every block of the hardened library has a state; a guarded one would have none.
-       if (!Policy::kBlockStates) Guards::start_with_process(static_cast<std::size_t>(period));
+       s.guard_period = static_cast<std::size_t>(period);
        return true;
      }},
     {"GUARD_SLOTS", "1 to 4096", "192", true,
      "how many blocks can be guarded at a time, or be remembered after they were freed",
-     [](Settings&, std::string_view v) noexcept {
+     [](Settings& s, std::string_view v) noexcept {
        std::int64_t slots = 0;
-       if (!parse_number(v, &slots) || slots < 1 || slots > Guards::kMostSlots) return false;
-       Guards::choose_slots(static_cast<std::uint32_t>(slots));
+       if (!parse_number(v, &slots) || slots < 1 || slots > kMostGuardSlots) return false;
+       s.guard_slots = static_cast<std::uint32_t>(slots);
        return true;
      }},
     {"POPULATE", "off, adaptive, all", "adaptive", false,
@@ -462,17 +456,6 @@ int report_descriptor() noexcept {
   return chosen.report_descriptor;
 }
 
-void respect_memory_limit(std::size_t limit) noexcept {
-  constexpr std::size_t kShare = 16;
-  constexpr std::size_t kLeast = std::size_t{1} << 20;
-  if (limit == 0 || current_settings.has_purge_budget) return;
-  const std::size_t share = limit / kShare < kLeast ? kLeast : limit / kShare;
-  for (heap::HeapOptions* options : {&current_settings.heap, &Process::heap().options()}) {
-    options->most_below_peak = share;
-    if (share < options->purge_budget) options->purge_budget = share;
-  }
-}
-
 void read_options_from_environment() noexcept {
   current_settings.heap.report_foreign = kReportsForeign;
   if (environ == nullptr) return take_initial_environment();
@@ -488,16 +471,13 @@ void read_options_from_environment() noexcept {
   }
 }
 
-int set_option(const char* name, const char* value) noexcept {
+int change_setting(const char* name, const char* value) noexcept {
   std::string_view plain{name};
   if (plain.starts_with(kPrefix)) plain.remove_prefix(kPrefix.size());
   const Option* const option = find_option(plain);
   if (option == nullptr) return ENOENT;
   if (option->at_start_only) return EPERM;
-  Process::ensure_started();
-  if (!option->set(current_settings, value)) return EINVAL;
-  Process::heap().options() = current_settings.heap;
-  return 0;
+  return option->set(current_settings, value) ? 0 : EINVAL;
 }
 
 void write_options(Text& out) noexcept {
@@ -521,37 +501,6 @@ void show_help_if_asked() noexcept {
   if (!current_settings.help) return;
   DescriptorText out{2};
   write_options(out);
-}
-
-namespace {
-
-// Those that are in use, which may be fewer than were asked for.
-[[maybe_unused]] void announce_measures() noexcept {
-  Message message;
-  std::string_view separator = "measures: ";
-  for (const MitigationName& known : kMitigationNames) {
-    if (!hardened::active().has(known.mitigation)) continue;
-    message << separator << known.name;
-    separator = ", ";
-  }
-  if (hardened::active().empty()) message << separator << "none";
-}
-
-}  // namespace
-
-void announce_start() noexcept {
-  Message{} << kVersion
-            << (Policy::kTracked       ? " (debug)"
-                : Policy::kBlockStates ? " (hardened)"
-                                       : "")
-            << " serves process " << static_cast<std::int64_t>(raw_syscall(SYS_getpid));
-  if (verbosity() < 2) return;
-  const heap::HeapOptions options = heap_options();
-  Message{} << "regions of " << Human{options.region_bytes} << ", magazines up to "
-            << Human{options.magazine_bytes} << ", purge after " << options.purge_delay_ms
-            << " ms or above " << Human{options.purge_budget}
-            << (options.purge_thread ? ", by a thread when idle" : "");
-  if constexpr (Policy::kBlockStates) announce_measures();
 }
 
 }  // namespace allod

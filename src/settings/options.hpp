@@ -10,6 +10,8 @@
 
 namespace allod {
 
+inline constexpr std::uint32_t kMostGuardSlots = 4096;
+
 enum class StatsFormat { none, text, json };
 
 struct Settings {
@@ -21,6 +23,8 @@ struct Settings {
   const char* profile_file = nullptr;  // null: none
   bool leaks = false;                  // look for them when the process ends
   const char* leaks_file = nullptr;    // null: standard error
+  bool profiles = false;               // from the start
+  std::size_t profile_interval = 0;    // bytes; 0: the usual one
   bool profile_peaks = false;
   int profile_signal = 0;  // 0: none
   bool show_errors = true;
@@ -29,6 +33,8 @@ struct Settings {
   dev_t report_device = 0;     // which file that was when it was set
   ino_t report_inode = 0;
   Mitigations mitigations = Mitigations::all();  // as asked for
+  std::size_t guard_period = 0;                  // one of so many allocations is guarded; 0: none
+  std::uint32_t guard_slots = 192;
   bool keeps_deepbind = false;
   bool help = false;
 };
@@ -36,9 +42,6 @@ struct Settings {
 // Read by any thread; written at start and by set_option.
 [[nodiscard]] ALLOD_HOT Settings& settings() noexcept;
 [[nodiscard]] ALLOD_HOT heap::HeapOptions heap_options() noexcept;
-// Once, when options have been read and the heap has started: of the memory that a container may
-// have (bytes; 0: no limit), free memory is to keep a small part, unless an option says how much.
-ALLOD_HOT void respect_memory_limit(std::size_t limit) noexcept;
 [[nodiscard]] ALLOD_HOT std::int64_t verbosity() noexcept;
 // Where reports as JSON go; -1: nowhere, or the number is another file's by now.
 [[nodiscard]] int report_descriptor() noexcept;
@@ -48,8 +51,8 @@ ALLOD_HOT void read_options_from_environment() noexcept;
 
 // Sets one option by its name, with or without "ALLOD_", at run time. Returns 0,
 // or an errno value: ENOENT for an unknown name, EINVAL for a value that does not
-// fit, EPERM for an option that only counts at start.
-int set_option(const char* name, const char* value) noexcept;
+// fit, EPERM for an option that only counts at start. The heap does not know of it yet.
+int change_setting(const char* name, const char* value) noexcept;
 
 // Writes all options with their values, meanings and defaults.
 void write_options(Text& out) noexcept;
@@ -57,6 +60,5 @@ void write_options(Text& out) noexcept;
 void write_options_markdown(Text& out) noexcept;
 
 ALLOD_HOT void show_help_if_asked() noexcept;
-void announce_start() noexcept;
 
 }  // namespace allod

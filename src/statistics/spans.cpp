@@ -1,6 +1,6 @@
 // The map of memory: what every span holds.
 #include "allod.h"
-#include "entry/heaps.hpp"
+#include "instance/heaps.hpp"
 
 namespace allod {
 

@@ -8,8 +8,8 @@
 
 #include "instance/process.hpp"
 #include "settings/options.hpp"
-#include "text/output_file.hpp"
 #include "settings/version.hpp"
+#include "text/output_file.hpp"
 
 namespace allod {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allod.h"
-#include "entry/heaps.hpp"
+#include "instance/heaps.hpp"
 #include "text/text.hpp"
 
 namespace allod {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 
 namespace allod {
 

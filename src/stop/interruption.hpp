@@ -8,7 +8,7 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 
 namespace allod {
 

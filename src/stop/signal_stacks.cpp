@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
-#include "stop/stop_threads.hpp"
+#include "stop/stop_turn.hpp"
 
 namespace allod {
 
@@ -66,7 +66,7 @@ void note_stack(const stack_t& stack) noexcept {
     if (!overlaps_others(*own)) return;
   }
   has_shared.store(true);
-  StoppedThreads::wait_for_end();
+  StopTurn::wait_for_end();
   is_settled.store(true);
 }
 

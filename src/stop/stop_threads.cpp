@@ -6,10 +6,11 @@
 #include <ucontext.h>
 
 #include "image/thread_files.hpp"
+#include "libc/stop_signal.hpp"
 #include "stop/interruption.hpp"
 #include "stop/signal_action.hpp"
 #include "stop/signal_stacks.hpp"
-#include "stop/stop_signal.hpp"
+#include "stop/stop_turn.hpp"
 
 namespace allod {
 
@@ -62,7 +63,6 @@ constinit struct {
   std::atomic<std::uint32_t> signalled{0};
   std::atomic<std::uint32_t> moves{0};  // of threads that come and leave
   std::atomic<std::uint32_t> go{0};
-  std::atomic<std::uint32_t> taken{0};
   std::atomic<std::int32_t> process{0};
   int signal = kStopSignal;
 } stop;
@@ -395,8 +395,7 @@ void wait_for_stopped() noexcept {
 }  // namespace
 
 StoppedThreads::StoppedThreads(Round round) noexcept {
-  // Whoever stops threads here is stopped itself perhaps, until the other one is done.
-  while (stop.taken.exchange(1) != 0) Linux::futex_wait_ms(&stop.taken, 1, 1);
+  StopTurn::take();
   stop.signalled.store(0);
   stop.go.store(0);
   sleeper_count = 0;
@@ -472,7 +471,7 @@ StoppedThreads::~StoppedThreads() {
       if (!place.is_over()) Linux::futex_wait_ms(&stop.moves, moves, 1);
     }
   }
-  stop.taken.store(0);
+  StopTurn::give();
 }
 
 bool StoppedThreads::have_slept() const noexcept {
@@ -495,15 +494,7 @@ const Address* StoppedThreads::arguments_of_sleepers(std::size_t* count) const n
 void StoppedThreads::reset_in_child() noexcept {
   stop.go.store(1);
   give_back();
-  stop.taken.store(0);
-}
-
-// Who waits is stopped itself meanwhile, or it is a handler that has interrupted whoever stops.
-void StoppedThreads::wait_for_end() noexcept {
-  constexpr int kPatience = 300;  // milliseconds
-  for (int waited = 0; waited < kPatience && stop.taken.load() != 0; ++waited) {
-    Linux::futex_wait_ms(&stop.taken, 1, 1);
-  }
+  StopTurn::give();
 }
 
 Address StoppedThreads::used_from(Address begin, Address end, Address own_stack) const noexcept {

@@ -1,7 +1,7 @@
 // All other threads of the process, stopped for a moment.
 #pragma once
 
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 
 namespace allod {
 
@@ -39,9 +39,6 @@ class StoppedThreads {
 
   // In the child of a fork, where whoever was about to stop others is not.
   static void reset_in_child() noexcept;
-
-  // Until threads that are just being stopped go on, but not for long.
-  static void wait_for_end() noexcept;
 
  private:
   [[nodiscard]] int stop_all(Round round) noexcept;

@@ -10,7 +10,7 @@
 #include <iterator>
 
 #include "allod/base/auxiliary.hpp"
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 #include "unwind/unwind_table.hpp"
 
 #if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)

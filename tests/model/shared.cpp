@@ -9,7 +9,7 @@
 
 #include <array>
 
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 #include "allod/thread/process_heap.hpp"
 #include "real_threads.hpp"
 

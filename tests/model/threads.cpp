@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 #include "real_threads.hpp"
 
 namespace allod::test {

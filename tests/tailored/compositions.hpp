@@ -3,8 +3,8 @@
 
 #include <mutex>
 
+#include "../unit/fake_platform.hpp"
 #include "allod.hpp"
-#include "allod/os/fake.hpp"
 
 namespace allod::test {
 

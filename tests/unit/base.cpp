@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "allod/base/random.hpp"
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 #include "world.hpp"
 
 namespace allod::test {

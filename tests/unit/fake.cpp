@@ -1,5 +1,5 @@
 // The fake system itself: tests that trust it must be able to.
-#include "allod/os/fake.hpp"
+#include "fake_platform.hpp"
 
 #include <gtest/gtest.h>
 

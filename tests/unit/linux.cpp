@@ -1,6 +1,6 @@
 // What Linux tells: what a container may use, read from files like those of the system; and how
 // much of some memory is there.
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "allod/heap/heap.hpp"
-#include "allod/os/fake.hpp"
+#include "fake_platform.hpp"
 
 namespace allod::test {
 

@@ -1,5 +1,5 @@
 // Compiler and processor conditionals. Whatever differs by processor is here or, for the one thread
-// that the allocator starts, in os/linux_helper.hpp. What only one kind has is in its own file.
+// that the allocator starts, in os/linux/helper.hpp. What only one kind has is in its own file.
 #pragma once
 
 #include <atomic>

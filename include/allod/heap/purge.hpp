@@ -142,7 +142,7 @@ bool Heap<Policy>::send_helper_away(Wait wait) noexcept {
 }
 
 // Runs until little is left to purge and slabs are at rest, or until it is kept away: then as soon
-// as it can. Uses nothing of the thread that started it; see os/linux_helper.hpp.
+// as it can. Uses nothing of the thread that started it; see os/linux/helper.hpp.
 template <class Policy>
 void Heap<Policy>::purge_on_helper(void* heap) noexcept {
   Heap& self = *static_cast<Heap*>(heap);

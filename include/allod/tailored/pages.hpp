@@ -3,7 +3,7 @@
 
 #include <concepts>
 
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 
 namespace allod {
 

@@ -4,7 +4,7 @@
 #include <concepts>
 #include <cstdint>
 
-#include "allod/os/linux.hpp"
+#include "allod/os/linux/linux.hpp"
 #include "allod/tailored/pages.hpp"
 #include "allod/tailored/sizes.hpp"
 

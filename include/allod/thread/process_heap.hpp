@@ -5,8 +5,8 @@
 
 #include <pthread.h>
 
-#include "allod/os/at_fork.hpp"
-#include "allod/os/linux_guest.hpp"
+#include "allod/os/linux/at_fork.hpp"
+#include "allod/os/linux/guest.hpp"
 #include "allod/thread/processor_caches.hpp"
 #include "allod/thread/sampling.hpp"
 #include "allod/thread/shared_domains.hpp"

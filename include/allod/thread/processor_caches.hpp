@@ -1,7 +1,7 @@
 // Caches of processors: threads that run on one share its magazines.
 #pragma once
 
-#include "allod/os/restartable.hpp"
+#include "allod/os/linux/restartable.hpp"
 #include "allod/thread/shared_domains.hpp"
 
 namespace allod::thread {
@@ -9,8 +9,8 @@ namespace allod::thread {
 // A second way of caching beside magazines of threads: a thread that does little, or is one of very
 // many, needs nothing of its own. Each cache leans on the shared domain of its processor and takes
 // only blocks of that, like the cache of a thread. Its magazines have the same room as long as it
-// lives, and change by restartable sequences alone; see os/restartable.hpp. What is popped here and
-// put into a domain, or the other way, belongs to the calling thread in between.
+// lives, and change by restartable sequences alone; see os/linux/restartable.hpp. What is popped
+// here and put into a domain, or the other way, belongs to the calling thread in between.
 //
 // Static and constant-initialised; thread-safe, and safe in signal handlers but for what makes or
 // fills a cache, which takes turns on domains.

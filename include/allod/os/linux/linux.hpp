@@ -13,13 +13,13 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#include "allod/os/linux_control_groups.hpp"
-#include "allod/os/linux_guest.hpp"
-#include "allod/os/linux_helper.hpp"
-#include "allod/os/linux_rights.hpp"
+#include "allod/os/linux/control_groups.hpp"
+#include "allod/os/linux/guest.hpp"
+#include "allod/os/linux/helper.hpp"
+#include "allod/os/linux/restartable.hpp"
+#include "allod/os/linux/rights.hpp"
+#include "allod/os/linux/vdso.hpp"
 #include "allod/os/platform.hpp"
-#include "allod/os/restartable.hpp"
-#include "allod/os/vdso.hpp"
 
 namespace allod::os {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "allod/os/linux_helper.hpp"
+#include "allod/os/linux/helper.hpp"
 
 namespace allod::os {
 

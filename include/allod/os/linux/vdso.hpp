@@ -9,7 +9,7 @@
 
 #include "allod/base/auxiliary.hpp"
 #include "allod/base/base.hpp"
-#include "allod/os/symbol_table.hpp"
+#include "allod/os/linux/symbol_table.hpp"
 
 namespace allod::os {
 

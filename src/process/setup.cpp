@@ -1,0 +1,78 @@
+#include "process/setup.hpp"
+
+#include <sys/syscall.h>
+
+#include <algorithm>
+
+#include "guards/guards.hpp"
+#include "hardened/hardened.hpp"
+#include "settings/options.hpp"
+#include "settings/version.hpp"
+#include "text/text.hpp"
+
+namespace allod {
+
+static_assert(kMostGuardSlots == Guards::kMostSlots);
+
+void start_samples() noexcept {
+  const Settings& chosen = settings();
+  if (chosen.leaks) {
+    Profile::start_with_process(1);
+  } else if (chosen.profiles) {
+    Profile::start_with_process(chosen.profile_interval);
+  }
+  // Every block of the hardened library has a state; a guarded one would have none.
+  if constexpr (!Policy::kBlockStates) GuardedSamples::choose_period(chosen.guard_period);
+  Guards::choose_slots(chosen.guard_slots);
+}
+
+void respect_memory_limit(std::size_t limit) noexcept {
+  constexpr std::size_t kShare = 16;
+  constexpr std::size_t kLeast = std::size_t{1} << 20;
+  if (limit == 0 || settings().has_purge_budget) return;
+  const std::size_t share = std::max(limit / kShare, kLeast);
+  for (heap::HeapOptions* options : {&settings().heap, &Process::heap().options()}) {
+    options->most_below_peak = share;
+    options->purge_budget = std::min(options->purge_budget, share);
+  }
+}
+
+int set_option(const char* name, const char* value) noexcept {
+  Process::ensure_started();
+  const int error = change_setting(name, value);
+  if (error == 0) Process::heap().options() = heap_options();
+  return error;
+}
+
+namespace {
+
+// Those that are in use, which may be fewer than were asked for.
+[[maybe_unused]] void announce_measures() noexcept {
+  Message message;
+  std::string_view separator = "measures: ";
+  for (const MitigationName& known : kMitigationNames) {
+    if (!hardened::active().has(known.mitigation)) continue;
+    message << separator << known.name;
+    separator = ", ";
+  }
+  if (hardened::active().empty()) message << separator << "none";
+}
+
+}  // namespace
+
+void announce_start() noexcept {
+  Message{} << kVersion
+            << (Policy::kTracked       ? " (debug)"
+                : Policy::kBlockStates ? " (hardened)"
+                                       : "")
+            << " serves process " << static_cast<std::int64_t>(raw_syscall(SYS_getpid));
+  if (verbosity() < 2) return;
+  const heap::HeapOptions options = heap_options();
+  Message{} << "regions of " << Human{options.region_bytes} << ", magazines up to "
+            << Human{options.magazine_bytes} << ", purge after " << options.purge_delay_ms
+            << " ms or above " << Human{options.purge_budget}
+            << (options.purge_thread ? ", by a thread when idle" : "");
+  if constexpr (Policy::kBlockStates) announce_measures();
+}
+
+}  // namespace allod

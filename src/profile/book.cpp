@@ -1,0 +1,141 @@
+#include "profile/book.hpp"
+
+#include <string.h>
+
+#include <algorithm>
+
+#include "profile/probe.hpp"
+
+namespace allod::profile {
+
+constinit Book book;
+[[gnu::tls_model("initial-exec")]] thread_local constinit bool busy = false;
+
+namespace {
+
+std::uint64_t hash_of_block(Address block) noexcept { return block / 8 * kMix; }
+Sample*& next_sample(Sample& sample) noexcept { return sample.next; }
+KnownStack*& next_stack(KnownStack& stack) noexcept { return stack.next_in_bucket; }
+
+// `live` of the stack is about to change.
+void before_change(KnownStack& stack) noexcept {
+  if (stack.changed == book.peaks) return;
+  stack.before_change = stack.live;
+  stack.changed = book.peaks;
+}
+
+void count_out(const Sample& sample, std::uint64_t now) noexcept {
+  KnownStack& stack = *sample.stack;
+  const Sum weight = weight_of(sample);
+  const std::uint64_t life = now > sample.birth_ms ? now - sample.birth_ms : 0;
+  before_change(stack);
+  subtract(stack.live, weight);
+  --stack.live_samples;
+  ++stack.freed_samples;
+  stack.births_ms -= sample.birth_ms;
+  stack.lives_ms += life;
+  subtract(book.live, weight);
+  --book.live_samples;
+  const unsigned place = life == 0 ? 0 : highest_bit(life) + 1;
+  add(book.lifetimes[place < ALLOD_PROFILE_LIFETIMES ? place : ALLOD_PROFILE_LIFETIMES - 1],
+      weight);
+}
+
+}  // namespace
+
+KnownStack* remember(const Stack& stack) noexcept {
+  std::uint64_t hash = stack.depth;
+  for (std::uint32_t i = 0; i < stack.depth; ++i) {
+    hash = (hash ^ stack.frames[i]) * kMix;
+    hash ^= hash >> 29;
+  }
+  hash *= kMix;
+  if (!book.stacks.make_room(next_stack, [](KnownStack& known) { return known.hash; })) {
+    return nullptr;
+  }
+  const std::size_t used = stack.depth * sizeof stack.frames[0];
+  for (KnownStack* known = book.stacks.at(hash); known != nullptr; known = known->next_in_bucket) {
+    if (known->hash == hash && known->depth == stack.depth && !known->is_complete &&
+        memcmp(known->frames, stack.frames, used) == 0) {
+      return known;
+    }
+  }
+  auto* const known = static_cast<KnownStack*>(
+      engine().space().allocate_metadata(offsetof(KnownStack, frames) + used));
+  if (known == nullptr) return nullptr;
+  known->id = ++book.stack_count;
+  known->hash = hash;
+  known->changed = book.peaks;
+  known->depth = stack.depth;
+  memcpy(known->frames, stack.frames, used);
+  KnownStack*& list = book.stacks.at(hash);
+  known->next_in_bucket = list;
+  list = known;
+  ++book.stacks.entries;
+  (book.last == nullptr ? book.first : book.last->next).store(known, std::memory_order_release);
+  book.last = known;
+  return known;
+}
+
+Sum peak_of(const KnownStack& stack) noexcept {
+  return stack.changed == book.peaks ? stack.before_change : stack.live;
+}
+
+Sample* new_sample(KnownStack* stack, Address block) noexcept {
+  const auto hash = [](Sample& sample) { return hash_of_block(sample.block); };
+  if (stack == nullptr || !book.samples.make_room(next_sample, hash)) return nullptr;
+  Sample* sample = book.spare;
+  if (sample != nullptr) {
+    book.spare = sample->next;
+  } else {
+    sample = static_cast<Sample*>(engine().space().allocate_metadata(sizeof(Sample)));
+    if (sample == nullptr) return nullptr;
+  }
+  sample->block = block;
+  sample->stack = stack;
+  Sample*& list = book.samples.at(hash_of_block(block));
+  sample->next = list;
+  list = sample;
+  ++book.samples.entries;
+  return sample;
+}
+
+// Is more live than ever before?
+bool count_in(const Sample& sample) noexcept {
+  KnownStack& stack = *sample.stack;
+  const Sum weight = weight_of(sample);
+  before_change(stack);
+  add(stack.live, weight);
+  add(stack.total, weight);
+  ++stack.live_samples;
+  ++stack.total_samples;
+  stack.births_ms += sample.birth_ms;
+  add(book.live, weight);
+  add(book.total, weight);
+  ++book.live_samples;
+  ++book.total_samples;
+  if (book.live.bytes <= book.peak.bytes) return false;
+  book.peak = book.live;
+  book.peak_ms = sample.birth_ms;
+  ++book.peaks;
+  return true;
+}
+
+void forget_locked(void* block, std::uint64_t now) noexcept {
+  if (book.samples.lists == nullptr) return;
+  Sample** link = &book.samples.at(hash_of_block(address_of(block)));
+  while (*link != nullptr && (*link)->block != address_of(block)) link = &(*link)->next;
+  Sample* const sample = *link;
+  if (sample == nullptr) return;
+  *link = sample->next;
+  --book.samples.entries;
+  count_out(*sample, now);
+  ALLOD_PROBE("sample_freed", address_of(block), sample->requested, told(weight_of(*sample)).bytes,
+              now - sample->birth_ms);
+  sample->next = book.spare;
+  book.spare = sample;
+}
+
+// How many blocks of `bytes` one sample among them stands for.
+
+}  // namespace allod::profile

@@ -1,0 +1,153 @@
+// Which allocations are samples of the profile, as the heap asks.
+#include <string.h>
+
+#include "hardened/hardened.hpp"
+#include "profile/book.hpp"
+#include "profile/exponential.hpp"
+#include "profile/file.hpp"
+#include "profile/probe.hpp"
+#include "profile/profile.hpp"
+
+namespace allod {
+
+namespace profile {
+
+namespace {
+
+// What a signal handler frees while it has interrupted its thread here: a list through the blocks
+// themselves, which are nobody's until then.
+constinit std::atomic<void*> late_frees{nullptr};
+
+std::uint64_t count_x256(std::size_t bytes, std::size_t interval) noexcept {
+  if (interval <= 1) return 256;
+  const double likely = chance_within(static_cast<double>(bytes) / static_cast<double>(interval));
+  return (static_cast<std::uint64_t>(512 / likely) + 1) / 2;
+}
+
+}  // namespace
+
+}  // namespace profile
+
+void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t bytes,
+                        bool* zero) noexcept {
+  using namespace profile;
+  if (busy) return nullptr;
+  auto* const heap = static_cast<Process::Heap::HeapDomain*>(home_.load(std::memory_order_acquire));
+  if (heap == nullptr) return nullptr;
+  void* block = nullptr;
+  heap::HeapRequest request{.size = size, .alignment = alignment};
+  {
+    Busy guard;
+    block = engine().allocate_in(Process::own_domain(), *heap, request);
+  }
+  if (block == nullptr) return nullptr;
+  if (zero != nullptr) *zero = request.zero;
+  note(block, size, bytes);
+  return block;
+}
+
+[[gnu::noinline]] void Profile::note(void* block, std::size_t size, std::size_t bytes) noexcept {
+  using namespace profile;
+  const std::size_t interval = interval_.load(std::memory_order_relaxed);
+  if (busy || interval == 0) return;
+  Busy guard;
+  Stack stack;
+  capture_stack(stack);
+  leave_out_own(stack);
+  const std::uint64_t count = count_x256(bytes, interval);
+  const std::uint32_t thread = engine().space().platform().thread_id();
+  const std::uint64_t now = now_ms();
+  std::uint64_t peak = 0;
+  std::uint64_t stands_for = 0;
+  {
+    LockGuard lock{book.lock};
+    Sample* const sample = new_sample(remember(stack), address_of(block));
+    if (sample == nullptr) {
+      ++book.lost_samples;
+      return;
+    }
+    sample->bytes = bytes;
+    sample->requested = size;
+    sample->count_x256 = count;
+    sample->birth_ms = now;
+    sample->thread = thread;
+    sample->number = ++book.samples_ever;
+    if (count_in(*sample)) peak = book.peak.bytes / 256;
+    stands_for = told(weight_of(*sample)).bytes;
+  }
+  ALLOD_PROBE("sample_allocated", address_of(block), size, stands_for, stack.depth);
+  profile::write_due_files(peak);
+}
+
+bool Profile::is_busy() noexcept { return profile::busy; }
+
+bool Profile::forget(void* block) noexcept {
+  using namespace profile;
+  if (busy) {
+    if constexpr (Policy::kBlockStates) {
+      if (!hardened::lend(block)) return false;  // and it is lost
+    }
+    void* next = late_frees.load(std::memory_order_relaxed);
+    do {
+      memcpy(block, &next, sizeof next);
+    } while (!late_frees.compare_exchange_weak(next, block));
+    return false;
+  }
+  {
+    Busy guard;
+    const std::uint64_t now = now_ms();
+    LockGuard lock{book.lock};
+    forget_locked(block, now);
+  }
+  if (__builtin_expect(late_frees.load(std::memory_order_relaxed) != nullptr, 0)) {
+    for (void *late = late_frees.exchange(nullptr), *next = nullptr; late != nullptr; late = next) {
+      memcpy(&next, late, sizeof next);
+      memset(late, 0, sizeof next);
+      Process::release(late);
+    }
+  }
+  return true;
+}
+
+void Profile::give_back(space::Tag tag, void* block) noexcept {
+  using namespace profile;
+  Busy guard;
+  engine().release_to_heap(Process::own_domain(), tag, block);
+}
+
+// Not in the midst of a malloc, where it could come while another thread forks.
+bool Profile::prepare() noexcept {
+  using namespace profile;
+  Process::ensure_started();
+  if (home_.load(std::memory_order_acquire) != nullptr) return true;
+  auto* const heap = engine().create_heap(nullptr);
+  if (heap == nullptr) return false;
+  std::uint32_t none = ~0U;
+  if (owner_.compare_exchange_strong(none, heap->id())) {
+    book.since_ms = now_ms();
+    home_.store(heap, std::memory_order_release);
+  } else {
+    engine().delete_heap(*heap);
+  }
+  return true;
+}
+
+void Profile::start_with_process(std::size_t interval) noexcept {
+  period_.fetch_add(1, std::memory_order_relaxed);
+  used_.store(true, std::memory_order_relaxed);
+  interval_.store(interval == 0 ? profile::kUsualInterval : interval, std::memory_order_release);
+}
+
+bool Profile::start(std::size_t interval) noexcept {
+  if (!prepare()) return false;
+  start_with_process(interval);
+  Process::switch_counting(true);
+  return true;
+}
+
+void Profile::stop() noexcept {
+  interval_.store(0, std::memory_order_relaxed);
+  Process::switch_counting(Samples::is_on());
+}
+
+}  // namespace allod
