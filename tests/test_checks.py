@@ -85,6 +85,41 @@ def test_a_planted_include_is_found(tmp_path: Path, file: str, line: str) -> Non
     assert str(planted.parent) in found[0]
 
 
+def test_no_room_includes_a_higher_one() -> None:
+    assert list(layers.room_violations(ROOT / "src", ROOT / "live")) == []
+
+
+def test_the_rooms_have_an_order() -> None:
+    names = list(layers.ROOMS)
+    for room, lower in layers.ROOMS.items():
+        assert all(names.index(each) < names.index(room) for each in lower), room
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("src/settings/planted.cpp", '#include "instance/process.hpp"'),
+        ("src/report/planted.hpp", '#include "entry/entry.hpp"'),
+        ("src/text/planted.hpp", '#include "allod/heap/heap.hpp"'),
+        ("src/leaks/planted.cpp", '#include "../entry/heaps.hpp"'),
+        ("src/stop/planted.hpp", '#include "stop_turn.hpp"'),
+        ("src/attic/planted.hpp", "#include <cstddef>"),
+        ("live/planted.cpp", '#include "report/report.hpp"'),
+    ],
+)
+def test_a_planted_include_in_a_room_is_found(
+    tmp_path: Path, file: str, line: str
+) -> None:
+    for folder in ("src", "live"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    planted = tmp_path / file
+    planted.parent.mkdir(exist_ok=True)
+    planted.write_text(f"{line}\n")
+    found = list(layers.room_violations(tmp_path / "src", tmp_path / "live"))
+    assert len(found) == 1
+    assert str(planted) in found[0]
+
+
 def test_a_lower_layer_and_the_system_may_be_included(tmp_path: Path) -> None:
     heap = tmp_path / "allod" / "heap"
     heap.mkdir(parents=True)

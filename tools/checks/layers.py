@@ -1,6 +1,7 @@
-"""Checks that every file of a layer includes only files of its own or of a lower layer.
+"""Checks that every file includes only files of its own folder or of lower ones.
 
-The highest layer also sees the C API, and files that are in no layer stand above all of them."""
+The layers of the engine lie below include/allod/, the rooms of the libraries in src/, and the live
+server in live/. The highest layer also sees the C API, and files in no layer stand above all."""
 
 from __future__ import annotations
 
@@ -15,6 +16,44 @@ LAYERS = ("base", "os", "sizes", "space", "slab", "heap", "thread", "api")
 # Composed heaps stand beside the C++ interface of the C API, and use nothing of it.
 RANK = {name: rank for rank, name in enumerate(LAYERS)} | {"tailored": len(LAYERS) - 1}
 C_API = "allod.h"
+# The rooms of src/, from the bottom to the top: what each of them may include besides itself.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "libc": (),
+    "text": (),
+    "settings": ("libc", "text"),
+    "image": (),
+    "unwind": ("text", "image"),
+    "stop": ("libc", "image"),
+    "instance": ("settings",),
+    "scan": ("image", "instance"),
+    "guards": ("text", "unwind", "instance"),
+    "report": ("text", "settings", "unwind", "instance", "guards"),
+    "hardened": ("text", "settings", "stop", "instance", "scan", "report"),
+    "profile": (
+        *("text", "settings", "image", "unwind", "instance"),
+        *("scan", "guards", "hardened"),
+    ),
+    "leaks": (
+        *("text", "settings", "stop", "instance", "scan"),
+        *("guards", "hardened", "profile"),
+    ),
+    "statistics": ("text", "settings", "instance"),
+    "process": (
+        *("text", "settings", "image", "stop", "instance", "guards"),
+        *("report", "hardened", "profile", "leaks", "statistics"),
+    ),
+    "entry": (
+        *("libc", "text", "settings", "stop", "instance", "scan", "guards"),
+        *("report", "hardened", "profile", "statistics", "process"),
+    ),
+    # Libraries of their own.
+    "record": ("libc", "text"),
+    "copies": (),
+    "live": ("libc", "text"),
+}
+# The highest layer that a room knows. Those that are not named see all.
+HIGHEST = dict.fromkeys(("libc", "text", "image", "unwind", "stop", "record"), "os")
+HIGHEST |= {"copies": "base", "live": "base", "settings": "heap"}
 SUFFIXES = {".h", ".hpp", ".inc", ".ipp"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +68,39 @@ def violations(include: Path) -> Iterator[str]:
     for file in sorted(core.rglob("*")):
         if file.suffix in SUFFIXES:
             yield from _violations_in(file, include)
+
+
+def room_violations(source: Path, live: Path) -> Iterator[str]:
+    """What is wrong with the includes of the rooms in `source`, and of the server in `live`."""
+    for file in sorted(source.rglob("*")):
+        if file.suffix in SUFFIXES | {".cpp"}:
+            room = file.relative_to(source).parts[0]
+            yield from _room_violations_in(file, room, source)
+    for file in sorted(live.glob("*.?pp")):
+        yield from _room_violations_in(file, "live", source)
+
+
+def _room_violations_in(file: Path, room: str, source: Path) -> Iterator[str]:
+    if room not in ROOMS:
+        yield f"{file}: {room} is not a room"
+        return
+    text = file.read_text()
+    highest = RANK[HIGHEST.get(room, LAYERS[-1])]
+    for match in INCLUDE.finditer(text):
+        where = f"{file}:{text.count(chr(10), 0, match.start()) + 1}"
+        parts = PurePosixPath(match[2]).parts
+        if parts[0] == "allod" and len(parts) > 2:
+            if RANK.get(parts[1], len(LAYERS)) > highest:
+                yield f"{where}: {room} must not include {parts[1]} ({match[2]})"
+        elif match[1] == '"' and ".." in parts:
+            yield f"{where}: {match[2]} leaves its folder"
+        elif match[1] == '"' and len(parts) > 1 and parts[0] != room:
+            if parts[0] not in ROOMS[room]:
+                yield f"{where}: {room} must not include {parts[0]} ({match[2]})"
+        elif (
+            match[1] == '"' and len(parts) == 1 and room != "live" and parts[0] != C_API
+        ):
+            yield f"{where}: {match[2]} belongs to no room"
 
 
 def _violations_in(file: Path, include: Path) -> Iterator[str]:
@@ -75,7 +147,7 @@ def _target(quoted: bool, name: str, file: Path, include: Path) -> str | None:
 )
 def main(include: Path) -> None:
     """Prints the violations and fails if there are any."""
-    found = list(violations(include))
+    found = [*violations(include), *room_violations(ROOT / "src", ROOT / "live")]
     for line in found:
         print(line)
     sys.exit(1 if found else 0)
