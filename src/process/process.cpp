@@ -21,6 +21,7 @@
 #include "report/tracker.hpp"
 #include "settings/options.hpp"
 #include "statistics/stats.hpp"
+#include "statistics/usage.hpp"
 
 #if defined(DLFO_STRUCT_HAS_EH_DBASE)
 // An older libc may be there when the program runs.

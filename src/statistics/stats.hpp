@@ -7,9 +7,6 @@
 
 namespace allod {
 
-// As early as can be: what is counted of the process begins here. Once.
-ALLOD_HOT void note_start() noexcept;
-
 [[nodiscard]] allod_stats_t collect_summary() noexcept;
 
 void write_stats_text(Text& out) noexcept;

@@ -7,10 +7,10 @@
 
 #include "image/thread_files.hpp"
 #include "libc/stop_signal.hpp"
-#include "stop/interruption.hpp"
 #include "stop/signal_action.hpp"
 #include "stop/signal_stacks.hpp"
 #include "stop/stop_turn.hpp"
+#include "stop/thread_state.hpp"
 
 namespace allod {
 
@@ -126,38 +126,12 @@ SignalAction action_before;
 
 bool is_ours(const SignalAction& action) noexcept { return action.handler == &wait_in_handler; }
 
-// What a thread is doing, and what that means for the signal.
-struct SignalState {
-  explicit SignalState(std::uint32_t thread) noexcept {
-    const ThreadFile status{thread, "/status"};
-    const auto signals = [&](const char* key) noexcept { return status.number(key, 16); };
-    blocked = signals("\nSigBlk:\t");
-    pending = signals("\nSigPnd:\t") | signals("\nShdPnd:\t");
-    is_gone = status.is_gone() || status.has("\nState:\tZ") || status.has("\nState:\tX");
-    is_held = status.has("\nState:\tD");
-    sleeps = status.has("\nState:\tS");
-    is_blocked = has_signal(blocked, stop.signal);
-    takes_now = !is_blocked && (pending & ~blocked) == 0;
-    sleeps_before = status.number("\nvoluntary_ctxt_switches:\t");
-    switches = sleeps_before + status.number("\nnonvoluntary_ctxt_switches:\t");
-  }
-  std::uint64_t blocked;
-  std::uint64_t pending;
-  bool is_gone;  // or will never run again, as the first thread that has ended
-  bool is_held;  // in the system, by what no signal ends, as the parent of a vfork
-  bool sleeps;
-  bool is_blocked;
-  bool takes_now;
-  std::uint64_t sleeps_before;  // how often it was put to sleep
-  std::uint64_t switches;       // the same, or had to wait
-};
-
 // Does the program wait for the first signal, by signalfd() or sigwait()? When its handler goes, so
 // does what is pending. Threads that block all signals tell nothing.
 bool is_awaited() noexcept {
   bool is_awaited = false;
   for_each_thread([&](std::uint32_t thread) noexcept {
-    const SignalState state{thread};
+    const SignalState state{thread, stop.signal};
     const bool is_chosen =
         has_signal(state.blocked, kStopSignal) && !has_signal(state.blocked, kSecondStopSignal);
     is_awaited = is_awaited || is_chosen || has_signal(state.pending, kStopSignal);
@@ -193,7 +167,7 @@ void take_signal(StoppedThreads::Round round) noexcept {
 }
 
 bool does_not_come(std::uint32_t thread) noexcept {
-  const SignalState state{thread};
+  const SignalState state{thread, stop.signal};
   return state.is_gone || state.is_held || (state.sleeps && state.is_blocked);
 }
 
@@ -232,69 +206,12 @@ void note_sleeper(const Sleeper& sleeper, const Address* its_arguments) noexcept
 // in a call that would end is let sleep, and so counts as one that blocks it.
 enum class Prospect : std::uint8_t { comes, waits, waits_long, is_held, is_gone };
 
-// Threads that were found asleep, this time or the last, in a call whose end they would feel. When
-// such a one runs, it is on its way out or in: a signal would end the call at once.
-class Waiters {
- public:
-  void begin_stop() noexcept { ++stop_; }
-  void note(std::uint32_t thread) noexcept {
-    for (Waiter& each : waiters_) {
-      if (each.thread == thread) {
-        each.stop = stop_;
-        return;
-      }
-    }
-    waiters_[next_++ % kMost] = {thread, stop_};
-  }
-  [[nodiscard]] bool has(std::uint32_t thread) const noexcept {
-    for (const Waiter& each : waiters_) {
-      if (each.thread == thread) return stop_ - each.stop <= 1;
-    }
-    return false;
-  }
-
- private:
-  struct Waiter {
-    std::uint32_t thread;
-    std::uint32_t stop;
-  };
-  static constexpr std::size_t kMost = 64;
-  Waiter waiters_[kMost] = {};
-  std::size_t next_ = 0;
-  std::uint32_t stop_ = 1;
-};
 constinit Waiters waiters;
-
-// Has a thread that is ready to run done so since it last slept? One that has just been woken is
-// still in its call, which would end. It may be waiting for a processor for long.
-class Runs {
- public:
-  [[nodiscard]] bool has_run(std::uint32_t thread, const SignalState& state) noexcept {
-    const ThreadFile file{thread, "/schedstat"};
-    if (!file.is_known()) return true;
-    const std::uint64_t begun = file.third_number();
-    Run& before = runs_[thread % kMost];
-    if (before.thread != thread || before.sleeps != state.sleeps_before) {
-      before = {thread, state.sleeps_before, begun};
-    }
-    const bool is_on_processor = begun > state.switches;
-    return is_on_processor || begun > before.begun;
-  }
-
- private:
-  struct Run {
-    std::uint32_t thread;
-    std::uint64_t sleeps;
-    std::uint64_t begun;  // how often a processor had begun to run it, when this was noted
-  };
-  static constexpr std::size_t kMost = 256;
-  Run runs_[kMost] = {};
-};
 constinit Runs runs;
 
 struct Candidate {
   Candidate(std::uint32_t thread, StoppedThreads::Round round) noexcept
-      : Candidate{thread, round, SignalState{thread}} {}
+      : Candidate{thread, round, SignalState{thread, stop.signal}} {}
 
   // Does it still run, or sleep in the same call? A call that it begins after this look, and before
   // the signal, ends at once.
@@ -332,7 +249,7 @@ struct Candidate {
       if (!call.has("running")) return Prospect::comes;
       if (waiters.has(thread) || !runs.has_run(thread, state)) return Prospect::waits;
       // Not if it has been on its way into a call, or out, since the first look.
-      const SignalState now{thread};
+      const SignalState now{thread, stop.signal};
       const bool has_gone_on = !state.sleeps && !now.sleeps && now.switches == state.switches;
       return has_gone_on && now.takes_now ? Prospect::comes : Prospect::waits;
     }();
@@ -477,7 +394,7 @@ StoppedThreads::~StoppedThreads() {
 bool StoppedThreads::have_slept() const noexcept {
   for (std::size_t i = 0; i < sleeper_count; ++i) {
     const Sleeper& sleeper = sleepers[i];
-    const std::uint64_t switches = switches_of(SignalState{sleeper.thread});
+    const std::uint64_t switches = switches_of(SignalState{sleeper.thread, stop.signal});
     if (switches == sleeper.switches && switches != kRuns) continue;
     const std::size_t place = place_of(sleeper.thread);
     if (place == kMost || !places[place].has_come()) return false;

@@ -11,6 +11,7 @@
 
 #include "allod/base/auxiliary.hpp"
 #include "allod/os/linux/linux.hpp"
+#include "unwind/known_rules.hpp"
 #include "unwind/unwind_table.hpp"
 
 #if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)
@@ -57,107 +58,6 @@ class Memory {
 
   Address page_;
 };
-
-// --- rules that are known -----------------------------------------------------------
-
-// The rule of nearly all places: the frame address is at an offset from rsp or rbp, the return
-// address is below it, and rbp was saved or is unchanged.
-struct Usual {
-  static constexpr std::int32_t kUnchanged = -1;
-
-  std::int32_t frame = 0;   // its offset, times 2, and 1 if it is from rbp; 0 for the outermost
-  std::int32_t rbp_at = 0;  // below the frame address
-};
-
-struct Known {
-  Address place = 0;
-  const unsigned char* header = nullptr;  // of the search table
-  std::uint64_t line = 0;                 // of it
-  std::uint64_t fingerprint = 0;          // 0: in an object that stays
-  std::uint32_t number = 0;               // of the line
-  std::uint32_t bytes_read = 0;
-  Usual rule{};
-};
-
-constexpr std::size_t kWords = sizeof(Known) / sizeof(std::uint64_t);
-constexpr std::size_t kPlaceWord = offsetof(Known, place) / sizeof(std::uint64_t);
-constexpr std::size_t kRuleWord = offsetof(Known, rule) / sizeof(std::uint64_t);
-static_assert(sizeof(Known) % sizeof(std::uint64_t) == 0);
-static_assert(sizeof(Usual) == sizeof(std::uint64_t) && offsetof(Known, rule) % 8 == 0);
-
-// Any thread and any signal handler writes here, and nobody waits: who finds another at work
-// writes nothing, who reads meanwhile has read nothing.
-class alignas(64) Drawer {
- public:
-  [[nodiscard]] bool read(Known* known) const noexcept {
-    const std::uint64_t version = version_.load(std::memory_order_acquire);
-    if (version % 2 != 0) return false;
-    std::uint64_t words[kWords];
-    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (version_.load(std::memory_order_relaxed) != version) return false;
-    memcpy(known, words, sizeof words);
-    return true;
-  }
-  // The same of a place that has always been in the same object: nothing else needs a look.
-  [[nodiscard]] ALLOD_INLINE bool read(Address place, Usual* rule) const noexcept {
-    const std::uint64_t version = version_.load(std::memory_order_acquire);
-    const Address known_place = words_[kPlaceWord].load(std::memory_order_relaxed);
-    const std::uint64_t known_rule = words_[kRuleWord].load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (known_place != place || version % 2 != 0) return false;
-    *rule = __builtin_bit_cast(Usual, known_rule);
-    return version_.load(std::memory_order_relaxed) == version;
-  }
-  [[nodiscard]] std::uint64_t writes() const noexcept {
-    return version_.load(std::memory_order_relaxed) / 2;
-  }
-  void write(const Known& known) noexcept {
-    std::uint64_t version = version_.load(std::memory_order_relaxed);
-    if (version % 2 != 0 ||
-        !version_.compare_exchange_strong(version, version + 1, std::memory_order_relaxed)) {
-      return;
-    }
-    std::atomic_thread_fence(std::memory_order_release);
-    std::uint64_t words[kWords];
-    memcpy(words, &known, sizeof words);
-    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
-    version_.store(version + 2, std::memory_order_release);
-  }
-
- private:
-  std::atomic<std::uint64_t> version_{0};
-  std::atomic<std::uint64_t> words_[kWords]{};
-};
-
-// Two places that meet in one pair do not drive each other out: a stack that has both would read
-// tables each time.
-struct Pair {
-  [[nodiscard]] ALLOD_INLINE bool read(Address place, Usual* rule) const noexcept {
-    return drawers[0].read(place, rule) || drawers[1].read(place, rule);
-  }
-  [[nodiscard]] bool read(Address place, Known* known) const noexcept {
-    return std::any_of(std::begin(drawers), std::end(drawers), [=](const Drawer& drawer) {
-      return drawer.read(known) && known->place == place;
-    });
-  }
-  void write(const Known& known) noexcept {
-    Drawer* to = &drawers[drawers[0].writes() > drawers[1].writes() ? 1 : 0];
-    // What has changed for a place replaces what was known of it.
-    for (Drawer& drawer : drawers) {
-      Known old;
-      if (drawer.read(&old) && old.place == known.place) to = &drawer;
-    }
-    to->write(known);
-  }
-
-  Drawer drawers[2];
-};
-
-constexpr unsigned kPairBits = 9;
-constinit Pair pairs[1 << kPairBits];
-
-Pair& pair_of(Address place) noexcept { return pairs[place * kMix >> (64 - kPairBits)]; }
 
 // --- objects ------------------------------------------------------------------------
 

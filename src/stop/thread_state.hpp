@@ -1,0 +1,92 @@
+// What threads are doing, as far as the system tells, and what a signal would do to that.
+#pragma once
+
+#include "image/thread_files.hpp"
+#include "stop/interruption.hpp"
+
+namespace allod {
+
+// What a thread is doing, and what that means for the signal.
+struct SignalState {
+  SignalState(std::uint32_t thread, int signal) noexcept {
+    const ThreadFile status{thread, "/status"};
+    const auto set_of = [&](const char* key) noexcept { return status.number(key, 16); };
+    blocked = set_of("\nSigBlk:\t");
+    pending = set_of("\nSigPnd:\t") | set_of("\nShdPnd:\t");
+    is_gone = status.is_gone() || status.has("\nState:\tZ") || status.has("\nState:\tX");
+    is_held = status.has("\nState:\tD");
+    sleeps = status.has("\nState:\tS");
+    is_blocked = has_signal(blocked, signal);
+    takes_now = !is_blocked && (pending & ~blocked) == 0;
+    sleeps_before = status.number("\nvoluntary_ctxt_switches:\t");
+    switches = sleeps_before + status.number("\nnonvoluntary_ctxt_switches:\t");
+  }
+  std::uint64_t blocked;
+  std::uint64_t pending;
+  bool is_gone;  // or will never run again, as the first thread that has ended
+  bool is_held;  // in the system, by what no signal ends, as the parent of a vfork
+  bool sleeps;
+  bool is_blocked;
+  bool takes_now;
+  std::uint64_t sleeps_before;  // how often it was put to sleep
+  std::uint64_t switches;       // the same, or had to wait
+};
+
+// Threads that were found asleep, this time or the last, in a call whose end they would feel. When
+// such a one runs, it is on its way out or in: a signal would end the call at once.
+class Waiters {
+ public:
+  void begin_stop() noexcept { ++stop_; }
+  void note(std::uint32_t thread) noexcept {
+    for (Waiter& each : waiters_) {
+      if (each.thread == thread) {
+        each.stop = stop_;
+        return;
+      }
+    }
+    waiters_[next_++ % kMost] = {thread, stop_};
+  }
+  [[nodiscard]] bool has(std::uint32_t thread) const noexcept {
+    for (const Waiter& each : waiters_) {
+      if (each.thread == thread) return stop_ - each.stop <= 1;
+    }
+    return false;
+  }
+
+ private:
+  struct Waiter {
+    std::uint32_t thread;
+    std::uint32_t stop;
+  };
+  static constexpr std::size_t kMost = 64;
+  Waiter waiters_[kMost] = {};
+  std::size_t next_ = 0;
+  std::uint32_t stop_ = 1;
+};
+// Has a thread that is ready to run done so since it last slept? One that has just been woken is
+// still in its call, which would end. It may be waiting for a processor for long.
+class Runs {
+ public:
+  [[nodiscard]] bool has_run(std::uint32_t thread, const SignalState& state) noexcept {
+    const ThreadFile file{thread, "/schedstat"};
+    if (!file.is_known()) return true;
+    const std::uint64_t begun = file.third_number();
+    Run& before = runs_[thread % kMost];
+    if (before.thread != thread || before.sleeps != state.sleeps_before) {
+      before = {thread, state.sleeps_before, begun};
+    }
+    const bool is_on_processor = begun > state.switches;
+    return is_on_processor || begun > before.begun;
+  }
+
+ private:
+  struct Run {
+    std::uint32_t thread;
+    std::uint64_t sleeps;
+    std::uint64_t begun;  // how often a processor had begun to run it, when this was noted
+  };
+  static constexpr std::size_t kMost = 256;
+  Run runs_[kMost] = {};
+};
+
+}  // namespace allod
