@@ -4,7 +4,8 @@
 
 #include <sys/types.h>
 
-#include "allod/heap/heap.hpp"
+#include "allod/base/cpu.hpp"
+#include "allod/heap/options.hpp"
 #include "settings/mitigations.hpp"
 #include "text/text.hpp"
 

@@ -9,6 +9,7 @@
 #include "allod/heap/heap_domain.hpp"
 #include "allod/heap/helper_state.hpp"
 #include "allod/heap/misuse.hpp"
+#include "allod/heap/options.hpp"
 #include "allod/heap/present.hpp"
 #include "allod/heap/slow_path.hpp"
 #include "allod/heap/turn.hpp"
@@ -32,32 +33,6 @@ inline constexpr std::uint32_t kLongestNapMs = 60'000;
 inline constexpr std::uint32_t kLookInterval = 256;
 // Orphans that are looked at then.
 inline constexpr std::uint32_t kOrphanLooks = 16;
-
-// Which fresh memory is made present before anybody touches it.
-enum class Populate : std::uint8_t {
-  off,
-  adaptive,  // slabs of small classes that have filled many
-  all,
-};
-
-// Whose magazines serve a thread; see thread/process_heap.hpp.
-enum class Caches : std::uint8_t { mixed, thread, processor };
-
-struct HeapOptions {
-  std::size_t region_bytes = std::size_t{64} << 20;
-  std::size_t magazine_bytes = std::size_t{256} << 10;  // of one class, at most
-  std::size_t burst_bytes = std::size_t{1} << 20;       // of all classes, beyond the usual
-  std::size_t large_cache_bytes = std::size_t{1} << 20;
-  std::size_t purge_budget = std::size_t{64} << 20;
-  // So much more, if it was in use lately; see purge_budget().
-  std::size_t most_below_peak = ~std::size_t{0};
-  std::size_t huge_pages_from = std::size_t{16} << 20;  // all ones: never
-  std::int32_t purge_delay_ms = 500;                    // 0: at once; negative: only when told
-  Populate populate = Populate::adaptive;
-  bool purge_thread = true;
-  bool report_foreign = false;
-  Caches caches = Caches::mixed;
-};
 
 // Blocks up to this size touch every page of a slab that is full.
 inline constexpr std::size_t kTouchedBlock = 4096;
@@ -713,6 +688,7 @@ class Heap {
 #include "allod/heap/first_class_blocks.hpp"
 #include "allod/heap/first_class_hardened.hpp"
 #include "allod/heap/first_class_mixed.hpp"
+#include "allod/heap/first_class_release.hpp"
 #include "allod/heap/inspect.hpp"
 #include "allod/heap/kept.hpp"
 #include "allod/heap/lifetime.hpp"

@@ -1,0 +1,35 @@
+// What a heap may be told.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace allod::heap {
+
+// Which fresh memory is made present before anybody touches it.
+enum class Populate : std::uint8_t {
+  off,
+  adaptive,  // slabs of small classes that have filled many
+  all,
+};
+
+// Whose magazines serve a thread; see thread/process_heap.hpp.
+enum class Caches : std::uint8_t { mixed, thread, processor };
+
+struct HeapOptions {
+  std::size_t region_bytes = std::size_t{64} << 20;
+  std::size_t magazine_bytes = std::size_t{256} << 10;  // of one class, at most
+  std::size_t burst_bytes = std::size_t{1} << 20;       // of all classes, beyond the usual
+  std::size_t large_cache_bytes = std::size_t{1} << 20;
+  std::size_t purge_budget = std::size_t{64} << 20;
+  // So much more, if it was in use lately; see purge_budget().
+  std::size_t most_below_peak = ~std::size_t{0};
+  std::size_t huge_pages_from = std::size_t{16} << 20;  // all ones: never
+  std::int32_t purge_delay_ms = 500;                    // 0: at once; negative: only when told
+  Populate populate = Populate::adaptive;
+  bool purge_thread = true;
+  bool report_foreign = false;
+  Caches caches = Caches::mixed;
+};
+
+}  // namespace allod::heap
