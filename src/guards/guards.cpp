@@ -292,7 +292,7 @@ void Guards::write_place(Text& out, const Misuse& misuse) noexcept {
   if (at < block) {
     out << std::uint64_t{block - at} << " bytes before ";
   } else if (at >= block + misuse.block_bytes && at != block) {
-    out << std::uint64_t{at - block - misuse.block_bytes} << " bytes behind ";
+    out << std::uint64_t{at - block - misuse.block_bytes} << " bytes past the end of ";
   } else if (at != block) {
     out << std::uint64_t{at - block} << " bytes into ";
   }

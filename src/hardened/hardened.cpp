@@ -422,7 +422,7 @@ void start() noexcept {
     tell_no_effect("sweep", "the system does not let a process read its own memory");
   }
   if (settings().mitigations.has(Mitigation::tags) && !on<Mitigation::tags>()) {
-    tell_no_effect("tags", "this processor, or this system, has no tags of memory");
+    tell_no_effect("tags", "the processor or the kernel does not support memory tagging");
   }
   // Registered last, so taken first, as its rank demands.
   if (on<Mitigation::history>()) {

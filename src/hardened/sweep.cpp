@@ -260,8 +260,7 @@ bool must_tell() noexcept {
   return true;
 }
 void tell() noexcept {
-  Message{} << "warning: ALLOD_HARDENED=sweep has no effect any more: /proc does not tell of this "
-               "process";
+  Message{} << "warning: ALLOD_HARDENED=sweep has stopped: /proc no longer shows this process";
 }
 
 // The sweeper is not there any more.

@@ -310,8 +310,8 @@ long find() noexcept {
 
 void tell(long leaking) noexcept {
   if (leaking < 0) {
-    Message{} << "warning: leaks were not looked for: for want of memory, or as the system refused "
-                 "to stop the threads";
+    Message{} << "warning: no search for leaks: out of memory, or the system refused to stop the "
+                 "threads";
     return;
   }
   if (settings().leaks_file != nullptr) {

@@ -111,8 +111,8 @@ void end_without_reports() noexcept {
   const Settings& chosen = settings();
   if (!chosen.leaks && chosen.show_stats == StatsFormat::none && !Profile::is_on()) return;
   Message message;
-  message << "warning: exit was called by a signal handler that had interrupted malloc or free; "
-             "the heap cannot be looked at, so there are no reports";
+  message << "warning: no reports at exit: a signal handler interrupted malloc or free and called "
+             "exit, so the heap cannot be read";
 }
 
 [[gnu::destructor(101)]] void end_process() noexcept {

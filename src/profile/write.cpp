@@ -169,7 +169,7 @@ void show_leaks(Text& out) noexcept {
   const auto show = [](const allod_profile_stack_t* leak, void* context) {
     Text& text = *static_cast<Text*>(context);
     text << "\nallod:   " << leak->total.requested << " bytes in " << leak->total.blocks
-         << " blocks" << (leak->live.blocks == 0 ? ", which others lead to" : "")
+         << " blocks" << (leak->live.blocks == 0 ? ", reached from other leaks" : "")
          << ", allocated at:";
     Stack stack;
     stack.depth = leak->depth < Stack::kDepth ? static_cast<std::uint32_t>(leak->depth)

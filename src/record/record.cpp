@@ -209,7 +209,8 @@ template <class Operator, class... Arguments>
 [[gnu::cold, gnu::noinline]] void* new_by_runtime(const char* name, Arguments... arguments) {
   if (auto* const found = runtime_operator<Operator>(name)) return found(arguments...);
   {
-    allod::Message{} << "error: operator new is out of memory, and there is no C++ runtime";
+    allod::Message{}
+        << "error: operator new: out of memory, and no C++ runtime to throw std::bad_alloc";
   }
   _exit(127);
 }

@@ -27,7 +27,7 @@ void report_gone(const HeapDomain& heap) noexcept {
   {
     Message message;
     write_name(message << "error: use of ", heap)
-        << ", which is gone\nallod:   it was " << (heap.was_deleted ? "deleted" : "destroyed");
+        << " after it was " << (heap.was_deleted ? "deleted" : "destroyed");
     if constexpr (Policy::kTracked) {
       Stack stack;
       capture_stack(stack);

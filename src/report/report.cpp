@@ -124,9 +124,9 @@ void write_block(Text& out, const heap::Misuse& misuse) noexcept {
   if (is_guarded(misuse)) return Guards::write_place(out, misuse);
   if (misuse.block == nullptr) {
     if (misuse.kind == heap::MisuseKind::foreign_free) {
-      out << "\nallod:   no memory of Allod is there";
+      out << "\nallod:   the address is not Allod's";
     } else {
-      out << "\nallod:   no block is there now";
+      out << "\nallod:   the address is in no block now";
     }
     return;
   }
@@ -171,7 +171,7 @@ void write_measure(Text& out, heap::MisuseKind kind) noexcept {
 
 // What a function was asked to copy.
 void write_copy(Text& out, const heap::Misuse& misuse) noexcept {
-  out << "\nallod:   " << misuse.function << (misuse.is_write ? " was to write " : " was to read ")
+  out << "\nallod:   " << misuse.function << (misuse.is_write ? " would write " : " would read ")
       << std::uint64_t{misuse.claimed_bytes} << " bytes there";
 }
 
@@ -293,8 +293,8 @@ void ReportToUser::report(const heap::Misuse& found) noexcept {
 void report_failed_check(const char* what) noexcept {
   {
     Message{} << "error: internal check failed: " << what
-              << "\nallod:   either the program has written where it must not, or this is a "
-                 "defect of Allod";
+              << "\nallod:   either the program has written outside its blocks, or Allod has a "
+                 "defect";
   }
   abort();
 }

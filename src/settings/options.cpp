@@ -76,10 +76,10 @@ struct Option {
 };
 
 constexpr Option kOptions[] = {
-    {"HELP", "0, 1", "0", true, "print this list at start and go on",
+    {"HELP", "0, 1", "0", true, "print this list at start; the program then runs as usual",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.help); }},
     {"VERBOSE", "0 to 2", "0", false,
-     "1: a line at start that names version and build; 2: the options too",
+     "1: print version and build at start; 2: print the chosen options, too",
      [](Settings& s, std::string_view v) noexcept {
        std::int64_t level = 0;
        if (!parse_number(v, &level) || level < 0 || level > 2) return false;
@@ -101,7 +101,7 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"STATS_FILE", "a path", "standard error", false,
-     "where statistics at the end go; %p becomes the process id",
+     "file for the statistics; %p becomes the process id",
      [](Settings& s, std::string_view v) noexcept {
        if (!keep(stats_file_name, v)) return false;
        s.stats_file = stats_file_name;
@@ -110,10 +110,11 @@ constexpr Option kOptions[] = {
     {"SHOW_ERRORS", "0, 1", "1", false, "report misuse of the heap on standard error",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.show_errors); }},
     {"ABORT_ON_ERROR", "0, 1", "1", false,
-     "abort after a report; with 0 the program goes on, and wrong frees have no effect",
+     "abort after a report; 0: go on, and ignore a wrong free",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.abort_on_error); }},
     {"REPORT_FD", "an open file descriptor", "none", false,
-     "write each report there too, as one line of JSON, as long as it is the same file",
+     "also write each report to this descriptor, as one line of JSON, unless the program has since "
+     "opened another file there",
      [](Settings& s, std::string_view v) noexcept {
        std::int64_t descriptor = 0;
        struct stat file{};
@@ -127,29 +128,28 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"HARDENED", kMeasures, "all", true,
-     "what the hardened library does; names are separated by commas, and with a minus before them "
-     "they are left out",
+     "measures of the hardened library, separated by commas; a minus before a name leaves it out",
      [](Settings& s, std::string_view v) noexcept {
        return Mitigations::parse(v, &s.mitigations);
      }},
     {"FOREIGN_FREE", "ignore, report", kReportsForeign ? "report" : "ignore", false,
-     "what to do when memory is freed that did not come from Allod",
+     "when the program frees memory of another allocator: ignore the call, or report it",
      [](Settings& s, std::string_view v) noexcept {
        if (v != "ignore" && v != "report") return false;
        s.heap.report_foreign = v == "report";
        return true;
      }},
     {"DEEPBIND", "ignore, keep", "ignore", false,
-     "what becomes of RTLD_DEEPBIND when the program opens a library with it; keep: the library "
-     "allocates and frees by libc, so that no block may come from the one to the other",
+     "RTLD_DEEPBIND in calls of dlopen. ignore: the opened library uses Allod; keep: it uses "
+     "libc's malloc, and neither side may free blocks of the other",
      [](Settings& s, std::string_view v) noexcept {
        if (v != "ignore" && v != "keep") return false;
        s.keeps_deepbind = v == "keep";
        return true;
      }},
     {"PURGE_DELAY", "milliseconds, 0 or -1", "500", false,
-     "how long free memory is kept before it goes back to the system; 0: at once, -1: only when "
-     "told",
+     "how long to keep free memory before it goes back to the system; 0: not at all, -1: until the "
+     "program calls malloc_trim",
      [](Settings& s, std::string_view v) noexcept {
        std::int64_t delay = 0;
        if (!parse_number(v, &delay) || delay < -1 || delay > 0x7fffffff) return false;
@@ -157,8 +157,8 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"PURGE_BUDGET", "bytes", "64M", false,
-     "free memory above this goes back without delay; unless set, as much may stay as was in use "
-     "within about a second, but in a container no more than a sixteenth of its memory limit",
+     "most free memory to keep; the rest goes back without delay. By default, memory that was in "
+     "use during the last second may stay, too; in a container, at most 1/16 of its memory limit",
      [](Settings& s, std::string_view v) noexcept {
        if (!parse_size(v, &s.heap.purge_budget)) return false;
        s.heap.most_below_peak = 0;
@@ -166,20 +166,19 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"PURGE_THREAD", "0, 1", "1", false,
-     "give memory back also while the program is idle, by a thread that lives only as long as "
-     "there is something to give back",
+     "start a thread that gives free memory back while the program is idle; it ends when nothing "
+     "is left to give back",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.heap.purge_thread); }},
     {"HUGE_PAGES", "bytes, or never", "16M", true,
-     "ask for huge pages for memory that will soon be full, once that much is in use",
+     "ask for huge pages for memory that blocks will soon fill, once so many bytes are in use",
      [](Settings& s, std::string_view v) noexcept {
        if (v != "never") return parse_size(v, &s.heap.huge_pages_from);
        s.heap.huge_pages_from = SIZE_MAX;
        return true;
      }},
     {"CACHES", "mixed, thread, processor", "mixed", true,
-     "who has free blocks at hand: every thread, every processor for the threads on it, or "
-     "processors and a few threads that do much; where the system has no restartable sequences, "
-     "threads",
+     "where free blocks are cached: in each thread, in each processor, or mixed: in each processor "
+     "and in the busiest threads. Without restartable sequences: always in threads",
      [](Settings& s, std::string_view v) noexcept {
        using heap::Caches;
        if (v != "mixed" && v != "thread" && v != "processor") return false;
@@ -189,7 +188,7 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"PROFILE", "0, 1, bytes", "0", true,
-     "sample allocations and their call stacks: one for so many bytes on the average; 1: for 512K",
+     "profile the heap with one sample for so many bytes on average; 1: for 512K",
      [](Settings& s, std::string_view v) noexcept {
        std::size_t interval = 0;
        if (!parse_size(v, &interval)) return false;
@@ -198,19 +197,18 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"PROFILE_FILE", "a path", "none", false,
-     "where the profile goes when the process ends; %p becomes the process id",
+     "file for the profile, written when the process ends; %p becomes the process id",
      [](Settings& s, std::string_view v) noexcept {
        if (!keep(profile_file_name, v)) return false;
        s.profile_file = profile_file_name;
        return true;
      }},
     {"PROFILE_PEAKS", "0, 1", "0", false,
-     "also keep the profile of the moment when most memory was in use, in a second file that ends "
-     "in .peak",
+     "also write the profile at the peak of memory use, to a second file that ends in .peak",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.profile_peaks); }},
     {"PROFILE_SIGNAL", "USR1, USR2, PROF or a number", "none", true,
-     "at this signal, start sampling; when that is on, write the profile, to a file that ends in "
-     ".1, .2 and so on",
+     "this signal starts the profile; while the profile runs, it writes a file that ends in .1, .2 "
+     "and so on",
      [](Settings& s, std::string_view v) noexcept {
        std::int64_t number = v == "USR1" ? SIGUSR1 : v == "USR2" ? SIGUSR2 : SIGPROF;
        if (v != "USR1" && v != "USR2" && v != "PROF" && !parse_number(v, &number)) return false;
@@ -219,18 +217,18 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"LEAKS", "0, 1", "0", true,
-     "note every allocation, and look for blocks that nothing leads to when the process ends",
+     "find leaks when the process ends; this records every allocation and is slow",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.leaks); }},
     {"LEAKS_FILE", "a path", "standard error", false,
-     "where leaks are written to; %p becomes the process id",
+     "file for the leaks; %p becomes the process id",
      [](Settings& s, std::string_view v) noexcept {
        if (!keep(leaks_file_name, v)) return false;
        s.leaks_file = leaks_file_name;
        return true;
      }},
     {"GUARD_SAMPLE", "0, on, a number", "0", true,
-     "place one of so many allocations, on the average, on a page of its own between pages that "
-     "cannot be touched; on: of 10000",
+     "put one of so many allocations, on average, on a page of its own between two guard pages; "
+     "on: one of 10000",
      [](Settings& s, std::string_view v) noexcept {
        std::int64_t period = 0;
        if (v == "on") {
@@ -242,7 +240,7 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"GUARD_SLOTS", "1 to 4096", "192", true,
-     "how many blocks can be guarded at a time, or be remembered after they were freed",
+     "most blocks with guard pages at a time, freed ones that Allod still watches included",
      [](Settings& s, std::string_view v) noexcept {
        std::int64_t slots = 0;
        if (!parse_number(v, &slots) || slots < 1 || slots > kMostGuardSlots) return false;
@@ -250,8 +248,7 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"POPULATE", "off, adaptive, all", "adaptive", false,
-     "make fresh memory present before it is touched: of small sizes that have filled many slabs, "
-     "or all",
+     "prefault fresh memory. adaptive: for small sizes with many slabs; all: always; off: never",
      [](Settings& s, std::string_view v) noexcept {
        using heap::Populate;
        if (v != "off" && v != "adaptive" && v != "all") return false;
@@ -260,7 +257,7 @@ constexpr Option kOptions[] = {
                                       : Populate::adaptive;
        return true;
      }},
-    {"REGION_SIZE", "bytes, 1M to 64G", "64M", true, "how much address space is reserved at a time",
+    {"REGION_SIZE", "bytes, 1M to 64G", "64M", true, "address space to reserve at a time",
      [](Settings& s, std::string_view v) noexcept {
        std::size_t bytes = 0;
        if (!parse_size(v, &bytes) || bytes < std::size_t{1} << 20 ||
@@ -272,20 +269,21 @@ constexpr Option kOptions[] = {
      }},
     // These are for liballod-live.so, which reads them itself.
     {"LIVE", "address:port, or 1", "none", true,
-     "where liballod-live.so, if it is preloaded too, serves the live page; 1: at 127.0.0.1, at "
-     "any port",
+     "address of the live page, if liballod-live.so is preloaded, too; 1: any free port at "
+     "127.0.0.1",
      &is_not_ours},
-    {"LIVE_TOKEN", "16 characters or more", "random", true, "the secret in the page's link",
+    {"LIVE_TOKEN", "16 characters or more", "random", true, "secret in the link of the live page",
      &is_not_ours},
     {"LIVE_LINK", "a path", "standard error", true,
-     "where the page's link goes; %p becomes the process id", &is_not_ours},
+     "file for the link of the live page; %p becomes the process id", &is_not_ours},
     {"LIVE_HOSTS", "names, by commas", "none", true,
-     "other names, with or without a port, by which the page may be asked for", &is_not_ours},
-    {"LIVE_ONLY", "a process id", "none", true, "the one process that serves a page", &is_not_ours},
-    {"LIVE_CHILDREN", "0, 1", "0", true, "children that are forked or started serve pages, too",
+     "other host names, with or without a port, under which browsers may open the page",
      &is_not_ours},
+    {"LIVE_ONLY", "a process id", "none", true, "the only process that serves a live page",
+     &is_not_ours},
+    {"LIVE_CHILDREN", "0, 1", "0", true, "child processes serve live pages, too", &is_not_ours},
     {"MAGAZINE_BYTES", "bytes, 0 to 16M", "256K", false,
-     "the most that a thread keeps at hand of one size class",
+     "most bytes of one size class that a thread caches",
      [](Settings& s, std::string_view v) noexcept {
        std::size_t bytes = 0;
        if (!parse_size(v, &bytes) || bytes > std::size_t{16} << 20) return false;

@@ -42,7 +42,7 @@ Handler current_handler() noexcept {
   const auto thrower = reinterpret_cast<void (*)()>(find_in_runtime("_ZSt17__throw_bad_allocv"));
   if (thrower != nullptr) thrower();
   {
-    Message{} << "error: operator new is out of memory, and there is no C++ runtime to say so";
+    Message{} << "error: operator new: out of memory, and no C++ runtime to throw std::bad_alloc";
   }
   abort();
 }

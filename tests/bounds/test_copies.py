@@ -119,7 +119,7 @@ def test_a_copy_past_the_end_of_its_destination_is_stopped(
     variables["TEST_COUNT"] = count
     outcome = run(program, "copy", library, copies, tmp_path, variables)
     text = report(
-        outcome.scene, TIGHT, f"{name} was to write {count}", kind=PAST, state="in use"
+        outcome.scene, TIGHT, f"{name} would write {count}", kind=PAST, state="in use"
     )
     outcome.expect(text, death=True)
 
@@ -139,7 +139,7 @@ def test_a_copy_past_the_end_of_its_source_is_stopped(
     outcome = run(program, "copy", liballod_hardened, copies, tmp_path, variables)
     read = TIGHT + 1 if name in WITH_TEXTS else TIGHT + 90
     text = report(
-        outcome.scene, TIGHT, f"{name} was to read {read}", kind=PAST, state="in use"
+        outcome.scene, TIGHT, f"{name} would read {read}", kind=PAST, state="in use"
     )
     outcome.expect(text, death=True)
 
@@ -160,7 +160,7 @@ def test_a_program_that_goes_on_has_copied_what_there_was_room_for(
         program, "copy", liballod_hardened, copies, tmp_path, variables | goes_on
     )
     text = report(
-        outcome.scene, TIGHT, f"{name} was to write 700", kind=PAST, state="in use"
+        outcome.scene, TIGHT, f"{name} would write 700", kind=PAST, state="in use"
     )
     outcome.expect(text, death=False)
 
@@ -177,7 +177,7 @@ def test_nothing_is_appended_to_a_text_without_end(
     outcome = run(program, case, library, copies, tmp_path, variables)
     assert outcome.status == 0, outcome.description
     assert outcome.errors.count("allod: error: copy past the end") == 1
-    assert "was to read 65 bytes there" in outcome.errors, outcome.description
+    assert "would read 65 bytes there" in outcome.errors, outcome.description
 
 
 @pytest.mark.parametrize(("number", "name"), KINDS[:2])
@@ -194,7 +194,7 @@ def test_a_huge_block_ends_too(
     variables["TEST_COUNT"] = count
     outcome = run(program, "copy", library, copies, tmp_path, variables)
     assert outcome.status == -signal.SIGABRT, outcome.description
-    assert f"{name} was to write {count} bytes there" in outcome.errors
+    assert f"{name} would write {count} bytes there" in outcome.errors
 
 
 @pytest.mark.parametrize(("number", "name"), KINDS[:7])
@@ -217,7 +217,7 @@ def test_a_copy_to_a_freed_block_is_stopped(
     text = report(
         outcome.scene,
         24,
-        f"{name} was to write 24",
+        f"{name} would write 24",
         kind="copy after free at",
         state="free",
     )
@@ -239,7 +239,7 @@ def test_a_copy_to_where_no_block_is_ends_there(
     assert outcome.status == -signal.SIGABRT, outcome.description
     headline = outcome.scene.headline(PAST, outcome.scene.facts["address"])
     assert outcome.errors.startswith(headline), outcome.description
-    assert f"allod:   {name} was to write 100000 bytes there\n" in outcome.errors
+    assert f"allod:   {name} would write 100000 bytes there\n" in outcome.errors
 
 
 def test_what_allod_itself_does_is_no_defect(

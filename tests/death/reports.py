@@ -19,8 +19,8 @@ MALLOC = "malloc"
 REALLOC = "realloc"
 ALIGNED_ALLOC = "aligned_alloc"
 
-GONE = "allod:   no block is there now\n"
-NOT_OURS = "allod:   no memory of Allod is there\n"
+GONE = "allod:   the address is in no block now\n"
+NOT_OURS = "allod:   the address is not Allod's\n"
 
 
 @dataclass(frozen=True)

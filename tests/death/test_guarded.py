@@ -124,7 +124,7 @@ FAULTS = [
                 "access past the end at",
                 size,
                 distance=size + offset,
-                where=f"{offset} bytes behind ",
+                where=f"{offset} bytes past the end of ",
             ),
             {"SIZE": size, "OFFSET": offset},
         )
@@ -139,7 +139,7 @@ FAULTS = [
                 "access past the end at",
                 100,
                 distance=distance,
-                where=f"{distance - 100} bytes behind ",
+                where=f"{distance - 100} bytes past the end of ",
             ),
             {"SIZE": 100, "OFFSET": distance},
         )
@@ -527,7 +527,7 @@ def test_access_to_a_block_of_no_bytes(
         outcome.scene.headline(
             "access to a block of no bytes at", outcome.scene.facts["block"]
         )
-        + "allod:   no block is there now\n"
+        + "allod:   the address is in no block now\n"
         + (outcome.scene.history("free") if "history" in measures else "")
         + event("this access", ACCESSING, outcome.scene)
     )

@@ -178,6 +178,6 @@ def test_failed_internal_check(
     assert "unseen" not in outcome.scene.facts, outcome.description
     outcome.expect(
         "allod: error: internal check failed: a magazine holds what is no block\n"
-        "allod:   either the program has written where it must not, or this is a defect of Allod\n",
+        "allod:   either the program has written outside its blocks, or Allod has a defect\n",
         death=True,
     )

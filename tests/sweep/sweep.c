@@ -872,8 +872,7 @@ static void expect_to_be_told(unsigned number) {
   static char text[1000];
   const ssize_t length = pread(fileno(messages), text, sizeof text - 1, 0);
   static const char expected[] =
-      "warning: ALLOD_HARDENED=sweep has no effect any more: /proc does not tell of this "
-      "process\n";
+      "warning: ALLOD_HARDENED=sweep has stopped: /proc no longer shows this process\n";
   const char* const told = strstr(text, expected);
   CHECK(told != NULL && told + sizeof expected - 1 == text + length, "messages: \"%s\"", text);
   fclose(messages);
