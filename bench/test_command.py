@@ -21,8 +21,6 @@ from bench.compare.run import Run
 from bench.samples import a_run
 from bench.tiny import compile_allocator
 
-# The command.
-
 
 def bench(tmp_path: Path, *arguments: str) -> int:
     """The comparison with glibc alone, into a folder of its own."""

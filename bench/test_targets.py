@@ -10,8 +10,6 @@ from bench.compare.rounds import CaseResult
 from bench.compare.run import Figure, Series
 from bench.samples import EXTRA, a_case, a_run, some_results, times
 
-# Statistics and targets.
-
 
 def test_the_interval_of_a_median_is_that_of_the_sign_test() -> None:
     summary = stats.summarise([float(value) for value in range(1, 12)])

@@ -14,8 +14,6 @@ import pytest
 from allod.console import Failure
 from workshop import fuzz as fuzzing
 
-# Fuzzing
-
 
 @pytest.mark.usefixtures("built")
 def test_pieces_of_fuzzing_are_recorded_and_summed_up(

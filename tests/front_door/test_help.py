@@ -13,8 +13,6 @@ from clone import cli
 from front_door.command import allod
 from workshop.paths import version
 
-# Help and errors
-
 
 def test_help_lists_every_command_with_one_line() -> None:
     shown = allod("help")
