@@ -68,7 +68,7 @@ def find_program(name: str) -> Path:
 
 
 def library_for(program: Path, name: str) -> Path:
-    """A product for the program's libc, brought up to date; refused if it cannot be preloaded."""
+    """Allod's library for the program's libc; refused if it cannot be preloaded."""
     library = supplies.current().library(name, musl=is_for_musl(program))
     check_preloadable(program, library)
     return library

@@ -66,15 +66,9 @@ class Clone:
             quick=False, repeats=plan.rounds, precision=0.01, timeout=plan.timeout
         )
         peers = [Peer(a.name, a.library, "", a.variables) for a in allocators]
+        programs, budget = self.trace_programs(), rounds.Budget(way, 1)
         try:
-            rounds.measure(
-                replay.ensure_tools(),
-                result,
-                peers,
-                way,
-                rounds.Budget(way, 1),
-                progress,
-            )
+            rounds.measure(programs, result, peers, way, budget, progress)
         except KeyboardInterrupt:
             say("interrupted; what follows is of the rounds that were made")
         return Replays(
