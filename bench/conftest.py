@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from bench.compare.peers import Peer
     from bench.compare.results import Results
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -38,3 +39,17 @@ def rich() -> Results:
     from bench.samples import EXTRA, rich_results
 
     return rich_results([*CASES, *EXTRA])
+
+
+@pytest.fixture(scope="session")
+def others() -> list[Peer]:
+    """A second allocator that works, and Allod as soon as it is built."""
+    from bench.compare import peers
+
+    peers.install_missing(["tcmalloc"], print)
+    found = [peers.find("tcmalloc")]
+    try:
+        found.append(peers.find(peers.SUBJECT))
+    except peers.PeerError as missing:
+        print(missing)
+    return found

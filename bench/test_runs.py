@@ -22,18 +22,6 @@ from bench.tiny import GLIBC, compile_allocator, run_tiny, tiny
 PROGRAMS = ("bulk", "immediate", "prodcons", "replace", "sweep", "tree")
 
 
-@pytest.fixture(scope="session")
-def others() -> list[Peer]:
-    """A second allocator that works, and Allod as soon as it is built."""
-    peers.install_missing(["tcmalloc"], print)
-    found = [peers.find("tcmalloc")]
-    try:
-        found.append(peers.find(peers.SUBJECT))
-    except peers.PeerError as missing:
-        print(missing)
-    return found
-
-
 # The workloads.
 
 
