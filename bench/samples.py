@@ -18,6 +18,14 @@ from bench.compare.syscalls import SystemCalls
 
 PEERS = {"allod": 1.0, "glibc": 1.7, "mimalloc3": 1.1, "jemalloc": 1.3}
 PERCENTILES = ("50", "90", "99", "99.9", "99.99", "99.999", "100")
+# Cases of kinds that the workloads may lack.
+EXTRA = (
+    Case(
+        "made-up-latency", "none", "single calls", group="latency", source="A <paper>"
+    ),
+    Case("made-up-idle", "none", "an idle hour", group="memory over time"),
+    Case("made-up-program", "none", "a program", group="real programs", script=True),
+)
 
 
 def a_run(peer: str, nanoseconds: float, peak: int = 1000, **changes: Any) -> Run:
@@ -145,3 +153,9 @@ def _rich_run(case: Case, peer: str, number: int, factor: float, memory: float) 
         if over_time
         else (),
     )
+
+
+def times(seed: int, factor: float = 1.0, count: int = 15) -> list[float]:
+    """Skewed, as run times are."""
+    chance = random.Random(seed)
+    return [factor * (10 + chance.expovariate(5)) for _ in range(count)]

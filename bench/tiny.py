@@ -1,5 +1,6 @@
 """The workload programs, started so that they end within seconds, and libraries for them."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -7,6 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.compare import peers, runner
+from bench.compare.cases import Case
+from bench.compare.peers import Peer
+from bench.compare.run import Run
+
+GLIBC = Peer("glibc", None, "any")
 Params = Mapping[str, int | str]
 
 # Parameters with which a program ends at once.
@@ -88,3 +95,17 @@ def compile_library(folder: Path, text: str) -> Path:
     options = ["-shared", "-fPIC", "-fno-builtin"]
     subprocess.run(["cc", *options, "-o", str(library), str(source)], check=True)
     return library
+
+
+def tiny(case: Case, **params: int) -> Case:
+    return dataclasses.replace(
+        case, params={**case.params, **TINY[case.program], **params}, quick={}
+    )
+
+
+def run_tiny(programs: Path, case: Case, peer: Peer) -> Run:
+    return runner.run_once(programs, case, peer, quick=False, number=1, timeout=60)
+
+
+def compile_allocator(folder: Path, body: str) -> Peer:
+    return peers.from_file("broken", compile_library(folder, body))

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from allod.build import PRESETS, ensure_built, ensure_live_built
-from allod.packages import PackagesUnavailable, ensure_packages
 from transcripts import Step, assert_prints, pattern_of, run_steps, steps_of
+from workshop.build import PRESETS, ensure_built, ensure_live_built
+from workshop.packages import PackagesUnavailable, ensure_packages
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent

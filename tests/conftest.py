@@ -9,13 +9,19 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from allod import paths
-from allod.build import PRESETS, ensure_built
-from allod.packages import PackagesUnavailable, ensure_packages
+from allod import supplies
+from clone.supplies import Clone
+from workshop import paths
+from workshop.build import PRESETS, ensure_built
+from workshop.packages import PackagesUnavailable, ensure_packages
 
 PreloadEnvironment = Callable[..., dict[str, str]]
 DebianPackages = Callable[..., None]
 ControlGroup = Callable[[int], Path]
+
+
+# What is tested in this process takes from the clone, as it does behind the front door.
+supplies.use(Clone())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

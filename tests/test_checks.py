@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from allod.environment import ensure_bench
-from allod.paths import ROOT
-from checks import budgets, install, layers, style, symbols
+from checks import budgets, imports_order, install, layers, style, symbols
+from workshop.environment import ensure_bench
+from workshop.paths import ROOT
 
-SCRIPTS = ("budgets", "install", "layers", "style", "symbols", "tidy")
+SCRIPTS = ("budgets", "imports_order", "install", "layers", "style", "symbols", "tidy")
 DebianPackages = Callable[..., None]
 # Stands in for malloc. Its fast path has 5 instructions; the one of 3 moves no block.
 FAST = """
@@ -128,6 +128,52 @@ def test_a_lower_layer_and_the_system_may_be_included(tmp_path: Path) -> None:
         '#include <vector>\n#include <allod/base/bits.hpp>\n#include "own.hpp"\n'
     )
     assert list(layers.violations(tmp_path)) == []
+
+
+# Imports of Python and TypeScript
+
+
+def test_nothing_imports_upwards_or_in_a_circle() -> None:
+    assert list(imports_order.violations(ROOT)) == []
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    """The Python and TypeScript of the repository, to plant something in."""
+    for folder in ("tools", "bench", "docs", "live/page"):
+        for file in (ROOT / folder).rglob("*.*"):
+            if file.suffix in (".py", ".ts") and "node_modules" not in file.parts:
+                copy = tmp_path / file.relative_to(ROOT)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, copy)
+    assert list(imports_order.violations(tmp_path)) == []
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "complaint"),
+    [
+        ("tools/allod/top.py", "import workshop.build", "must not import"),
+        ("tools/allod/top.py", "    from workshop import build", "must not import"),
+        ("tools/allod/top.py", "from bench.compare import stats", "must not import"),
+        ("tools/allod/profile/flame.py", "from ..trace import tool", "must not import"),
+        ("tools/workshop/fuzz.py", "from bench import locks", "must not import"),
+        ("bench/locks.py", "from clone.bench import bench", "must not import"),
+        ("bench/locks.py", "from bench.tiny import TINY", "must not import"),
+        ("tools/clone/bench.py", "from checks import budgets", "must not import"),
+        ("tools/allod/units.py", "from allod.top import short", "circle"),
+        ("live/page/panel.ts", 'import type { Panels } from "./panels";', "circle"),
+        ("live/page/format.ts", 'export * from "./flame";', "circle"),
+    ],
+)
+def test_a_planted_import_is_found(
+    scripts: Path, file: str, line: str, complaint: str
+) -> None:
+    planted = scripts / file
+    start = "def planted():\n" if line.startswith(" ") else ""
+    planted.write_text(f"{planted.read_text()}\n{start}{line}\n")
+    found = list(imports_order.violations(scripts))
+    assert any(file in one and complaint in one for one in found), found
 
 
 # Budgets

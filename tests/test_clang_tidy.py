@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from allod.build import PRESETS, ensure_live_configured
-from allod.packages import PackagesUnavailable
 from checks import tidy
+from workshop.build import PRESETS, ensure_live_configured
+from workshop.packages import PackagesUnavailable
 
 DebianPackages = Callable[..., None]
 

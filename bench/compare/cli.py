@@ -330,6 +330,34 @@ def command(
         click.echo(selection.describe(choice, _say))
         return
     before = _load(old) if old is not None else None
+    found, folder = _results(request, choice, source, earlier, out)
+    outcome = Outcome(
+        found,
+        targets.check(found) if check else [],
+        regressions.compare(found, before) if before is not None else None,
+    )
+    _hand_over(outcome, folder, as_json=as_json)
+    if to_publish:
+        _publish(found)
+    worse = outcome.regressions(percent) if percent is not None else []
+    for line in worse:
+        _say(line)
+    if found.interrupted:
+        raise click.exceptions.Exit(130)
+    if found.failed:
+        raise click.exceptions.Exit(1)
+    if worse:
+        raise click.exceptions.Exit(REGRESSION_STATUS)
+
+
+def _results(
+    request: Request,
+    choice: selection.PeerChoice,
+    source: Path | None,
+    earlier: Path | None,
+    out: Path | None,
+) -> tuple[Results, Path]:
+    """What was measured before, is measured further or anew, and the folder for it."""
     if source is not None:
         folder = out or source.parent
         found = _load(source)
@@ -342,11 +370,11 @@ def command(
         now = datetime.datetime.now()
         folder = out or peers.ROOT / "build" / "bench" / now.strftime("%Y%m%d-%H%M%S")
         found = _measure(request, choice, folder)
-    outcome = Outcome(
-        found,
-        targets.check(found) if check else [],
-        regressions.compare(found, before) if before is not None else None,
-    )
+    return found, folder
+
+
+def _hand_over(outcome: Outcome, folder: Path, *, as_json: bool) -> None:
+    """Writes the files and prints the results."""
     try:
         outcome.write(folder)
         reason = ""
@@ -355,22 +383,11 @@ def command(
         reason = f"{failure}; the results are on standard output"
     # What took hours to measure is not lost with a full disk.
     if as_json or reason:
-        click.echo(storage.to_json(found), nl=False)
+        click.echo(storage.to_json(outcome.found), nl=False)
     else:
         outcome.show()
     if reason:
         raise click.ClickException(reason)
-    if to_publish:
-        _publish(found)
-    worse = outcome.regressions(percent) if percent is not None else []
-    for line in worse:
-        _say(line)
-    if found.interrupted:
-        raise click.exceptions.Exit(130)
-    if found.failed:
-        raise click.exceptions.Exit(1)
-    if worse:
-        raise click.exceptions.Exit(REGRESSION_STATUS)
 
 
 def _publish(found: Results) -> None:

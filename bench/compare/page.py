@@ -1,7 +1,7 @@
 """The results as one HTML page that loads nothing."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
@@ -34,6 +34,26 @@ class _Workload:
     details: list[Table]
 
 
+def _groups(
+    results: Results, draw: Callable[[Sequence[Chart]], list[int]]
+) -> list[tuple[str, list[_Workload]]]:
+    """The workloads that were measured, by the groups in their order."""
+    groups = {
+        group: [
+            _Workload(
+                result,
+                draw(drawings.case(result)),
+                tables.case(result, results.precision),
+                tables.details(result),
+            )
+            for result in results.cases
+            if result.case.group == group
+        ]
+        for group in dict.fromkeys([*GROUPS, *(r.case.group for r in results.cases)])
+    }
+    return [(group, members) for group, members in groups.items() if members]
+
+
 def render(
     results: Results, checked: Sequence[Check], comparison: Comparison | None
 ) -> str:
@@ -48,22 +68,7 @@ def render(
         (found, draw(drawings.overview(found)), tables.overview(found))
         for found in overviews(results)
     ]
-    groups = [
-        (
-            group,
-            [
-                _Workload(
-                    result,
-                    draw(drawings.case(result)),
-                    tables.case(result, results.precision),
-                    tables.details(result),
-                )
-                for result in results.cases
-                if result.case.group == group
-            ],
-        )
-        for group in dict.fromkeys([*GROUPS, *(r.case.group for r in results.cases)])
-    ]
+    groups = _groups(results, draw)
     names = [peer.name for peer in results.peers]
     return (
         templates(FOLDER)
@@ -75,7 +80,7 @@ def render(
                 tables.ratios(results, of_time=True),
                 tables.ratios(results, False),
             ],
-            groups=[(group, members) for group, members in groups if members],
+            groups=groups,
             targets=tables.targets(checked) if checked else None,
             comparison=comparison,
             drift=tables.drift(comparison) if comparison else None,

@@ -212,7 +212,7 @@ def cached(
 def install(script: Script) -> None:
     """Installs the packages of whatever is missing; no service is started by that."""
     sys.path.insert(0, str(ROOT / "tools"))
-    from allod.packages import PackagesUnavailable, ensure_packages
+    from workshop.packages import PackagesUnavailable, ensure_packages
 
     try:
         ensure_packages(script.missing())

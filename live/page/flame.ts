@@ -7,7 +7,7 @@ import { select } from "d3-selection";
 import * as api from "./api";
 import { color, fill, h } from "./dom";
 import { bytes, clock, count, share } from "./format";
-import type { Panel } from "./panels";
+import type { Panel } from "./panel";
 import type { Flame, FlameNode, State } from "./types";
 
 type Of = "live" | "peak" | "total" | "growth";

@@ -3,7 +3,7 @@
 import * as api from "./api";
 import { color, fill, h, hideTip, showTip } from "./dom";
 import { bytes, count, share } from "./format";
-import type { Panel } from "./panels";
+import type { Panel } from "./panel";
 import { StacksPanel } from "./stacks";
 import { CLEAN, DIRTY, HUGE, OWN, SLAB, type Span, type State } from "./types";
 

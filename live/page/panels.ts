@@ -3,15 +3,10 @@
 import { byId, fill, h } from "./dom";
 import { FlamePanel } from "./flame";
 import { MapPanel } from "./map";
+import type { Panel } from "./panel";
 import { StacksPanel } from "./stacks";
 import { heapsPanel, sizesPanel, threadsPanel } from "./tables";
 import type { State } from "./types";
-
-export interface Panel {
-  element: HTMLElement;
-  // New figures, or the panel was opened.
-  update(state: State, opened: boolean): void;
-}
 
 export class Panels {
   private state: State | null = null;

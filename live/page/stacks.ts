@@ -3,7 +3,7 @@
 import * as api from "./api";
 import { fill, h } from "./dom";
 import { bytes, count, duration } from "./format";
-import type { Panel } from "./panels";
+import type { Panel } from "./panel";
 import { type Column, Table } from "./table";
 import type { Frame, StackRow, State } from "./types";
 

@@ -2,7 +2,7 @@
 
 import { h } from "./dom";
 import { bytes, count, share } from "./format";
-import type { Panel } from "./panels";
+import type { Panel } from "./panel";
 import { Table } from "./table";
 import type { ClassRow, HeapRow, State, ThreadRow } from "./types";
 

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from allod.paths import build_dir
 from surface.black_box import run_program
+from workshop.paths import build_dir
 
 BUILD = build_dir("arm64")
 PROGRAMS = BUILD / "tests"

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from allod.build import PRESETS, ensure_built
-from allod.packages import PackagesUnavailable, ensure_packages
-from allod.paths import ROOT
 from checks import budgets, symbols
 from surface.black_box import SKIPPED, Case, cases_in, describe
+from workshop.build import PRESETS, ensure_built
+from workshop.packages import PackagesUnavailable, ensure_packages
+from workshop.paths import ROOT
 
 from arm64.emulator import (
     DEBUG_LIBRARY,

@@ -9,9 +9,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from allod.build import PRESETS, ensure_built
-from allod.packages import PackagesUnavailable, ensure_packages
 from surface.black_box import SKIPPED, describe
+from workshop.build import PRESETS, ensure_built
+from workshop.packages import PackagesUnavailable, ensure_packages
 
 from arm64.emulator import BUILD, PACKAGES, PROGRAMS, abilities, run_emulated
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from allod.paths import build_dir as build_dir_of
 from death.reports import HEX, Outcome, Scene
 from surface.black_box import CASE_SECONDS, describe, environment, run_program
+from workshop.paths import build_dir as build_dir_of
 
 # In the order of copies.c; by what name a report calls each.
 WITH_SIZES = ("memcpy", "memmove", "mempcpy", "memset")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from allod.paths import ROOT
 from surface.black_box import environment
+from workshop.paths import ROOT
 
 # Nothing of the program is exported, so that the library knows none of its names.
 PROGRAM = """\

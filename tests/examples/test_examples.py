@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from allod import paths
-from allod.build import ensure_live_built
-from allod.packages import PackagesUnavailable
 from conftest import DebianPackages
 from transcripts import assert_prints, run_steps, steps_of
+from workshop import paths
+from workshop.build import ensure_live_built
+from workshop.packages import PackagesUnavailable
 
 EXAMPLES = paths.ROOT / "examples"
 SECTION = re.compile(r"^## (?P<title>.+?)$(?P<text>.*?)(?=^## |\Z)", re.M | re.S)

@@ -1,4 +1,4 @@
-"""What the fuzzers know. They are run by tools/allod/pytest_gtest.py."""
+"""What the fuzzers know. They are run by tools/workshop/pytest_gtest.py."""
 
 from __future__ import annotations
 

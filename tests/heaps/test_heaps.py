@@ -8,8 +8,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from allod.build import PRESETS, ensure_built
-from allod.paths import build_dir as build_dir_of
 from surface.black_box import (
     Case,
     cases_in,
@@ -18,6 +16,8 @@ from surface.black_box import (
     run_case,
     run_program,
 )
+from workshop.build import PRESETS, ensure_built
+from workshop.paths import build_dir as build_dir_of
 
 FOLDER = Path(__file__).parent
 CASES = cases_in(FOLDER)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from allod.build import ensure_live_built
-from allod.packages import PackagesUnavailable
+from workshop.build import ensure_live_built
+from workshop.packages import PackagesUnavailable
 
 from .watched import Watched, watched
 

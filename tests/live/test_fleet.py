@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 import pytest
-from allod.paths import ROOT
+from workshop.paths import ROOT
 
 from .conftest import Serve, sample_all
 from .watched import Json, Watched

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from allod.paths import ROOT
+from workshop.paths import ROOT
 
 from .conftest import Serve
 from .watched import Watched, wait_for_link

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from allod.console import Failure
-from allod.environment import ensure_browser
-from allod.packages import PackagesUnavailable, ensure_packages
-from allod.paths import build_dir
+from workshop.environment import ensure_browser
+from workshop.packages import PackagesUnavailable, ensure_packages
+from workshop.paths import build_dir
 
 from .conftest import Serve, sample_all
 from .watched import Watched

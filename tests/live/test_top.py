@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from allod.paths import ROOT
 from allod.top import short
+from workshop.paths import ROOT
 
 from .conftest import Serve
 from .watched import Watched

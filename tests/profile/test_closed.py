@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from allod.paths import ROOT
 from allod.profile import flame, model, pprof, symbols
 from surface.black_box import describe, environment, run_program
+from workshop.paths import ROOT
 
 NAMES = ("first", "second")
 

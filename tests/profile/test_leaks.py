@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from allod.console import Failure
-from allod.paths import ROOT
 from conftest import DebianPackages
 from surface.black_box import SKIPPED, describe, environment, run_program
+from workshop.paths import ROOT
 
 LEAKING = 23
 PLANTED = {

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from allod.paths import ROOT
 from surface.black_box import (
     SKIPPED,
     Case,
@@ -22,6 +21,7 @@ from surface.black_box import (
     run_case,
     run_program,
 )
+from workshop.paths import ROOT
 
 FOLDER = Path(__file__).parent
 TESTS = FOLDER.parent

@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from allod.debian_root import ensure_root
-from allod.packages import PackagesUnavailable
+from workshop.debian_root import ensure_root
+from workshop.packages import PackagesUnavailable
 
 from .launcher import WORKLOADS, Argument, DebianPackages, Launcher, Sides
 from .test_python import EVERY_OBJECT_BY_MALLOC, outcomes

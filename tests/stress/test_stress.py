@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from allod.build import PRESETS, ensure_built
-from allod.paths import build_dir as build_dir_of
 from surface.black_box import (
     Case,
     cases_in,
@@ -15,6 +13,8 @@ from surface.black_box import (
     run_case,
     run_program,
 )
+from workshop.build import PRESETS, ensure_built
+from workshop.paths import build_dir as build_dir_of
 
 FOLDER = Path(__file__).parent
 BOUNDS = cases_in(FOLDER)

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from allod.build import PRESETS, ensure_built
-from allod.paths import ROOT
-from allod.paths import build_dir as build_dir_of
 from checks import budgets
+from workshop.build import PRESETS, ensure_built
+from workshop.paths import ROOT
+from workshop.paths import build_dir as build_dir_of
 
 HERE = Path(__file__).parent
 COMPILERS = ("g++", "clang++-19")

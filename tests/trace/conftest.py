@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from allod.trace import ensure_tools
+from workshop.replay import ensure_tools
 
 SECONDS = 60
 Info = dict[str, Any]

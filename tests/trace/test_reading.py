@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from allod.paths import ROOT
+from workshop.paths import ROOT
 
 from . import decoder
 from .conftest import Record, Tools

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from allod.paths import ROOT
+from workshop.paths import ROOT
 
 from . import decoder
 from .conftest import Record, Tools

@@ -1,1 +1,1 @@
-"""The front door of Allod: what `./allod` does."""
+"""What a user runs: programs on Allod, and what shows their heaps."""

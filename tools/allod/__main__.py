@@ -1,4 +1,4 @@
-"""Entry point of `./allod` and of `python -m allod`."""
+"""Entry point of `python -m allod`."""
 
 from allod.cli import main
 

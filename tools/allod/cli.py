@@ -1,26 +1,21 @@
-"""The command line of `./allod`.
+"""The commands of a user.
 
 Commands import what they need when they run: starting a program must stay quick.
 """
 
 from __future__ import annotations
 
-import io
-import os
 import re
-import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar, TextIO
+from typing import ClassVar
 
 import click
 
-from allod.console import Failure, NamedOutput, did_you_mean, say
-from allod.paths import shown, version
+from allod import command_line
+from allod.command_line import CONTEXT_SETTINGS, Group, forbid, help_command
 
-PRESET_NAMES = ("release", "clang", "asan", "tsan", "fuzz")
 FORMATS = ("text", "json")
 ANY_PORT = "127.0.0.1:0"
 
@@ -66,39 +61,6 @@ class RunCommand(click.Command):
         return words
 
 
-class TestCommand(click.Command):
-    """Knows no short options but -h: the others, and letters behind them, are pytest's."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words = ["--help" if word == "-h" else word for word in args]
-        return super().parse_args(ctx, words)
-
-
-class Group(click.Group):
-    """Lists its commands in the order in which a person meets them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            raise no_command(self, ctx, args[0])
-        return super().resolve_command(ctx, args)
-
-
-def no_command(group: click.Group, ctx: click.Context, name: str) -> Failure:
-    """What a person is told who names a command that is none."""
-    path = ctx.command_path.removeprefix("allod").strip()
-    rest = did_you_mean(name, group.commands)
-    return Failure(
-        f"there is no command {f'{path} {name}'.strip()}{rest};"
-        f" {f'./allod help {path}'.strip()} lists them",
-        2,
-    )
-
-
 def _means_option(
     _ctx: click.Context, _parameter: click.Parameter, value: str | None
 ) -> None:
@@ -107,101 +69,16 @@ def _means_option(
         raise click.UsageError(f"-o is --option of ./allod run; write --output {value}")
 
 
-def forbid(ctx: click.Context, reason: str, *names: str) -> None:
-    """Refuses options that would have no effect, where they are given."""
-    for parameter in ctx.command.params:
-        given = ctx.get_parameter_source(parameter.name or "")
-        if parameter.name in names and given is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{parameter.opts[0]} {reason}", ctx)
-
-
-@click.group(
-    cls=Group,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-@click.version_option(version(), prog_name="allod")
+@click.group(cls=Group, invoke_without_command=True, context_settings=CONTEXT_SETTINGS)
 @click.pass_context
 def allod(ctx: click.Context) -> None:
     """Allod: a memory allocator for C and C++ programs.
 
     \b
-    ./allod run -- PROGRAM ARGS...   builds what is needed and runs any program on it
+    allod run -- PROGRAM ARGS...   runs any program on it
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-
-
-@allod.command()
-@click.option(
-    "--preset",
-    type=click.Choice(PRESET_NAMES),
-    default="release",
-    show_default=True,
-    help="What to build: the libraries with gcc or clang, or instrumented tests.",
-)
-@click.option("--tests", is_flag=True, help="Build the test programs as well.")
-@click.option("--jobs", "-j", type=click.IntRange(1), help="Compile so many at once.")
-@click.option("--verbose", "-v", is_flag=True, help="Show the output of the tools.")
-def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
-    """Build the libraries into build/<preset>/."""
-    from allod.build import PRESETS, PRODUCTS, ensure_built
-    from allod.paths import build_dir
-
-    chosen = PRESETS[preset]
-    tests = tests or not chosen.makes_products
-    if not ensure_built(chosen, tests=tests, jobs=jobs, echo=verbose):
-        say(f"{preset} is up to date")
-    if chosen.makes_products:
-        for name in PRODUCTS:
-            click.echo(shown(build_dir(preset) / name))
-
-
-@allod.command()
-@click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    type=click.Choice(("fuzz_space", "fuzz_slab", "fuzz_heap", "corruption")),
-    help="Run this one; can be repeated. Default: all.",
-)
-@click.option(
-    "--minutes",
-    type=click.FloatRange(0, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="Take so long, all together.",
-)
-@click.option("--jobs", "-j", type=click.IntRange(1), help="Run so many at once.")
-@click.option("--record", is_flag=True, help="Add a line for each to the record.")
-@click.option("--totals", is_flag=True, help="Sum up the record, and stop.")
-@click.pass_context
-def fuzz(
-    ctx: click.Context,
-    targets: tuple[str, ...],
-    minutes: float,
-    jobs: int | None,
-    record: bool,
-    totals: bool,
-) -> None:
-    """Look for inputs that break a promise, for longer than the tests do.
-
-    Three fuzzers play sequences of calls on the layers; "corruption" makes random calls with
-    defects among them on the hardened library, which must find each that the model says. Ends with
-    status 1 if there is a finding, and says where it is. Ctrl-C ends what runs: what was done until
-    then is recorded, and the status is 130.
-    """
-    from allod import fuzz as fuzzing
-
-    if totals:
-        forbid(
-            ctx, "does nothing with --totals", "targets", "minutes", "jobs", "record"
-        )
-        click.echo(fuzzing.totals())
-        return
-    chosen = list(dict.fromkeys(targets)) or list(fuzzing.TARGETS)
-    if fuzzing.fuzz(chosen, minutes, jobs or os.cpu_count() or 1, record=record):
-        sys.exit(1)
 
 
 @allod.command(
@@ -432,51 +309,6 @@ def diff(first: Path, second: Path, kind: str, most: int) -> None:
 
 
 @allod.command(
-    cls=TestCommand,
-    context_settings={
-        "ignore_unknown_options": True,
-        "help_option_names": ["--help"],
-    },
-    options_metavar="[OPTIONS]",
-)
-@click.option("--quick", is_flag=True, help="Leave out the tests marked slow.")
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="GROUP",
-    help="Run one group: a folder or file of tests/. Can be repeated.",
-)
-@click.option("--list-groups", is_flag=True, help="Print the groups and end.")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGS]")
-def test(
-    quick: bool, only: Sequence[str], list_groups: bool, arguments: Sequence[str]
-) -> None:
-    """Build and run the tests.
-
-    Everything that is not an option above goes to pytest: paths, -k EXPRESSION, -x, ... The last
-    line says how many tests passed and failed.
-    """
-    from allod import testing
-
-    if list_groups:
-        click.echo("\n".join(testing.groups()))
-        return
-    sys.exit(testing.test(only, arguments, quick=quick))
-
-
-@allod.command(
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def bench(arguments: Sequence[str]) -> None:
-    """Measure Allod side by side with other allocators."""
-    from allod.bench import bench as run_bench
-
-    run_bench(arguments)
-
-
-@allod.command(
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
 )
@@ -598,7 +430,7 @@ def trace() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print all numbers as JSON.")
 def info(trace: Path, html: Path | None, out: Path | None, as_json: bool) -> None:
     """Sum up TRACE: live bytes, sizes, lifetimes, threads."""
-    from allod.trace import show
+    from allod.trace.show import show
 
     show(trace, html=html, folder=out, as_json=as_json)
 
@@ -612,89 +444,14 @@ def dump(trace: Path, most: int | None) -> None:
     Thread, nanoseconds since the start, function, address (for realloc the old one and the new
     one), size, alignment.
     """
-    from allod.trace import dump as dump_trace
+    from allod.trace.tool import dump as dump_trace
 
     dump_trace(trace, most)
 
 
-@allod.command(name="help")
-@click.argument("command", nargs=-1)
-@click.pass_context
-def help_command(ctx: click.Context, command: Sequence[str]) -> None:
-    """List the commands, or explain one."""
-    context = ctx.parent
-    assert context is not None
-    if command[:1] == ("bench",):
-        from allod.bench import bench as run_bench
-
-        run_bench([*command[1:], "--help"])
-    for name in command:
-        group = context.command
-        found = (
-            group.get_command(context, name) if isinstance(group, click.Group) else None
-        )
-        if found is None:
-            of = group if isinstance(group, click.Group) else allod
-            raise no_command(of, context, name)
-        settings = found.context_settings
-        context = click.Context(found, parent=context, info_name=name, **settings)
-    click.echo(context.get_help())
+allod.add_command(help_command)
 
 
 def main() -> None:
-    """Runs the command line."""
-    sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(NamedOutput(1, "w", closefd=False)),
-        errors="backslashreplace",
-        line_buffering=os.isatty(1),
-    )
-    status = _run_to_status()
-    try:
-        sys.stderr.flush()
-    except OSError:
-        _drop(sys.stderr)
-    sys.exit(status)
-
-
-def _run_to_status() -> int:
-    """Everything that goes wrong on the way is one line."""
-    try:
-        status = _run_command()
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:
-        # Who reads has had enough.
-        _drop(sys.stdout)
-        return 1
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        say(f"error: {place}{error.strerror or error}")
-        _drop(sys.stdout)
-        return 1
-
-
-def _run_command() -> int:
-    try:
-        result = allod.main(prog_name="allod", standalone_mode=False)
-        return result if isinstance(result, int) else 0
-    except SystemExit as ended:
-        return (
-            ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        )
-    except Failure as failure:
-        say(f"error: {failure}")
-        return failure.status
-    except click.ClickException as error:
-        with suppress(OSError):
-            error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        say("interrupted")
-        return 128 + signal.SIGINT
-
-
-def _drop(output: TextIO) -> None:
-    """What is still to be written at the end is not tried again."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, output.fileno())
-    os.close(nothing)
+    """Runs the command line of an installed package."""
+    command_line.main(allod)

@@ -16,8 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
-from allod.paths import shown
-
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -38,6 +36,12 @@ def say(message: str) -> None:
     """Prints one message line. Where there is nobody to take it, it is lost."""
     with suppress(OSError):
         print(f"allod: {message}", file=sys.stderr, flush=True)
+
+
+def shown(path: Path) -> str:
+    """A path as a person in the current folder would write it, if that is shorter."""
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(str(path)) else str(path)
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -6,8 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from allod.console import Failure
-from allod.paths import shown
+from allod.console import Failure, shown
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

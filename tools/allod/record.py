@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from allod.allocators import find_allocator
-from allod.console import Failure, say
-from allod.paths import shown
+from allod import supplies
+from allod.child import run_to_end
+from allod.console import Failure, say, shown
 from allod.preload import preloaded
-from allod.run import NOT_EXECUTABLE, find_program, library_for
-from allod.signals import handled_by
-from allod.trace import (
-    check_replaceable,
-    clear,
-    counted,
-    human,
-    read_headers,
-    recordings,
-)
+from allod.run import find_program, library_for
+from allod.trace.files import check_replaceable, clear, read_headers, recordings
+from allod.units import counted, human
 
 RECORDER = "liballod-record.so"
 MOST_LISTED = 10
@@ -35,7 +26,7 @@ def record(program: Sequence[str], output: Path | None, allocator: str) -> int:
     """Runs the program to its end; returns what the shell would show as its status."""
     path = find_program(program[0])
     recorder = library_for(path, RECORDER)
-    behind = find_allocator(allocator)
+    behind = supplies.current().allocator(allocator)
     trace = _make_room(output or Path(f"{path.name}.trace"))
     libraries = [recorder, *([behind.library] if behind.library else [])]
     with _complaints() as complaints:
@@ -109,43 +100,6 @@ def _make_room(output: Path) -> Path:
             )
         clear(recordings(trace))
     return trace
-
-
-def run_to_end(
-    path: Path, program: Sequence[str], environment: dict[str, str]
-) -> tuple[int, int]:
-    """Runs a program as if it were started instead of us: its process, and its status as the shell
-    shows it."""
-    with _signals_for_program() as forward_to:
-        try:
-            process = subprocess.Popen(
-                program, executable=path.absolute(), env=environment
-            )
-        except OSError as error:
-            raise Failure(
-                f"{program[0]} cannot be started: {error.strerror}", NOT_EXECUTABLE
-            ) from None
-        forward_to.append(process)
-        status = process.wait()
-    return process.pid, status if status >= 0 else 128 - status
-
-
-@contextmanager
-def _signals_for_program() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """What should end us ends the program, and we with it.
-
-    A terminal sends its signals to both of us; what others send to us alone is passed on.
-    """
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def wait_on(number: int, _: object) -> None:
-        if number in (signal.SIGTERM, signal.SIGHUP):
-            for process in processes:
-                process.send_signal(number)
-
-    watched = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
-    with handled_by(wait_on, *watched):
-        yield processes
 
 
 def _report(trace: Path, *, is_explained: bool) -> None:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from allod.allocators import find_allocator
+from allod import supplies
 from allod.console import Failure, display_for, say
-from allod.environment import ensure_bench
-from allod.paths import ROOT
-from allod.trace import counted, ensure_tools, human, is_trace, run_tool
-
-if TYPE_CHECKING:
-    from bench.compare.rounds import CaseResult
+from allod.supplies import Allocator, Plan, Replays
+from allod.trace.files import is_trace
+from allod.trace.tool import run_tool
+from allod.units import counted, human
 
 TOUCHES = ("nothing", "ends", "pages")
 DEFAULT_ALLOCATORS = ("allod", "glibc")
@@ -43,20 +39,11 @@ def replay(
     """Prints how the allocators fare; returns 1 if one of them failed."""
     if not trace.is_file():
         raise Failure(f"{trace} is {'not a file' if trace.exists() else 'not there'}")
-    given = list(dict.fromkeys(names or DEFAULT_ALLOCATORS))
-    allocators = [find_allocator(name) for name in given]
-    doubles = {peer.name for peer in allocators}
-    if len(doubles) < len(allocators):
-        raise Failure("two allocators have the same name", 2)
+    allocators = _allocators(names)
     if not is_trace(trace):
         raise Failure(f"{trace} is not a trace")
-    ensure_bench()
-
-    sys.path.insert(0, str(ROOT))
-    from bench.compare.cases import Case
-    from bench.compare.rounds import Budget, CaseResult, Plan, measure
-
-    programs = ensure_tools()
+    supplies.current().python_packages("statistics")
+    supplies.current().trace_programs()
     try:
         folder = tempfile.TemporaryDirectory(prefix="allod-replay-", dir=scratch)
     except OSError as error:
@@ -69,23 +56,7 @@ def replay(
             "touch": TOUCHES.index(touch),
             "verify": int(verify),
         }
-        # The threads are the trace's: how far they were kept from a processor says nothing.
-        case = Case("replay", "replay", trace.name, params, threads=0)
-        result = CaseResult(case)
-        plan = Plan(quick=False, repeats=rounds, precision=0.01, timeout=timeout)
-        title = f"replaying {trace.name}"
-        display = display_for(title)
-
-        def progress(done: int, total: int) -> None:
-            display.advance(done, total)
-            display.beat()
-
-        try:
-            measure(programs, result, allocators, plan, Budget(plan, 1), progress)
-        except KeyboardInterrupt:
-            say("interrupted; what follows is of the rounds that were made")
-        finally:
-            display.close()
+        result = _measured(Plan(trace.name, params, rounds, timeout), allocators)
     for peer, reason in result.failures.items():
         say(f"{peer} failed: {reason}")
     if result.runs:
@@ -93,16 +64,38 @@ def replay(
     return 1 if result.failures or not result.runs else 0
 
 
-def table(trace: Path, result: CaseResult) -> str:
-    """A line for each allocator, the fastest first."""
-    from bench.compare.stats import summarise
+def _allocators(names: Sequence[str]) -> list[Allocator]:
+    given = list(dict.fromkeys(names or DEFAULT_ALLOCATORS))
+    allocators = [supplies.current().allocator(name) for name in given]
+    if len({peer.name for peer in allocators}) < len(allocators):
+        raise Failure("two allocators have the same name", 2)
+    return allocators
 
-    medians = {peer: statistics.median(result.times(peer)) for peer in result.runs}
+
+def _measured(plan: Plan, allocators: Sequence[Allocator]) -> Replays:
+    display = display_for(f"replaying {plan.title}")
+
+    def progress(done: int, total: int) -> None:
+        display.advance(done, total)
+        display.beat()
+
+    try:
+        return supplies.current().replay(plan, allocators, progress)
+    finally:
+        display.close()
+
+
+def table(trace: Path, result: Replays) -> str:
+    """A line for each allocator, the fastest first."""
+    medians = {
+        peer: _median(run["nanoseconds"] for run in runs)
+        for peer, runs in result.runs.items()
+    }
     best = min(medians.values())
     first = next(iter(result.runs.values()))[0]
-    figures = {figure.name: figure.value for figure in first.figures}
+    figures = _figures(first)
     lines = [
-        f"{trace.name}: {counted(first.ops, 'call')},"
+        f"{trace.name}: {counted(first['ops'], 'call')},"
         f" {counted(int(figures['threads']), 'thread')},"
         f" {human(figures['peak live'] * KIB)} live at most",
         f"{'':16}{'seconds':>9}  {'95 % interval':17}{'ratio':>6}{'ns a call':>11}"
@@ -110,41 +103,43 @@ def table(trace: Path, result: CaseResult) -> str:
     ]
     for peer in sorted(medians, key=medians.__getitem__):
         runs = result.runs[peer]
-        time = summarise([run.seconds for run in runs])
-        low, high = time.interval
+        low, high = result.intervals[peer]
         interval = f"{low:.4f} to {high:.4f}"
-        peak, final = resident(result, peer)
-        faults = statistics.median(run.minor_faults for run in runs)
+        peak, final = resident(runs)
         lines.append(
-            f"{peer:16}{time.median:9.4f}  {interval:17}{medians[peer] / best:6.2f}"
-            f"{medians[peer]:11.1f}{human(peak):>12}{human(final):>12}{faults:10,.0f}"
+            f"{peer:16}{_median(run['seconds'] for run in runs):9.4f}  {interval:17}"
+            f"{medians[peer] / best:6.2f}{medians[peer]:11.1f}"
+            f"{human(peak):>12}{human(final):>12}"
+            f"{_median(run['minor_faults'] for run in runs):10,.0f}"
         )
     rounds = max(len(runs) for runs in result.runs.values())
     lines.append(f"medians of {counted(rounds, 'round')}")
     return "\n".join(lines)
 
 
-def resident(result: CaseResult, peer: str) -> tuple[float, float]:
+def resident(runs: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Peak and final resident bytes, without the tables of the replay itself."""
-    own, runs = result.figures(peer), result.runs[peer]
-    peaks = zip((run.peak_rss_kib for run in runs), own[OWN_AT_PEAK], strict=True)
-    ends = zip((run.final_rss_kib for run in runs), own[OWN_AT_END], strict=True)
-    final = _net(ends)
+    peak = _median(run["peak_rss_kib"] - _figures(run)[OWN_AT_PEAK] for run in runs)
+    final = _median(run["final_rss_kib"] - _figures(run)[OWN_AT_END] for run in runs)
     # The tables may have been larger before the peak than at it.
-    return max(_net(peaks), final), final
+    return KIB * max(peak, final), KIB * final
 
 
-def _net(pairs: Iterable[tuple[float, float]]) -> float:
-    return KIB * statistics.median(whole - own for whole, own in pairs)
+def _figures(run: Mapping[str, Any]) -> dict[str, float]:
+    return {figure["name"]: figure["value"] for figure in run["figures"]}
 
 
-def _as_json(trace: Path, result: CaseResult) -> str:
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+def _as_json(trace: Path, result: Replays) -> str:
     allocators = {
         peer: {
-            "seconds": statistics.median(run.seconds for run in runs),
-            "resident_peak": resident(result, peer)[0],
-            "resident_final": resident(result, peer)[1],
-            "runs": [asdict(run) for run in runs],
+            "seconds": _median(run["seconds"] for run in runs),
+            "resident_peak": resident(runs)[0],
+            "resident_final": resident(runs)[1],
+            "runs": runs,
         }
         for peer, runs in result.runs.items()
     }

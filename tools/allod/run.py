@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from allod.build import PRESETS, ensure_built, ensure_live_built, product
+from allod import supplies
 from allod.console import Failure, say
 from allod.elf import is_privileged, loaded_image, read_elf
 from allod.preload import preloaded
@@ -33,16 +33,15 @@ def run(
     `live` is where the live page is served, as address:port; None: nowhere.
     """
     path = find_program(program[0])
-    preset = preset_for(path)
-    if live is not None and preset != "release":
+    if live is not None and is_for_musl(path):
         raise Failure(f"{path} is for musl, and the live page is not built for that")
     library = library_for(path, library_name)
     environment = {**os.environ, **options}
     libraries = [library]
     if check_copies:
-        libraries.append(product(COPIES, preset))
+        libraries.append(supplies.current().library(COPIES, musl=is_for_musl(path)))
     if live is not None:
-        libraries.insert(0, ensure_live_built())
+        libraries.insert(0, supplies.current().live_library())
         environment["ALLOD_LIVE"] = live
         # The program keeps this process's id; what it starts serves no page.
         environment["ALLOD_LIVE_ONLY"] = str(os.getpid())
@@ -69,23 +68,21 @@ def find_program(name: str) -> Path:
 
 
 def library_for(program: Path, name: str) -> Path:
-    """A product for the program's libc, brought up to date; refused if it cannot be preloaded."""
-    preset = preset_for(program)
-    ensure_built(PRESETS[preset])
-    library = product(name, preset)
+    """Allod's library for the program's libc; refused if it cannot be preloaded."""
+    library = supplies.current().library(name, musl=is_for_musl(program))
     check_preloadable(program, library)
     return library
 
 
-def preset_for(program: Path) -> str:
-    """The build whose libraries the program's loader can load: that of musl has its own."""
+def is_for_musl(program: Path) -> bool:
+    """Whether the program's loader is musl's, which cannot load the libraries for this system."""
     try:
         image = read_elf(loaded_image(program))
         own = read_elf(Path(sys.executable))
     except PermissionError:
-        return "release"
+        return False
     is_musl_here = own is not None and own.is_for_musl
-    return "musl" if image and image.is_for_musl and not is_musl_here else "release"
+    return image is not None and image.is_for_musl and not is_musl_here
 
 
 def check_preloadable(program: Path, library: Path) -> None:

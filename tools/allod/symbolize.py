@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from allod import supplies
 from allod.console import Failure, say
-from allod.environment import ensure_profile
 
 if TYPE_CHECKING:
     from allod.profile.model import Frame
@@ -64,7 +64,7 @@ class Report:
 
 def symbolize(source: Path | None) -> None:
     """Copies a report to standard output with its frames named. None: from standard input."""
-    ensure_profile()
+    supplies.current().python_packages("profiles")
     report = read_report(source)
     known = resolve(report, source)
     for line in named_lines(report, known):

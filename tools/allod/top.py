@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allod.console import Failure, say
-from allod.trace import human
+from allod.units import human
 from allod.watch import Gone, Json, Link, find
 
 # What is known of the past, in points of the server's timeline, and how far back a pace looks.

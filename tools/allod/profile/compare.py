@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from allod import supplies
 from allod.console import Failure
-from allod.environment import ensure_profile
-from allod.trace import human
+from allod.units import human
 
 if TYPE_CHECKING:
     from allod.profile.model import Profile
@@ -47,7 +47,7 @@ def _by_function(profile: Profile, kind: str) -> dict[str, list[int]]:
 
 def compare(first: Path, second: Path, kind: str, most: int) -> None:
     """Prints the functions whose bytes have changed most."""
-    ensure_profile()
+    supplies.current().python_packages("profiles")
     before = _by_function(_read(first), kind)
     after = _by_function(_read(second), kind)
     nothing = [0, 0, 0]

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from allod.files import write_whole
 from allod.profile.model import Profile, Stack
-from allod.trace import human
+from allod.units import human
 
 KINDS = {"live": "in use now", "peak": "in use at the peak", "total": "ever allocated"}
 # Narrower ones can be neither seen nor hit.

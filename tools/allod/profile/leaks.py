@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from allod import supplies
+from allod.child import run_to_end
 from allod.console import Failure, say
-from allod.environment import ensure_profile
 from allod.preload import preloaded
-from allod.record import run_to_end
 from allod.run import find_program, library_for
-from allod.trace import counted
+from allod.units import counted
 
 if TYPE_CHECKING:
     from allod.profile.model import Stack
@@ -69,7 +69,7 @@ class Suppressions:
 def find_leaks(program: Sequence[str], suppressions: Sequence[Path]) -> int:
     """Runs the program to its end; returns its status or, if that is 0, 23 where something leaks
     and 1 where the library could not write what leaks."""
-    ensure_profile()
+    supplies.current().python_packages("profiles")
     known = Suppressions(suppressions)
     path = find_program(program[0])
     library = library_for(path, "liballod.so")

@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allod.console import Failure, say
-from allod.environment import ensure_profile
-from allod.paths import shown
+from allod import supplies
+from allod.child import run_to_end
+from allod.console import Failure, say, shown
 from allod.preload import preloaded
-from allod.record import run_to_end
 from allod.run import find_program, library_for
-from allod.trace import counted, human
+from allod.units import counted, human
 
 if TYPE_CHECKING:
     from allod.profile.model import Profile
@@ -34,7 +33,7 @@ def run_profiled(
     variant: str,
 ) -> int:
     """Runs the program to its end; returns what the shell would show as its status."""
-    ensure_profile()
+    supplies.current().python_packages("profiles")
     path = find_program(program[0])
     library = library_for(path, f"liballod{variant}.so")
     stem = (output or Path(path.name)).absolute()

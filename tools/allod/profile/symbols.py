@@ -18,7 +18,7 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
-from allod.packages import Requirement, ensure_requirements
+from allod import supplies
 from allod.profile.model import Frame, Mapping, Profile
 
 SYMBOLIZERS = ("llvm-symbolizer", "llvm-symbolizer-19", "llvm-symbolizer-14")
@@ -134,7 +134,7 @@ def _symbolizer() -> str:
     for name in SYMBOLIZERS:
         if (found := shutil.which(name)) is not None:
             return found
-    ensure_requirements([Requirement(SYMBOLIZERS[0], "llvm")])
+    supplies.current().program(SYMBOLIZERS[0], package="llvm")
     return SYMBOLIZERS[0]
 
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allod.build import PRESETS, ensure_built
 from allod.console import Failure, did_you_mean, say
-from allod.paths import ROOT
+from workshop.build import PRESETS, ensure_built
+from workshop.paths import ROOT
 
 if TYPE_CHECKING:
     from bench.compare.peers import Peer

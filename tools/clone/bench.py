@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from allod.build import PRESETS, ensure_built
-from allod.environment import ensure_bench, ensure_profilers
-from allod.paths import ROOT
+from workshop.build import PRESETS, ensure_built
+from workshop.environment import ensure_bench, ensure_profilers
+from workshop.paths import ROOT
 
 # What measures nothing needs no library.
 HELP = {"-h", "--help"}

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from allod.console import Failure, run_logged
-from allod.locks import held
-from allod.packages import PackagesUnavailable, ensure_packages
-from allod.paths import LOGS, STATE
+
+from workshop.locks import held
+from workshop.packages import PackagesUnavailable, ensure_packages
+from workshop.paths import LOGS, STATE
 
 ROOTS = STATE / "roots"
 DONE = ".allod-done"

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 from allod.console import Failure, run_logged
-from allod.locks import held
-from allod.paths import LOGS, ROOT, STATE
+
+from workshop.locks import held
+from workshop.paths import LOGS, ROOT, STATE
 
 
 def ensure_bench() -> None:

@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from allod.console import Failure, run_logged
-from allod.paths import LOGS
+
+from workshop.paths import LOGS
 
 SERVICE_POLICY = Path("/usr/sbin/policy-rc.d")
 PACKAGE_LISTS = Path("/var/lib/apt/lists")

@@ -19,12 +19,13 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from allod.build import PRESETS, ensure_built, product
-from allod.console import Failure, say
-from allod.paths import ROOT, build_dir, shown
+from allod.console import Failure, say, shown
 from allod.preload import preloaded
-from allod.programs import Ended, run_to_end
 from allod.signals import handled_by
+
+from workshop.build import PRESETS, ensure_built, product
+from workshop.paths import ROOT, build_dir
+from workshop.programs import Ended, run_to_end
 
 LAYERS = ("fuzz_space", "fuzz_slab", "fuzz_heap")
 CORRUPTION = "corruption"

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allod.console import Failure, run_logged
-from allod.locks import held
-from allod.packages import Requirement, ensure_requirements
-from allod.paths import BUILD, LOGS, ROOT, build_dir
+
+from workshop.locks import held
+from workshop.packages import Requirement, ensure_requirements
+from workshop.paths import BUILD, LOGS, ROOT, build_dir
 
 PRODUCTS = (
     "liballod.so",

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from allod.build import PRESETS, Preset, ensure_built
 from allod.console import Failure, did_you_mean, say
-from allod.environment import ensure_bench, ensure_profile
-from allod.paths import ROOT
-from allod.pytest_counts import COUNTS_FILE
-from allod.pytest_gtest import PRESETS_VARIABLE
+
+from workshop.build import PRESETS, Preset, ensure_built
+from workshop.environment import ensure_bench, ensure_profile
+from workshop.paths import ROOT
+from workshop.pytest_counts import COUNTS_FILE
+from workshop.pytest_gtest import PRESETS_VARIABLE
 
 TESTS = ROOT / "tests"
 BENCH = ROOT / "bench"

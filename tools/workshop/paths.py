@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -24,9 +23,3 @@ def version() -> str:
     if found is None:
         raise RuntimeError("CMakeLists.txt states no version")
     return found[1]
-
-
-def shown(path: Path) -> str:
-    """A path as a person in the current folder would write it, if that is shorter."""
-    relative = os.path.relpath(path)
-    return relative if len(relative) < len(str(path)) else str(path)

@@ -17,7 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from allod.files import make_folder, write_whole
-from allod.trace import Info, human, human_time, notes, summary
+from allod.trace.summary import notes, summary
+from allod.trace.tool import Info
+from allod.units import human, human_time
 
 # Two of Okabe and Ito's colours, which are told apart by colour-blind readers and on both grounds.
 FIRST, SECOND = "#0072B2", "#D55E00"

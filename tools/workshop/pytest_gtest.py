@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from allod.fuzz import fuzzer_command
-from allod.paths import BUILD
-from allod.programs import ENVIRONMENT, Ended, run_to_end
+from workshop.fuzz import fuzzer_command
+from workshop.paths import BUILD
+from workshop.programs import ENVIRONMENT, Ended, run_to_end
 
 PRESETS_VARIABLE = "PYTEST_ALLOD_PRESETS"
 SLOW_PRESETS = {"tsan", "fuzz"}

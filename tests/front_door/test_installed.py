@@ -1,0 +1,80 @@
+"""The commands of a user need nothing of a clone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from workshop.paths import ROOT
+
+MAPPED = "import os; print([m for m in open('/proc/self/maps') if 'liballod' in m][0])"
+
+
+@pytest.fixture
+def installed(tmp_path: Path, liballod: Path) -> Path:
+    """A prefix with the package and one of the libraries."""
+    modules = tmp_path / "lib" / "python3" / "site-packages"
+    shutil.copytree(ROOT / "tools" / "allod", modules / "allod")
+    shutil.copy(liballod, tmp_path / "lib")
+    return tmp_path
+
+
+def allod(prefix: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command of an installed package, where no module of the clone is found."""
+    modules = prefix / "lib" / "python3" / "site-packages"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1))\n"
+        "for name in ('workshop', 'bench', 'clone'): sys.modules[name] = None\n"
+        "from allod.cli import main; main()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, modules, *arguments],
+        cwd=prefix,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_run_takes_the_library_that_is_installed_beside(installed: Path) -> None:
+    done = allod(installed, "run", "--", "python3", "-c", MAPPED)
+    assert done.returncode == 0, done.stderr
+    assert str(installed / "lib" / "liballod.so") in done.stdout
+
+
+def test_leaks_are_found_by_an_installed_package(installed: Path) -> None:
+    done = allod(installed, "leaks", "--", "sh", "-c", "exit 3")
+    assert done.returncode == 3, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["run", "--debug", "--", "true"], "liballod-debug.so is not installed beside"),
+        (["trace", "info", "allod.cli"], "allod.cli is not there"),
+        (["replay", "lib/liballod.so", "--peer", "x=/gone"], "/gone is not a file"),
+        (["record", "--", "true"], "liballod-record.so is not installed beside"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else None,
+)
+def test_what_is_not_installed_is_named(
+    installed: Path, words: list[str], complaint: str
+) -> None:
+    done = allod(installed, *words)
+    assert done.returncode == 1
+    assert done.stderr.startswith("allod: error: ")
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run", "leaks", "symbolize", "top", "diff", "record", "replay", "trace"],
+)
+def test_every_command_of_a_user_is_installed(installed: Path, command: str) -> None:
+    done = allod(installed, command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"Usage: allod {command}" in done.stdout

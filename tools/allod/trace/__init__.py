@@ -1,0 +1,1 @@
+"""What `record` wrote: traces of allocation calls."""

@@ -1,0 +1,1 @@
+"""The commands of a clone: what `./allod` does."""

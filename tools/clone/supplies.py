@@ -1,0 +1,81 @@
+"""What the commands need, built or installed in this clone where it is missing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from allod.console import say
+from allod.supplies import Allocator, Plan, Purpose, Replays
+from workshop import replay
+from workshop.build import PRESETS, ensure_built, ensure_live_built, product
+from workshop.environment import ensure_bench, ensure_profile
+from workshop.packages import Requirement, ensure_requirements
+from workshop.paths import ROOT
+
+from clone.allocators import find_allocator
+
+
+class Clone:
+    """The supplies of a clone."""
+
+    def library(self, name: str, *, musl: bool) -> Path:
+        """From the build, brought up to date."""
+        preset = "musl" if musl else "release"
+        ensure_built(PRESETS[preset])
+        return product(name, preset)
+
+    def live_library(self) -> Path:
+        """From the build, brought up to date."""
+        return ensure_live_built()
+
+    def trace_programs(self) -> Path:
+        """Those of bench/replay, brought up to date."""
+        return replay.ensure_tools()
+
+    def program(self, name: str, *, package: str) -> None:
+        """Installs the package where the program is missing."""
+        ensure_requirements([Requirement(name, package)])
+
+    def python_packages(self, purpose: Purpose) -> None:
+        """Installs them into the clone's environment."""
+        {"profiles": ensure_profile, "statistics": ensure_bench}[purpose]()
+
+    def allocator(self, given: str) -> Allocator:
+        """One that the benchmark knows, or a file."""
+        return find_allocator(given)
+
+    def replay(
+        self,
+        plan: Plan,
+        allocators: Sequence[Allocator],
+        progress: Callable[[int, int], None],
+    ) -> Replays:
+        """As the benchmark measures."""
+        sys.path.insert(0, str(ROOT))
+        from bench.compare import rounds, stats
+        from bench.compare.cases import Case
+        from bench.compare.peers import Peer
+
+        # The threads are the trace's: how far they were kept from a processor says nothing.
+        case = Case("replay", "replay", plan.title, plan.params, threads=0)
+        result = rounds.CaseResult(case)
+        way = rounds.Plan(
+            quick=False, repeats=plan.rounds, precision=0.01, timeout=plan.timeout
+        )
+        peers = [Peer(a.name, a.library, "", a.variables) for a in allocators]
+        programs, budget = self.trace_programs(), rounds.Budget(way, 1)
+        try:
+            rounds.measure(programs, result, peers, way, budget, progress)
+        except KeyboardInterrupt:
+            say("interrupted; what follows is of the rounds that were made")
+        return Replays(
+            {peer: [asdict(run) for run in runs] for peer, runs in result.runs.items()},
+            {
+                peer: stats.summarise([run.seconds for run in runs]).interval
+                for peer, runs in result.runs.items()
+            },
+            result.failures,
+        )
