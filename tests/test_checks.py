@@ -10,11 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checks import budgets, imports_order, install, layers, style, symbols
+from checks import budgets, imports_order, install, layers, style, symbols, words
 from workshop.environment import ensure_bench
 from workshop.paths import ROOT
 
-SCRIPTS = ("budgets", "imports_order", "install", "layers", "style", "symbols", "tidy")
+SCRIPTS = (
+    *("budgets", "imports_order", "install", "layers"),
+    *("style", "symbols", "tidy", "words"),
+)
 DebianPackages = Callable[..., None]
 # Stands in for malloc. Its fast path has 5 instructions; the one of 3 moves no block.
 FAST = """
@@ -530,3 +533,44 @@ def test_a_hole_in_the_installation_is_found(build_dir: Path, tmp_path: Path) ->
         install.check_layout(installation)
     with pytest.raises(install.CheckError):
         install.check_cmake(installation)
+
+
+# Words
+
+
+def test_the_user_s_pages_read_at_once() -> None:
+    assert list(words.complaints(ROOT, words.ALLOWED)) == []
+
+
+LONG = " ".join(["word"] * (words.MOST_WORDS + 1))
+
+
+@pytest.mark.parametrize(
+    ("page", "fault"),
+    [
+        (f"Short.\n\n{LONG}.\n", f"3: {words.MOST_WORDS + 1} words"),
+        (f"* Short\n* {LONG}\n", f"2: {words.MOST_WORDS + 1} words"),
+        (LONG.replace(" ", "\n"), f"1: {words.MOST_WORDS + 1} words"),
+        (f"[{LONG}](page.md)", f"1: {words.MOST_WORDS + 1} words"),
+        ("Use the\nfront door.\n", "1: 'front door'"),
+        ("```\ncode\n```\nThat what\nis so.\n", "4: 'that what'"),
+        ("| Windows | not yet |\n", "1: 'not yet' as the value of a table"),
+    ],
+)
+def test_a_page_that_reads_badly_is_found(
+    tmp_path: Path, page: str, fault: str
+) -> None:
+    (tmp_path / "README.md").write_text(page)
+    _, found = words.complaints(tmp_path, {})
+    assert found.startswith(f"README.md:{fault}")
+    assert list(words.complaints(tmp_path, {"README.md": 1})) == []
+
+
+def test_code_tables_headings_and_links_are_not_prose(tmp_path: Path) -> None:
+    short = " ".join(["word"] * (words.MOST_WORDS - 1))
+    (tmp_path / "README.md").write_text(
+        f"# {LONG}\n\n```\n{LONG}\n```\n\n    {LONG}\n\n| {LONG} |\n\n"
+        f"![{LONG}](picture.svg)\n\n<!-- {LONG} -->\n\n{short} `{LONG}`.\n\n"
+        f"{short}. {short}!\n{short} ({LONG.replace(' ', '-')}).\n"
+    )
+    assert list(words.complaints(tmp_path, {})) == []
