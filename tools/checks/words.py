@@ -1,8 +1,7 @@
 """Checks that the user's pages read at once: no sentence of more than 35 words, and none of the
 phrases that make a reader go back.
 
-Code, tables, headings and the targets of links do not count. A page that still has faults has an
-allowance, which may only be lowered."""
+Code, tables, headings and the targets of links do not count."""
 
 from __future__ import annotations
 
@@ -22,14 +21,6 @@ PHRASES = (
 PATTERNS = ("README.md", "CONTRIBUTING.md", "docs/*.md", "examples/*.md", "bench/*.md")
 # Written by the laboratory.
 GENERATED = {"docs/results.md", "docs/security-results.md"}
-ALLOWED = {
-    "docs/live.md": 3,
-    "docs/profiling.md": 16,
-    "docs/record-replay.md": 6,
-    "docs/reference.md": 15,
-    "docs/security.md": 46,
-    "docs/tailored.md": 7,
-}
 
 FENCE = re.compile(r"^ *```.*?^ *```$|<!--.*?-->", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n)+")
@@ -80,26 +71,17 @@ def _plain(text: str) -> str:
     return LINK.sub(r"\1", text)
 
 
-def complaints(root: Path, allowed: dict[str, int]) -> Iterator[str]:
-    """The faults of every page that has more of them than it may."""
+def complaints(root: Path) -> Iterator[str]:
+    """The faults of every page."""
     for page in pages(root):
-        name = str(page.relative_to(root))
-        found = list(faults(page.read_text()))
-        if len(found) > allowed.get(name, 0):
-            yield f"{name}: {len(found)} faults, {allowed.get(name, 0)} allowed"
-            yield from (f"{name}:{fault}" for fault in found)
+        name = page.relative_to(root)
+        yield from (f"{name}:{fault}" for fault in faults(page.read_text()))
 
 
 @click.command(help=__doc__)
-@click.option("--count", is_flag=True, help="Print the number of faults of each page.")
-def main(count: bool) -> None:
-    """Prints the faults and fails if a page has too many."""
-    if count:
-        for page in pages(ROOT):
-            number = len(list(faults(page.read_text())))
-            click.echo(f"{number:4} {page.relative_to(ROOT)}")
-        return
-    found = list(complaints(ROOT, ALLOWED))
+def main() -> None:
+    """Prints the faults and fails if there are any."""
+    found = list(complaints(ROOT))
     for line in found:
         click.echo(line)
     sys.exit(1 if found else 0)
