@@ -100,6 +100,334 @@ class Core {
   void for_each_block(Visit&& visit) const noexcept;
   [[nodiscard]] Figures figures() const noexcept;
 
+  // --- recycling
+  // ------------------------------------------------------------------------------------
+
+  // Gives back the memory of units that have been free for `delay_ms`, until no more than `keep`
+  // bytes of such memory are left, and chunks without blocks. Returns how many bytes.
+  std::size_t recycle(std::uint32_t delay_ms, std::size_t keep) noexcept;
+  // A slow path comes by.
+  void look_around() noexcept {
+    if constexpr (Recycling::kAutomatic && Recycling::kDelayMs > 0) settle();
+  }
+  // Gives everything back, blocks in use included.
+  void release_all() noexcept;
+
+ private:
+  // Of a slab for blocks without class; chunks, and a single place, may be small.
+  static constexpr std::uint32_t kAnyUnits = [] {
+    const std::size_t quarter = Pages::kChunkBytes / kUnit / 4;
+    const std::size_t units = kOnePlace ? 4 : quarter < 1 ? 1 : quarter > 16 ? 16 : quarter;
+    return static_cast<std::uint32_t>(units);
+  }();
+  static constexpr auto kGranules =
+      static_cast<std::uint32_t>(kAnyUnits * kUnit / Storage::kGranule);
+  static constexpr std::size_t kLargestInSlab = kAnyUnits * kUnit / 8;
+  static constexpr std::uint32_t kAnyWords =
+      Storage::kAnySize ? (2 * words_for(kGranules) + kAnyUnits - 1) / kAnyUnits : 1;
+  static constexpr std::uint32_t kWords =
+      Sizes::kWordsPerUnit > kAnyWords ? Sizes::kWordsPerUnit : kAnyWords;
+  static constexpr std::size_t kHugeOffset = 4096;
+
+  [[nodiscard]] Run* run_of(const void* block) const noexcept {
+    Chunk* const chunk = chunk_of(block);
+    return chunk->runs + chunk->runs[unit_of(chunk, block)].first;
+  }
+  [[nodiscard]] static Word* bits_of(const Run& run) noexcept {
+    return run.chunk->bits + std::size_t{run.first} * kWords;
+  }
+  [[nodiscard]] static Content content_of(const Run& run) noexcept {
+    return run.chunk->contents()[run.first];
+  }
+  [[nodiscard]] static std::size_t bytes_of(const Run& run) noexcept { return run.units * kUnit; }
+  [[nodiscard]] static const Shape& shape_of(const Run& run) noexcept {
+    return Sizes::kShapes[content_of(run) - 1U];
+  }
+
+  // chunks
+  [[nodiscard]] Chunk* new_chunk(Owner* owner) noexcept;
+  [[nodiscard]] Run* take_units(std::uint32_t count, std::uint32_t alignment, Content content,
+                                Owner* owner) noexcept;
+  [[nodiscard]] Run* cut(Chunk& chunk, std::uint32_t count, std::uint32_t alignment,
+                         Content content) noexcept;
+  void give_units(Run& run) noexcept;
+  void release(Chunk& chunk) noexcept;
+  [[nodiscard]] Chunk* find_chunk(const void* address) const noexcept;
+  void settle() noexcept;
+  void purge(Chunk& chunk, std::uint32_t delay_ms, std::uint32_t now) noexcept;
+  [[nodiscard]] std::uint32_t now_ms() noexcept {
+    return Recycling::kDelayMs > 0 ? static_cast<std::uint32_t>(pages_.now_ms()) : 0;
+  }
+
+  // slabs
+  [[nodiscard]] Run* new_slab(ClassIndex c, Owner* owner) noexcept;
+  void gained(Run& run, RunList& list, std::uint32_t free_before, std::uint32_t capacity) noexcept;
+
+  // any size
+  [[nodiscard]] void* take_granules(std::uint32_t count, Owner* owner) noexcept;
+  [[nodiscard]] static std::uint32_t find_granules(Run& run, std::uint32_t count) noexcept;
+  [[nodiscard]] static std::uint32_t length_at(const Run& run, std::uint32_t at) noexcept;
+  void give_granules(Run& run, const void* block) noexcept;
+  [[nodiscard]] void* take_run(std::size_t size, std::size_t alignment, Owner* owner) noexcept;
+  [[nodiscard]] void* take_huge(std::size_t size, Owner* owner) noexcept;
+
+  Pages pages_;
+  ChunkList chunks_;  // those with free units first
+  ChunkList huge_;
+  Chunk* only_ = nullptr;
+  RunList partial_[Sizes::kCount + 1] = {};  // slabs with free blocks; the last: for any size
+  std::size_t dirty_bytes_ = 0;
+  std::size_t mapped_ = 0;
+  std::uint32_t oldest_ms_ = 0;  // no unit that is dirty has been free for longer
+  std::uint32_t empty_chunks_ = 0;
+  bool refuses_ = false;  // the page source does not purge
+  bool is_watched_ = false;
+  bool started_ = false;
+  std::uint64_t refills_ = 0;
+  std::uint64_t flushes_ = 0;
+  std::uint64_t slabs_ = 0;
+  std::uint64_t chunk_count_ = 0;
+  std::uint64_t refused_ = 0;
+};
+
+// --- blocks of a class
+// -----------------------------------------------------------------------------
+
+template <class P>
+std::uint32_t Core<P>::take(ClassIndex c, std::uint32_t wanted, void** out, Owner* owner) noexcept {
+  Run* run = partial_[c].first();
+  if (run == nullptr) run = new_slab(c, owner);
+  if (run == nullptr) return 0;
+  ++refills_;
+  const std::uint32_t count = wanted < run->free ? wanted : run->free;
+  const std::size_t step = Sizes::kShapes[c].block_bytes;
+  Word* const bits = bits_of(*run);
+  std::uint32_t word = run->first_word;
+  void** to = out + count;
+  for (;; ++word) {
+    Word rest = bits[word];
+    if (rest == 0) continue;
+    const Address start = run->base + std::size_t{word} * kWordBits * step;
+    do {
+      *--to = reinterpret_cast<void*>(start + lowest_bit(rest) * step);
+      rest &= rest - 1;
+    } while (rest != 0 && to != out);
+    bits[word] = rest;
+    if (to == out) break;
+  }
+  run->first_word = word;
+  run->free -= count;
+  if (run->free == 0) partial_[c].remove(run);
+  return count;
+}
+
+template <class P>
+void* Core<P>::take_at_random(ClassIndex c, std::uint64_t random, Owner* owner) noexcept {
+  Run* run = partial_[c].first();
+  if (run == nullptr) run = new_slab(c, owner);
+  if (run == nullptr) return nullptr;
+  ++refills_;
+  const Shape& shape = Sizes::kShapes[c];
+  Word* const bits = bits_of(*run);
+  // Behind the last block, bits may be left from slabs before.
+  const auto free_in = [&](std::uint32_t word) noexcept {
+    return bits[word] & low_bits(shape.blocks - word * kWordBits);
+  };
+  const std::uint32_t first = run->first_word;
+  const std::uint32_t end = words_for(shape.blocks);
+  std::uint32_t word = first + static_cast<std::uint32_t>((random >> 32) * (end - first) >> 32);
+  while (free_in(word) == 0) word = word + 1 == end ? first : word + 1;
+  const unsigned chosen = bit_from(free_in(word), random % kWordBits);
+  bits[word] &= ~bit(chosen);
+  if (--run->free == 0) partial_[c].remove(run);
+  const std::size_t index = std::size_t{word} * kWordBits + chosen;
+  return reinterpret_cast<void*>(run->base + index * shape.block_bytes);
+}
+
+template <class P>
+void Core<P>::give(void* const* blocks, std::uint32_t count) noexcept {
+  ++flushes_;
+  for (std::uint32_t done = 0; done < count;) {
+    Run& run = *run_of(blocks[done]);
+    const Shape& shape = shape_of(run);
+    Word* const bits = bits_of(run);
+    const std::uint32_t free_before = run.free;
+    std::uint32_t least = run.first_word;
+    // Blocks that were freed together tend to lie together.
+    for (; done < count; ++done) {
+      const std::uint64_t offset = address_of(blocks[done]) - run.base;
+      if (offset >= bytes_of(run)) break;
+      const auto index = static_cast<std::uint32_t>(shape.divider.divide(offset).quotient);
+      const std::uint32_t word = index / kWordBits;
+      bits[word] |= bit(index % kWordBits);
+      least = word < least ? word : least;
+      ++run.free;
+    }
+    run.first_word = least;
+    gained(run, partial_[content_of(run) - 1U], free_before, shape.blocks);
+  }
+}
+
+template <class P>
+Run* Core<P>::new_slab(ClassIndex c, Owner* owner) noexcept {
+  const Shape& shape = Sizes::kShapes[c];
+  Run* const run = take_units(shape.units, 1, static_cast<Content>(c + 1), owner);
+  if (run == nullptr) return nullptr;
+  ++slabs_;
+  run->free = shape.blocks;
+  run->first_word = 0;
+  assign_bits(bits_of(*run), 0, shape.blocks, true);
+  if constexpr (P::Checks::kHardened) {
+    if (!announces()) std::memset(reinterpret_cast<void*>(run->base), 0, bytes_of(*run));
+  }
+  partial_[c].push_front(run);
+  return run;
+}
+
+// A slab that was full can be used again, one that is mostly free waits until it is empty, and one
+// that is empty goes.
+template <class P>
+void Core<P>::gained(Run& run, RunList& list, std::uint32_t free_before,
+                     std::uint32_t capacity) noexcept {
+  if (free_before == 0) list.push_front(&run);
+  const std::uint32_t half = capacity / 2;
+  if (run.free == capacity) {
+    list.remove(&run);
+    give_units(run);
+  } else if (free_before <= half && run.free > half) {
+    list.remove(&run);
+    list.push_back(&run);
+  }
+}
+
+// --- chunks
+// --------------------------------------------------------------------------------------------
+
+template <class P>
+Chunk* Core<P>::new_chunk(Owner* owner) noexcept {
+  if (!started_) is_watched_ = memcheck_watches();
+  started_ = true;
+  if (kOnePlace && only_ != nullptr) return nullptr;
+  std::size_t bytes = Pages::kChunkBytes;
+  void* const memory = pages_.take(bytes, &bytes);
+  if (memory == nullptr) return nullptr;
+  Address base = address_of(memory);
+  Address end = base + bytes;
+  if constexpr (kOnePlace) {
+    base = align_up(base, kLeastSlab);
+    end = base > end ? base : base + align_down(end - base, kUnit);
+    const std::size_t records = Chunk::record_bytes((end - base) / kUnit, kWords);
+    if (records + kUnit > end - base) return nullptr;
+    std::memset(reinterpret_cast<void*>(base), 0, records);
+  }
+  Chunk* const chunk =
+      Chunk::start(reinterpret_cast<void*>(base), end - base, kUnit, kWords, owner);
+  chunk->memory = memory;
+  chunks_.push_front(chunk);
+  if constexpr (kOnePlace) only_ = chunk;
+  if constexpr (P::Checks::kChecked) known_chunks.add(*chunk);
+  mapped_ += chunk->bytes;
+  ++chunk_count_;
+  ++empty_chunks_;
+  return chunk;
+}
+
+template <class P>
+Run* Core<P>::take_units(std::uint32_t count, std::uint32_t alignment, Content content,
+                         Owner* owner) noexcept {
+  for (Chunk* chunk = chunks_.first(); chunk != nullptr && chunk->free_units > 0;
+       chunk = ChunkList::next(chunk)) {
+    if (Run* const run = cut(*chunk, count, alignment, content)) return run;
+  }
+  Chunk* const chunk = new_chunk(owner);
+  Run* const run = chunk == nullptr ? nullptr : cut(*chunk, count, alignment, content);
+  if (run == nullptr) ++refused_;
+  return run;
+}
+
+// Units whose memory is present come first.
+template <class P>
+Run* Core<P>::cut(Chunk& chunk, std::uint32_t count, std::uint32_t alignment,
+                  Content content) noexcept {
+  if (chunk.free_units < count) return nullptr;
+  const std::uint32_t wanted = count + alignment - 1;
+  std::uint32_t first = find_run(chunk.dirty, chunk.units, wanted);
+  if (first == chunk.units) first = find_run(chunk.free, chunk.units, wanted);
+  if (first == chunk.units) return nullptr;
+  first = align_up(first, alignment);
+
+  if (chunk.is_empty()) --empty_chunks_;
+  Run& run = chunk.runs[first];
+  run = {{}, &chunk, address_of(&chunk) + first * kUnit, count, 0, 0, first, 0};
+  for (std::uint32_t u = first; u < first + count; ++u) {
+    chunk.contents()[u] = content;
+    chunk.runs[u].first = first;
+    if (test_bit(chunk.dirty, u)) dirty_bytes_ -= kUnit;
+  }
+  assign_bits(chunk.free, first, count, false);
+  assign_bits(chunk.dirty, first, count, false);
+  chunk.free_units -= count;
+  if (chunk.free_units == 0) {
+    chunks_.remove(&chunk);
+    chunks_.push_back(&chunk);
+  }
+  if (announces()) announce_no_access(reinterpret_cast<void*>(run.base), bytes_of(run));
+  return &run;
+}
+
+template <class P>
+void Core<P>::give_units(Run& run) noexcept {
+  Chunk& chunk = *run.chunk;
+  const std::uint32_t first = run.first;
+  const std::uint32_t count = run.units;
+  const std::uint32_t now = now_ms();
+  if (dirty_bytes_ == 0) oldest_ms_ = now;
+  for (std::uint32_t u = first; u < first + count; ++u) {
+    chunk.contents()[u] = kNothing;
+    chunk.runs[u].freed_ms = now;
+  }
+  assign_bits(chunk.free, first, count, true);
+  assign_bits(chunk.dirty, first, count, true);
+  dirty_bytes_ += count * kUnit;
+  if (chunk.free_units == 0) {
+    chunks_.remove(&chunk);
+    chunks_.push_front(&chunk);
+  }
+  chunk.free_units += count;
+  if (chunk.is_empty()) ++empty_chunks_;
+  settle();
+}
+
+template <class P>
+void Core<P>::release(Chunk& chunk) noexcept {
+  void* const memory = chunk.memory;
+  const std::size_t bytes = chunk.bytes;
+  if constexpr (P::Checks::kChecked) known_chunks.remove(chunk);
+  if (only_ == &chunk) only_ = nullptr;
+  mapped_ -= bytes;
+  if (announces()) announce_plain(&chunk, bytes);
+  pages_.give(memory, bytes);
+}
+
+template <class P>
+void Core<P>::release_all() noexcept {
+  while (Chunk* const chunk = chunks_.pop_front()) release(*chunk);
+  while (Chunk* const chunk = huge_.pop_front()) release(*chunk);
+  for (RunList& list : partial_) list = {};
+  dirty_bytes_ = 0;
+  empty_chunks_ = 0;
+}
+
+template <class P>
+Chunk* Core<P>::find_chunk(const void* address) const noexcept {
+  for (const ChunkList* list : {&chunks_, &huge_}) {
+    for (Chunk* chunk = list->first(); chunk != nullptr; chunk = ChunkList::next(chunk)) {
+      if (address_of(address) - address_of(chunk) < chunk->bytes) return chunk;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace allod::tailored
 
 #include "allod/tailored/core_recycle.hpp"
