@@ -58,6 +58,19 @@ def test_every_planted_leak_is_found(build_dir: Path, tmp_path: Path) -> None:
     assert "that only leaking blocks lead to" in result.stderr
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_search_notes_every_block_whatever_the_profile_is_to_sample(
+    liballod: Path, build_dir: Path, tmp_path: Path, order: int
+) -> None:
+    program = build_dir / "tests" / "profile" / "planted"
+    options = [("ALLOD_LEAKS", "1"), ("ALLOD_PROFILE", "1G")][::order]
+    result = run_program(
+        [program, "leak"], environment(liballod) | dict(options), tmp_path
+    )
+    blocks = re.findall(r"bytes in (\d+) blocks", result.stderr)
+    assert sum(map(int, blocks)) == sum(PLANTED.values()), describe(result)
+
+
 def test_what_something_leads_to_is_no_leak(build_dir: Path, tmp_path: Path) -> None:
     program = build_dir / "tests" / "profile" / "planted"
     result = leaks("--", program, directory=tmp_path)
