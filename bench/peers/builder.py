@@ -198,7 +198,7 @@ class _Commands:
                 start_new_session=True,
             )
         except FileNotFoundError as error:
-            raise _CommandError(f"there is no program {command[0]}") from error
+            raise _CommandError(f"no such program: {command[0]}") from error
         try:
             self._wait(process)
         except BaseException:

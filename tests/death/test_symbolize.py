@@ -232,7 +232,7 @@ def test_a_file_that_is_not_there_is_named(desk: Desk, liballod_debug: Path) -> 
     result = symbolize(desk.report)
     assert result.returncode == 0
     assert result.stderr == (
-        f"allod: warning: {desk.library} is not there; its frames stay as they are\n"
+        f"allod: warning: no such file: {desk.library}; its frames stay as they are\n"
     )
     assert "#1 frees" in result.stdout
 

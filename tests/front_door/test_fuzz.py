@@ -131,7 +131,7 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("row", ["2026,aa,corruption,12", "2026,aa,corruption,x,1,1,0"])
 def test_a_bad_row_of_the_record_is_named(row: str, record: Path) -> None:
     record.write_text(f"{HEADER}2026,aa,fuzz_slab,1,1,0,0\n{row}\n")
-    with pytest.raises(Failure, match="record.csv:3 is not a row of it"):
+    with pytest.raises(Failure, match="record.csv:3 is not a valid row"):
         fuzzing.totals()
 
 

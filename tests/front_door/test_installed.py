@@ -54,7 +54,7 @@ def test_leaks_are_found_by_an_installed_package(installed: Path) -> None:
     ("words", "complaint"),
     [
         (["run", "--debug", "--", "true"], "liballod-debug.so is not installed beside"),
-        (["trace", "info", "allod.cli"], "allod.cli is not there"),
+        (["trace", "info", "allod.cli"], "allod.cli does not exist"),
         (["replay", "lib/liballod.so", "--peer", "x=/gone"], "/gone is not a file"),
         (["record", "--", "true"], "liballod-record.so is not installed beside"),
     ],

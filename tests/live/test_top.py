@@ -89,7 +89,7 @@ def test_strangers_cannot_read_the_link(service: Watched) -> None:
 
 def test_mistakes_are_one_clear_line() -> None:
     for arguments, said in {
-        ("999999999",): "there is no process 999999999",
+        ("999999999",): "no such process: 999999999",
         (str(os.getpid()),): f"process {os.getpid()} serves no live page",
         ("nonsense",): "nonsense is neither a process id nor an address with a port",
         ("127.0.0.1:1",): "127.0.0.1:1 wants a token",

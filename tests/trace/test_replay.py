@@ -228,7 +228,7 @@ def test_a_recording_that_cannot_be_written_is_an_error(
     assert done.returncode == 1
     lines = done.stderr.splitlines()
     assert lines[-1] == (
-        "allod: error: not all was recorded: /dev/full: no space is left on the device"
+        "allod: error: incomplete trace: /dev/full: no space is left on the device"
     )
 
 
@@ -238,7 +238,7 @@ def test_a_status_of_the_program_s_own_is_kept(liballod: Path, tmp_path: Path) -
         *("record", "--output", "/dev/full", "--", "ls", "/gone"), folder=tmp_path
     )
     assert done.returncode == 2
-    assert "not all was recorded" in done.stderr
+    assert "incomplete trace" in done.stderr
 
 
 def test_what_only_begins_like_a_trace_is_passed_over(
@@ -253,14 +253,14 @@ def test_what_only_begins_like_a_trace_is_passed_over(
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
-        (["record", "--", "no-such-program"], 127, "there is no program"),
+        (["record", "--", "no-such-program"], 127, "no such program"),
         (["record", "--output", "text", "--", "true"], 1, "is not a trace"),
         (["record", "--output", "gone/trace", "--", "true"], 1, "is not a folder"),
         (["trace", "info", "text"], 1, "text is not a trace"),
-        (["trace", "info", "gone"], 1, "gone is not there"),
+        (["trace", "info", "gone"], 1, "gone does not exist"),
         (["trace", "dump", "text"], 1, "text is not a trace"),
         (["replay", "text"], 1, "text is not a trace"),
-        (["replay", "gone"], 1, "gone is not there"),
+        (["replay", "gone"], 1, "gone does not exist"),
         (["replay", "text", "--peer", "nobody"], 2, "there is no allocator nobody"),
         (["replay", "text", "--peer", "x=/gone.so"], 1, "is not a file"),
     ],

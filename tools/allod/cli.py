@@ -31,7 +31,7 @@ class Bytes(click.ParamType[str]):
     ) -> str:
         """Checks it."""
         if self.FORM.fullmatch(value) is None:
-            self.fail(f"'{value}' is no number of bytes from 1 on, as 4096 or 512K")
+            self.fail(f"'{value}' is not a size; expected bytes, such as 4096 or 512K")
         return value
 
 
@@ -66,7 +66,9 @@ def _means_option(
 ) -> None:
     """-o has one meaning in all commands."""
     if value is not None:
-        raise click.UsageError(f"-o is --option of ./allod run; write --output {value}")
+        raise click.UsageError(
+            f"-o means --option in ./allod run; use --output {value}"
+        )
 
 
 @click.group(cls=Group, invoke_without_command=True, context_settings=CONTEXT_SETTINGS)
@@ -89,7 +91,7 @@ def allod(ctx: click.Context) -> None:
 @click.option(
     "--debug",
     is_flag=True,
-    help="Use the library that finds wrong frees, and writes past the end and after free.",
+    help="Use the debug library: finds invalid frees, double frees, overflows, writes after free.",
 )
 @click.option(
     "--hardened", is_flag=True, help="Use the library that guards against attacks."
@@ -115,7 +117,7 @@ def allod(ctx: click.Context) -> None:
     "--purge-delay",
     type=int,
     metavar="MS",
-    help="Give free memory back after so long; 0: at once, -1: only when told.",
+    help="Delay before free memory goes back to the system; 0: at once, -1: only on malloc_trim.",
 )
 @click.option(
     "--option",
@@ -137,7 +139,7 @@ def allod(ctx: click.Context) -> None:
     default="512K",
     show_default=True,
     metavar="BYTES",
-    help="With --profile: sample one allocation for so many bytes.",
+    help="With --profile: mean number of bytes between two samples.",
 )
 @click.option(
     "--output",
@@ -250,7 +252,7 @@ def symbolize(report: Path | None) -> None:
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Ask so often.",
+    help="Seconds between two refreshes.",
 )
 @click.option(
     "--sort",
@@ -295,7 +297,7 @@ def top(
     type=click.IntRange(1),
     default=30,
     show_default=True,
-    help="Print no more functions than that.",
+    help="Print at most so many functions.",
 )
 def diff(first: Path, second: Path, kind: str, most: int) -> None:
     """Compare two heap profiles by function.
@@ -355,14 +357,14 @@ def record(output: Path | None, peer: str, program: Sequence[str]) -> None:
     type=click.IntRange(1),
     default=7,
     show_default=True,
-    help="Measured rounds at most; one more is made first and not counted.",
+    help="Measured rounds at most, after one warm-up round.",
 )
 @click.option(
     "--touch",
     type=click.Choice(("nothing", "ends", "pages")),
     default="pages",
     show_default=True,
-    help="What is written to a block when it is new.",
+    help="What to write to each new block.",
 )
 @click.option("--verify", is_flag=True, help="Check that blocks keep their contents.")
 @click.option(
@@ -437,7 +439,7 @@ def info(trace: Path, html: Path | None, out: Path | None, as_json: bool) -> Non
 
 @trace.command()
 @click.argument("trace", type=click.Path(path_type=Path))
-@click.option("--most", type=click.IntRange(1), help="Print no more events than that.")
+@click.option("--most", type=click.IntRange(1), help="Print at most so many events.")
 def dump(trace: Path, most: int | None) -> None:
     """Print the events of TRACE, thread by thread.
 

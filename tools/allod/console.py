@@ -171,7 +171,7 @@ def run_logged(
                 errors="replace",
             )
         except FileNotFoundError:
-            raise Failure(f"{title}: there is no program {command[0]}") from None
+            raise Failure(f"{title}: no such program: {command[0]}") from None
         display: Display = PlainDisplay(title) if echo else display_for(title)
         assert process.stdout is not None
         try:

@@ -47,9 +47,9 @@ def record(program: Sequence[str], output: Path | None, allocator: str) -> int:
 def _complain(problems: Sequence[str]) -> None:
     """Says what was lost, and removes files that nothing could be written to."""
     for problem in problems[:MOST_LISTED]:
-        say(f"error: not all was recorded: {problem}")
+        say(f"error: incomplete trace: {problem}")
     if len(problems) > MOST_LISTED:
-        say(f"error: and {len(problems) - MOST_LISTED} further traces are not whole")
+        say(f"error: and {len(problems) - MOST_LISTED} more traces are incomplete")
     for problem in problems:
         path = Path(problem.rpartition(": ")[0])
         if path.is_file() and path.stat().st_size == 0:
@@ -106,7 +106,7 @@ def _report(trace: Path, *, is_explained: bool) -> None:
     found = recordings(trace)
     if not found:
         if not is_explained and (not trace.exists() or trace.is_file()):
-            say("nothing was recorded: the loader did not take the recorder")
+            say("nothing recorded: the loader did not load the recorder")
         return
     traces = sorted(map(read_headers, found), key=lambda of: -of.events)
     for of in traces[:MOST_LISTED]:
@@ -116,4 +116,4 @@ def _report(trace: Path, *, is_explained: bool) -> None:
             f" {counted(of.threads, 'thread')}, {human(of.bytes)} ({command})"
         )
     if len(traces) > MOST_LISTED:
-        say(f"and {len(traces) - MOST_LISTED} smaller traces of further processes")
+        say(f"and {len(traces) - MOST_LISTED} smaller traces of other processes")

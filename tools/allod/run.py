@@ -34,7 +34,7 @@ def run(
     """
     path = find_program(program[0])
     if live is not None and is_for_musl(path):
-        raise Failure(f"{path} is for musl, and the live page is not built for that")
+        raise Failure(f"the live page does not support musl programs: {path}")
     library = library_for(path, library_name)
     environment = {**os.environ, **options}
     libraries = [library]
@@ -64,7 +64,7 @@ def find_program(name: str) -> Path:
     if os.path.exists(name) and os.sep in name:
         what = "a folder" if os.path.isdir(name) else "not executable"
         raise Failure(f"{name} is {what}", NOT_EXECUTABLE)
-    raise Failure(f"there is no program {name}", NOT_FOUND)
+    raise Failure(f"no such program: {name}", NOT_FOUND)
 
 
 def library_for(program: Path, name: str) -> Path:

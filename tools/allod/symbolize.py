@@ -222,7 +222,7 @@ def _complaint(path: str, report: Report, source: Path | None) -> str | None:
 
     file = Path(path)
     if not file.is_file():
-        return f"{path} is not there"
+        return f"no such file: {path}"
     noted = report.build_ids.get(path)
     if noted is not None:
         if symbols.build_id(path) != noted:

@@ -80,7 +80,7 @@ class Watch:
             self.state = state
             self.row()
         except (KeyError, TypeError, ValueError, IndexError):
-            raise Gone(f"{self.link.authority} does not speak as a live page") from None
+            raise Gone(f"{self.link.authority} is not a live page") from None
 
     def row(self) -> dict[str, int | str]:
         """The columns of the table of programs; bytes, and bytes a second."""
@@ -175,7 +175,7 @@ def show(targets: Sequence[str], every: float, sort: str) -> None:
     """Fills the terminal until q is pressed or all programs have ended."""
     watches = [Watch(link) for link in find(targets)]
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Failure("this needs a terminal; --once prints one table", 2)
+        raise Failure("./allod top needs a terminal; use --once for one table", 2)
     lost = _refresh(watches)
     if not watches:
         raise Failure(lost[-1])

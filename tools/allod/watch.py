@@ -61,9 +61,9 @@ class Link:
         try:
             answer = json.loads(body)
         except ValueError:
-            raise Gone(f"{self.authority} is no live page") from None
+            raise Gone(f"{self.authority} is not a live page") from None
         if not isinstance(answer, dict):
-            raise Gone(f"{self.authority} is no live page")
+            raise Gone(f"{self.authority} is not a live page")
         return answer
 
 
@@ -104,7 +104,7 @@ def _find_one(target: str) -> Link:
         return parse_link(target, os.environ.get("ALLOD_LIVE_TOKEN", ""))
     process = Path("/proc") / target
     if not process.exists():
-        raise Failure(f"there is no process {target}")
+        raise Failure(f"no such process: {target}")
     try:
         links = list(_links_of(process))
     except PermissionError:

@@ -37,7 +37,9 @@ class TestCommand(click.Command):
     help="What to build: the libraries with gcc or clang, or instrumented tests.",
 )
 @click.option("--tests", is_flag=True, help="Build the test programs as well.")
-@click.option("--jobs", "-j", type=click.IntRange(1), help="Compile so many at once.")
+@click.option(
+    "--jobs", "-j", type=click.IntRange(1), help="Number of parallel compilations."
+)
 @click.option("--verbose", "-v", is_flag=True, help="Show the output of the tools.")
 def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
     """Build the libraries into build/<preset>/."""
@@ -66,9 +68,9 @@ def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
     type=click.FloatRange(0, min_open=True),
     default=10.0,
     show_default=True,
-    help="Take so long, all together.",
+    help="Total time.",
 )
-@click.option("--jobs", "-j", type=click.IntRange(1), help="Run so many at once.")
+@click.option("--jobs", "-j", type=click.IntRange(1), help="Number of parallel runs.")
 @click.option("--record", is_flag=True, help="Add a line for each to the record.")
 @click.option("--totals", is_flag=True, help="Sum up the record, and stop.")
 @click.pass_context

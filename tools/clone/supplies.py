@@ -70,7 +70,7 @@ class Clone:
         try:
             rounds.measure(programs, result, peers, way, budget, progress)
         except KeyboardInterrupt:
-            say("interrupted; what follows is of the rounds that were made")
+            say("interrupted; these are the results of the finished rounds")
         return Replays(
             {peer: [asdict(run) for run in runs] for peer, runs in result.runs.items()},
             {

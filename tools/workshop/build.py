@@ -256,5 +256,5 @@ def product(name: str, preset: str = "release") -> Path:
     """The path of a product, which must have been built."""
     path = build_dir(preset) / name
     if not path.exists():
-        raise Failure(f"{path} is not there: run ./allod build")
+        raise Failure(f"{path} does not exist: run ./allod build")
     return path

@@ -132,7 +132,7 @@ def _keep(target: str, command: list[str], ended: Ended) -> None:
         ) as file:
             file.write(text)
     except OSError as error:
-        say(f"{target} found something, and it cannot be kept ({error.strerror}):")
+        say(f"{target} found a failure, which cannot be saved ({error.strerror}):")
         say(text)
     else:
         say(f"{target} found something: {shown(Path(file.name))}")
@@ -236,7 +236,7 @@ def fuzz(targets: list[str], minutes: float, jobs: int, *, record: bool) -> int:
             wait(runs)
         except KeyboardInterrupt:
             was_interrupted = True
-            say("interrupted: what runs is ended")
+            say("interrupted: stopping the fuzzers")
         finally:
             stop.set()
     pieces = [piece for run in runs if (piece := run.result()) is not None]
@@ -273,7 +273,7 @@ def _sums() -> dict[str, list[int]]:
         rows = RECORD.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise Failure(
-            f"{shown(RECORD)} is not there: nothing has been recorded"
+            f"{shown(RECORD)} does not exist: nothing has been recorded"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
@@ -283,7 +283,7 @@ def _sums() -> dict[str, list[int]]:
             numbers = [int(row[column]) for column in NUMBERS]
             target = row["target"]
         except (KeyError, TypeError, ValueError) as error:
-            raise Failure(f"{shown(RECORD)}:{line} is not a row of it") from error
+            raise Failure(f"{shown(RECORD)}:{line} is not a valid row") from error
         sums[target] = [a + b for a, b in zip(sums[target], numbers, strict=True)]
     return sums
 

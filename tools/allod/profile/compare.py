@@ -23,7 +23,7 @@ def _read(path: Path) -> Profile:
     from allod.profile import model, pprof, symbols
 
     if not path.is_file():
-        raise Failure(f"there is no file {path}")
+        raise Failure(f"no such file: {path}")
     if pprof.is_pprof(path):
         return pprof.read(path)
     profile = model.read_text(path)

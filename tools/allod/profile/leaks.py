@@ -86,7 +86,9 @@ def find_leaks(program: Sequence[str], suppressions: Sequence[Path]) -> int:
             Path(folder).iterdir(), key=lambda each: (each != own, each.name)
         )
         if own not in found:
-            say("no leaks were looked for: the program ended without its exit handlers")
+            say(
+                "no search for leaks: the program ended without running its exit handlers"
+            )
         leaking = 0
         lost = [text for text in found if text.stat().st_size == 0]
         for text in found:
@@ -97,7 +99,7 @@ def find_leaks(program: Sequence[str], suppressions: Sequence[Path]) -> int:
     for line in known.used():
         say(line)
     if lost:
-        say(f"error: leaks could not be written to {folder}; they are above")
+        say(f"error: cannot write the leaks to {folder}; they are above")
     if status == 0:
         return LEAKING if leaking else FAILED if lost else 0
     return status
@@ -127,7 +129,7 @@ def _report(path: Path, known: Suppressions, title: str) -> int:
         if rest.blocks:
             parts.append(
                 f"{counted(rest.requested, 'byte')} in {counted(rest.blocks, 'block')}"
-                " that only leaking blocks lead to"
+                " reachable only from other leaks"
             )
         say(f"  {' and '.join(parts)}, allocated at")
         for number, frame in enumerate(stack.names()):

@@ -154,9 +154,9 @@ def read_text(path: Path) -> Profile:
             addresses = tuple(int(word, 16) for word in found[5].split())
             profile.stacks.append(Stack(addresses, live=live, total=total))
         elif line:
-            raise Failure(f"{path} has a line that is not understood: {line[:60]}")
+            raise Failure(f"{path} has an invalid line: {line[:60]}")
     else:
-        raise Failure(f"{path} is cut off: it has no list of mappings")
+        raise Failure(f"{path} is truncated: it has no list of mappings")
     mappings = list(_mappings(rest))
     profile.mappings = [each for _, each in mappings]
     closed = [(last, each) for last, each in mappings if each.closed]

@@ -71,7 +71,7 @@ def _check_writable(stem: Path) -> None:
     if not stem.parent.is_dir():
         raise Failure(f"{stem.parent} is not a folder")
     if not os.access(stem.parent, os.W_OK):
-        raise Failure(f"{stem.parent} cannot be written to")
+        raise Failure(f"cannot write to {stem.parent}")
     for ending in ENDINGS:
         target = stem.with_name(f"{stem.name}{ending}")
         if target.is_dir():
@@ -94,9 +94,7 @@ def _convert(folder: Path, process: int, stem: Path) -> None:
         suffix = f".{name.lstrip('.')}" if name else ""
         _write_both(text, stem, suffix)
     if len(found) > MOST_LISTED:
-        say(
-            f"and {len(found) - MOST_LISTED} profiles of further processes are left out"
-        )
+        say(f"and {len(found) - MOST_LISTED} profiles of other processes are left out")
 
 
 def _write_both(text: Path, stem: Path, suffix: str) -> None:

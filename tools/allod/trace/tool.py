@@ -65,12 +65,12 @@ def dump(trace: Path, most: int | None) -> None:
     command = [_tool(), "dump", str(trace), *limit]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode > 0:
-        raise Failure(done.stderr.strip() or "standard output cannot be written to")
+        raise Failure(done.stderr.strip() or "cannot write to standard output")
 
 
 def _check_file(trace: Path) -> None:
     if not trace.is_file():
-        what = "is not a file" if trace.exists() else "is not there"
+        what = "is not a file" if trace.exists() else "does not exist"
         raise Failure(f"{trace} {what}")
 
 
