@@ -38,7 +38,8 @@ def replay(
 ) -> int:
     """Prints how the allocators fare; returns 1 if one of them failed."""
     if not trace.is_file():
-        raise Failure(f"{trace} is {'not a file' if trace.exists() else 'not there'}")
+        what = "is not a file" if trace.exists() else "does not exist"
+        raise Failure(f"{trace} {what}")
     allocators = _allocators(names)
     if not is_trace(trace):
         raise Failure(f"{trace} is not a trace")
