@@ -21,7 +21,7 @@ WITH_MEASURES = "allod-hardened+"
 # For the security suite alone: the hardened library with checked copies beside it.
 WITH_COPIES = "allod-hardened-copies"
 ROOT = Path(__file__).resolve().parents[2]
-_MEASURES = ROOT / "src" / "mitigations.hpp"
+_MEASURES = ROOT / "src" / "settings" / "mitigations.hpp"
 
 
 class PeerError(Exception):

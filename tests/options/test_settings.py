@@ -14,7 +14,7 @@ from surface.black_box import describe, environment, listed_cases, run_program
 from options.runs import run_well
 
 FOLDER = Path(__file__).parent
-TABLE = FOLDER.parents[1] / "src" / "options.cpp"
+TABLE = FOLDER.parents[1] / "src" / "settings" / "options.cpp"
 VERSION_HEADER = FOLDER.parents[1] / "include" / "allod.h"
 
 YES = ("1", "yes", "true", "on")

@@ -109,7 +109,7 @@ def units(build: Path, folder: Path) -> Iterator[Unit]:
         sources = tuple(
             source
             for source in _sources_of(directory / entry["file"])
-            if source.parent == folder
+            if source.is_relative_to(folder)
             and source.suffix == ".cpp"
             and source not in known
         )
