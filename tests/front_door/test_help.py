@@ -122,16 +122,16 @@ def test_what_is_misspelt_is_understood_and_refused(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["run", "--profile", "--interval", "0", "--", "true"], "from 1 on"),
-        (["run", "--profile", "--interval", "-1", "--", "true"], "from 1 on"),
-        (["run", "--profile", "--interval", "many", "--", "true"], "from 1 on"),
+        (["run", "--profile", "--interval", "0", "--", "true"], "is not a size"),
+        (["run", "--profile", "--interval", "-1", "--", "true"], "is not a size"),
+        (["run", "--profile", "--interval", "many", "--", "true"], "is not a size"),
         (["run", "--interval", "4K", "--", "true"], "--interval needs --profile"),
         (["run", "--output", "x", "--", "true"], "--output needs --profile"),
         (["run", "--profile", "--live", "--", "true"], "--live does not go with"),
         (["run", "--profile", "--check-copies", "--", "true"], "does not go with"),
         (["top", "--once", "--every", "3"], "--every does nothing with --once"),
         (["fuzz", "--totals", "--record"], "--record does nothing with --totals"),
-        (["record", "-o", "x", "--", "true"], "write --output x"),
+        (["record", "-o", "x", "--", "true"], "use --output x"),
     ],
 )
 def test_an_option_without_effect_is_an_error(
