@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checks import budgets, imports_order, install, layers, style, symbols, words
+from checks import budgets, install, style, symbols, words
 from workshop.environment import ensure_bench
 from workshop.paths import ROOT
 
@@ -50,133 +49,6 @@ def test_sources_are_formatted_and_free_of_lint(
     complaint = check.complaint()
     if complaint is not None:
         pytest.fail(complaint, pytrace=False)
-
-
-# Layers
-
-
-def test_no_layer_includes_a_higher_one() -> None:
-    assert list(layers.violations(ROOT / "include")) == []
-
-
-@pytest.mark.parametrize(
-    ("file", "line"),
-    [
-        ("base/planted.hpp", "#include <allod/os/os.hpp>"),
-        ("slab/planted.hpp", '#include "allod/heap/heap.hpp"'),
-        ("slab/planted.hpp", '  #  include "../heap/heap.hpp"'),
-        ("heap/planted.hpp", "#include <allod/profiling/sampler.hpp>"),
-        ("api/planted.hpp", '#include "../../../src/instance/process.hpp"'),
-        ("thread/planted.hpp", "#include <allod.h>"),
-        ("profiling/planted.hpp", "#include <cstddef>"),
-    ],
-)
-def test_a_planted_include_is_found(tmp_path: Path, file: str, line: str) -> None:
-    include = tmp_path / "include"
-    shutil.copytree(ROOT / "include", include)
-    for layer in layers.LAYERS:
-        (include / "allod" / layer).mkdir(exist_ok=True)
-        (include / "allod" / layer / f"{layer}.hpp").touch()
-    (include / "allod.h").touch()
-    assert list(layers.violations(include)) == []
-
-    planted = include / "allod" / file
-    planted.parent.mkdir(exist_ok=True)
-    planted.write_text(f"#pragma once\n{line}\n")
-    found = list(layers.violations(include))
-    assert len(found) == 1
-    assert str(planted.parent) in found[0]
-
-
-def test_no_room_includes_a_higher_one() -> None:
-    assert list(layers.room_violations(ROOT / "src", ROOT / "live")) == []
-
-
-def test_the_rooms_have_an_order() -> None:
-    names = list(layers.ROOMS)
-    for room, lower in layers.ROOMS.items():
-        assert all(names.index(each) < names.index(room) for each in lower), room
-
-
-@pytest.mark.parametrize(
-    ("file", "line"),
-    [
-        ("src/settings/planted.cpp", '#include "instance/process.hpp"'),
-        ("src/report/planted.hpp", '#include "entry/entry.hpp"'),
-        ("src/text/planted.hpp", '#include "allod/heap/heap.hpp"'),
-        ("src/leaks/planted.cpp", '#include "../entry/heaps.hpp"'),
-        ("src/stop/planted.hpp", '#include "stop_turn.hpp"'),
-        ("src/attic/planted.hpp", "#include <cstddef>"),
-        ("live/planted.cpp", '#include "report/report.hpp"'),
-    ],
-)
-def test_a_planted_include_in_a_room_is_found(
-    tmp_path: Path, file: str, line: str
-) -> None:
-    for folder in ("src", "live"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    planted = tmp_path / file
-    planted.parent.mkdir(exist_ok=True)
-    planted.write_text(f"{line}\n")
-    found = list(layers.room_violations(tmp_path / "src", tmp_path / "live"))
-    assert len(found) == 1
-    assert str(planted) in found[0]
-
-
-def test_a_lower_layer_and_the_system_may_be_included(tmp_path: Path) -> None:
-    heap = tmp_path / "allod" / "heap"
-    heap.mkdir(parents=True)
-    (heap / "own.hpp").touch()
-    (heap / "planted.hpp").write_text(
-        '#include <vector>\n#include <allod/base/bits.hpp>\n#include "own.hpp"\n'
-    )
-    assert list(layers.violations(tmp_path)) == []
-
-
-# Imports of Python and TypeScript
-
-
-def test_nothing_imports_upwards_or_in_a_circle() -> None:
-    assert list(imports_order.violations(ROOT)) == []
-
-
-@pytest.fixture
-def scripts(tmp_path: Path) -> Path:
-    """The Python and TypeScript of the repository, to plant something in."""
-    for folder in ("tools", "bench", "docs", "live/page"):
-        for file in (ROOT / folder).rglob("*.*"):
-            if file.suffix in (".py", ".ts") and "node_modules" not in file.parts:
-                copy = tmp_path / file.relative_to(ROOT)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, copy)
-    assert list(imports_order.violations(tmp_path)) == []
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("file", "line", "complaint"),
-    [
-        ("tools/allod/top.py", "import workshop.build", "must not import"),
-        ("tools/allod/top.py", "    from workshop import build", "must not import"),
-        ("tools/allod/top.py", "from bench.compare import stats", "must not import"),
-        ("tools/allod/profile/flame.py", "from ..trace import tool", "must not import"),
-        ("tools/workshop/fuzz.py", "from bench import locks", "must not import"),
-        ("bench/locks.py", "from clone.bench import bench", "must not import"),
-        ("bench/locks.py", "from bench.tiny import TINY", "must not import"),
-        ("tools/clone/bench.py", "from checks import budgets", "must not import"),
-        ("tools/allod/units.py", "from allod.top import short", "circle"),
-        ("live/page/panel.ts", 'import type { Panels } from "./panels";', "circle"),
-        ("live/page/format.ts", 'export * from "./flame";', "circle"),
-    ],
-)
-def test_a_planted_import_is_found(
-    scripts: Path, file: str, line: str, complaint: str
-) -> None:
-    planted = scripts / file
-    start = "def planted():\n" if line.startswith(" ") else ""
-    planted.write_text(f"{planted.read_text()}\n{start}{line}\n")
-    found = list(imports_order.violations(scripts))
-    assert any(file in one and complaint in one for one in found), found
 
 
 # Budgets
