@@ -78,6 +78,7 @@ function(allod_add_static target output object_file)
     COMMAND_EXPAND_LISTS VERBATIM)
   set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
   add_library(${target} STATIC ${object})
+  add_dependencies(${target} ${ARGN})  # make does not see that from the objects
   set_target_properties(${target} PROPERTIES
     OUTPUT_NAME ${output}
     LINKER_LANGUAGE C

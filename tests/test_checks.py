@@ -389,6 +389,18 @@ def test_a_project_can_have_allod_among_its_sources(tmp_path: Path) -> None:
     assert Path(done.stdout.strip()).name.startswith("liballod.so")
 
 
+def test_make_builds_the_archive_in_a_fresh_folder(
+    debian_packages: DebianPackages, tmp_path: Path
+) -> None:
+    """Without a preset, as the README shows; make sees fewer dependencies than Ninja."""
+    debian_packages("make")
+    configure = ["cmake", "-G", "Unix Makefiles", "-S", ROOT, "-B", tmp_path]
+    subprocess.run(configure, check=True)
+    build = ["cmake", "--build", tmp_path, "--target", "allod_static"]
+    subprocess.run(build, check=True)
+    assert (tmp_path / "liballod.a").exists()
+
+
 def test_the_package_is_found_without_the_live_server(
     build_dir: Path, tmp_path: Path
 ) -> None:
