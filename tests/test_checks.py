@@ -394,9 +394,9 @@ def test_make_builds_the_archive_in_a_fresh_folder(
 ) -> None:
     """Without a preset, as the README shows; make sees fewer dependencies than Ninja."""
     debian_packages("make")
-    configure = ["cmake", "-G", "Unix Makefiles", "-S", ROOT, "-B", tmp_path]
-    subprocess.run(configure, check=True)
-    build = ["cmake", "--build", tmp_path, "--target", "allod_static"]
+    folders = ["-S", str(ROOT), "-B", str(tmp_path)]
+    subprocess.run(["cmake", "-G", "Unix Makefiles", *folders], check=True)
+    build = ["cmake", "--build", str(tmp_path), "--target", "allod_static"]
     subprocess.run(build, check=True)
     assert (tmp_path / "liballod.a").exists()
 
