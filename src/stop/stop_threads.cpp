@@ -210,23 +210,9 @@ constinit Waiters waiters;
 constinit Runs runs;
 
 struct Candidate {
-  Candidate(std::uint32_t thread, StoppedThreads::Round round) noexcept
-      : Candidate{thread, round, SignalState{thread, stop.signal}} {}
-
-  // Does it still run, or sleep in the same call? A call that it begins after this look, and before
-  // the signal, ends at once.
-  [[nodiscard]] bool is_unchanged() const noexcept {
-    call_.read();
-    if (!call_.begins_with_digit()) return words[kArguments] == 0;
-    Address now[kArguments + 1] = {};
-    call_.read_words(now, kArguments + 1);
-    return memcmp(now, words, sizeof now) == 0;
-  }
-
- private:
+  // `state` was read just before.
   Candidate(std::uint32_t thread, StoppedThreads::Round round, const SignalState& state) noexcept
-      : call_{thread, "/syscall"} {
-    const ThreadFile& call = call_;
+      : call{thread, "/syscall"} {
     const bool is_in_call = call.begins_with_digit();
     if (is_in_call) call.read_words(words, kArguments + 1);
     sleeper = {thread, switches_of(state), words[kArguments]};
@@ -255,18 +241,26 @@ struct Candidate {
     }();
   }
 
-  [[nodiscard]] bool lets_sleep(Interruption how, StoppedThreads::Round round) const noexcept {
+  // Does it still run, or sleep in the same call? A call that it begins after this look, and before
+  // the signal, ends at once.
+  [[nodiscard]] bool is_unchanged() const noexcept {
+    Address now[kArguments + 1] = {};
+    call.read();
+    if (call.begins_with_digit()) call.read_words(now, kArguments + 1);
+    return memcmp(now, words, sizeof now) == 0;
+  }
+
+  ThreadFile call;
+  Sleeper sleeper;
+  Address words[kArguments + 1] = {};  // arguments of the call, and the stack; 0: it is in none
+  Prospect prospect;
+
+ private:
+  [[nodiscard]] static bool lets_sleep(Interruption how, StoppedThreads::Round round) noexcept {
     if (how == Interruption::takes_it) return true;
     if (how == Interruption::begins_anew || round == StoppedThreads::Round::only) return false;
     return sleeper_count < kMostSleepers;
   }
-
-  ThreadFile call_;
-
- public:
-  Sleeper sleeper;
-  Address words[kArguments + 1] = {};
-  Prospect prospect;
 };
 
 // The signal waits for those of them that are not gone.
@@ -276,7 +270,8 @@ void note_absent() noexcept {
     const std::uint32_t thread = places[i].thread();
     if (places[i].has_come() || raw_syscall(SYS_tgkill, process, thread, 0) != 0) continue;
     must_stay = must_stay || stop.signal != kStopSignal;
-    const Candidate candidate{thread, StoppedThreads::Round::only};
+    const SignalState state{thread, stop.signal};
+    const Candidate candidate{thread, StoppedThreads::Round::only, state};
     note_sleeper(candidate.sleeper, candidate.words);
   }
 }
@@ -341,7 +336,8 @@ int StoppedThreads::stop_all(Round round) noexcept {
       has_self = has_self || thread == self;
       if (thread == self || place == kMost || place_of(thread) != kMost) return;
       if (Linux::Purger::is(thread) || Sweeper::is(thread)) return;
-      const Candidate candidate{thread, round};
+      const SignalState state{thread, stop.signal};
+      const Candidate candidate{thread, round, state};
       const auto note = [&]() noexcept { note_sleeper(candidate.sleeper, candidate.words); };
       if (candidate.prospect == Prospect::is_gone) return;
       if (candidate.prospect == Prospect::waits_long) return note();

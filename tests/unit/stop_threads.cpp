@@ -143,13 +143,19 @@ TEST(StopThreadsTest, who_has_run_between_two_rounds_is_let_sleep_in_the_second)
   std::atomic<std::uint32_t> id{0};
   std::atomic<int> calls{0};
   int interrupted = 0;
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   std::thread restless{[&] {
     id = static_cast<std::uint32_t>(gettid());
-    for (const int ms : {100, 300}) {
+    for (int i = 0; i < 2; ++i) {
       ++calls;
-      interrupted += poll(nullptr, 0, ms) == -1 && errno == EINTR;
+      pollfd end{ends[0], POLLIN, 0};
+      interrupted += poll(&end, 1, -1) == -1 && errno == EINTR;
+      char byte = 0;
+      static_cast<void>(recv(ends[0], &byte, 1, MSG_DONTWAIT));
     }
   }};
+  const auto wake = [&] { ASSERT_EQ(send(ends[1], "x", 1, 0), 1); };
   const auto sleeps_in = [&](int call) {
     return id != 0 && calls == call && ThreadFile{id, "/status"}.has("\nState:\tS");
   };
@@ -157,6 +163,7 @@ TEST(StopThreadsTest, who_has_run_between_two_rounds_is_let_sleep_in_the_second)
   {
     const StoppedThreads stopped{Round::first};
     EXPECT_TRUE(stopped.have_slept());
+    wake();
     while (!sleeps_in(2)) std::this_thread::yield();
     EXPECT_FALSE(stopped.have_slept());
   }
@@ -164,7 +171,10 @@ TEST(StopThreadsTest, who_has_run_between_two_rounds_is_let_sleep_in_the_second)
     const StoppedThreads stopped{Round::again};
     EXPECT_TRUE(stopped.have_slept());
   }
+  wake();
   restless.join();
+  close(ends[0]);
+  close(ends[1]);
   EXPECT_EQ(interrupted, 0);
 }
 
