@@ -21,9 +21,6 @@ struct History;
 // them, at any time.
 class Guards {
  public:
-  static constexpr std::uint32_t kUsualSlots = 192;
-  static constexpr std::uint32_t kMostSlots = 4096;
-
   [[nodiscard]] static bool is_on() noexcept { return GuardedSamples::are_on(); }
   [[nodiscard]] static std::size_t period() noexcept { return GuardedSamples::period(); }
   // Larger blocks are not guarded. Known as soon as the heap has started, for what is drawn before
@@ -74,7 +71,7 @@ class Guards {
                                               const Slot* slot) noexcept;
   static void report_not_in_use(const void* address, const Slot* slot) noexcept;
 
-  static inline constinit std::uint32_t wanted_slots_ = kUsualSlots;
+  static inline constinit std::uint32_t wanted_slots_ = 0;
   // Written once, before the base.
   static inline constinit std::size_t page_ = 0;
   static inline constinit std::size_t bytes_ = 0;

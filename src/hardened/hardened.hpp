@@ -82,7 +82,7 @@ void add_state(heap::Misuse* misuse) noexcept;
 // --- the process ----------------------------------------------------------------------
 
 ALLOD_HOT void start() noexcept;
-// May an access of the program fail because of what it does? Known after start().
+// Can an access of the program fault because of a measure? Known after start().
 [[nodiscard]] ALLOD_HOT bool has_faults() noexcept;
 // What the main thread has in quarantine has been written to, or not.
 ALLOD_HOT void check_at_exit() noexcept;

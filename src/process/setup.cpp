@@ -12,8 +12,6 @@
 
 namespace allod {
 
-static_assert(kMostGuardSlots == Guards::kMostSlots);
-
 void start_samples() noexcept {
   const Settings& chosen = settings();
   if (chosen.leaks) {

@@ -243,7 +243,7 @@ constexpr Option kOptions[] = {
      "most blocks with guard pages at a time, freed ones that Allod still watches included",
      [](Settings& s, std::string_view v) noexcept {
        std::int64_t slots = 0;
-       if (!parse_number(v, &slots) || slots < 1 || slots > kMostGuardSlots) return false;
+       if (!parse_number(v, &slots) || slots < 1 || slots > 4096) return false;
        s.guard_slots = static_cast<std::uint32_t>(slots);
        return true;
      }},

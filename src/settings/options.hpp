@@ -11,8 +11,6 @@
 
 namespace allod {
 
-inline constexpr std::uint32_t kMostGuardSlots = 4096;
-
 enum class StatsFormat { none, text, json };
 
 struct Settings {
