@@ -188,6 +188,26 @@ allod_stats_t summarise(const Count& count) noexcept {
   return stats;
 }
 
+// All that a report tells.
+struct Snapshot {
+  Count count;
+  allod_stats_t all;
+  DomainSums sums;
+  Contention locks;
+  Faults faults;
+  Resident memory;
+};
+Snapshot take_snapshot() noexcept {
+  Snapshot now{};
+  take_count(now.count);
+  now.all = summarise(now.count);
+  now.sums = sum_domains();
+  now.locks = contention();
+  now.faults = page_faults();
+  now.memory = resident();
+  return now;
+}
+
 // Writes `"name": value` pairs of one JSON object.
 class JsonObject {
  public:
@@ -226,13 +246,7 @@ allod_stats_t collect_summary() noexcept {
 }
 
 void write_stats_text(Text& out) noexcept {
-  Count count;
-  take_count(count);
-  const allod_stats_t all = summarise(count);
-  const DomainSums sums = sum_domains();
-  const Contention locks = contention();
-  const Faults faults = page_faults();
-  const Resident memory = resident();
+  const auto [count, all, sums, locks, faults, memory] = take_snapshot();
   out << "allod " << kVersion << " statistics of process "
       << static_cast<std::int64_t>(raw_syscall(SYS_getpid)) << ", "
       << Quoted{program_invocation_short_name} << "\n";
@@ -280,13 +294,7 @@ void write_stats_text(Text& out) noexcept {
 }
 
 void write_stats_json(Text& out) noexcept {
-  Count count;
-  take_count(count);
-  const allod_stats_t all = summarise(count);
-  const DomainSums sums = sum_domains();
-  const Contention locks = contention();
-  const Faults faults = page_faults();
-  const Resident memory = resident();
+  const auto [count, all, sums, locks, faults, memory] = take_snapshot();
   {
     JsonObject json{out};
     json.key("version") << "\"" << kVersion << "\"";
