@@ -60,6 +60,7 @@ def test_the_rooms_have_an_order() -> None:
     [
         ("src/settings/planted.cpp", '#include "instance/process.hpp"'),
         ("src/report/planted.hpp", '#include "entry/entry.hpp"'),
+        ("src/report/planted.hpp", "#include <entry/entry.hpp>"),
         ("src/text/planted.hpp", '#include "allod/heap/heap.hpp"'),
         ("src/leaks/planted.cpp", '#include "../entry/heaps.hpp"'),
         ("src/stop/planted.hpp", '#include "stop_turn.hpp"'),

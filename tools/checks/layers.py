@@ -75,12 +75,12 @@ def room_violations(source: Path, live: Path) -> Iterator[str]:
     for file in sorted(source.rglob("*")):
         if file.suffix in SUFFIXES | {".cpp"}:
             room = file.relative_to(source).parts[0]
-            yield from _room_violations_in(file, room, source)
+            yield from _room_violations_in(file, room)
     for file in sorted(live.glob("*.?pp")):
-        yield from _room_violations_in(file, "live", source)
+        yield from _room_violations_in(file, "live")
 
 
-def _room_violations_in(file: Path, room: str, source: Path) -> Iterator[str]:
+def _room_violations_in(file: Path, room: str) -> Iterator[str]:
     if room not in ROOMS:
         yield f"{file}: {room} is not a room"
         return
@@ -92,14 +92,12 @@ def _room_violations_in(file: Path, room: str, source: Path) -> Iterator[str]:
         if parts[0] == "allod" and len(parts) > 2:
             if RANK.get(parts[1], len(LAYERS)) > highest:
                 yield f"{where}: {room} must not include {parts[1]} ({match[2]})"
-        elif match[1] == '"' and ".." in parts:
+        elif ".." in parts:
             yield f"{where}: {match[2]} leaves its folder"
-        elif match[1] == '"' and len(parts) > 1 and parts[0] != room:
-            if parts[0] not in ROOMS[room]:
+        elif parts[0] in ROOMS and len(parts) > 1:
+            if parts[0] not in (room, *ROOMS[room]):
                 yield f"{where}: {room} must not include {parts[0]} ({match[2]})"
-        elif (
-            match[1] == '"' and len(parts) == 1 and room != "live" and parts[0] != C_API
-        ):
+        elif match[1] == '"' and room != "live" and match[2] != C_API:
             yield f"{where}: {match[2]} belongs to no room"
 
 
