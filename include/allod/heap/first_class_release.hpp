@@ -1,4 +1,4 @@
-// First-class heaps: free.
+// First-class heaps: free and realloc.
 #pragma once
 
 #include "allod/heap/heap.hpp"

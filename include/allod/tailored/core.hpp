@@ -430,4 +430,5 @@ Chunk* Core<P>::find_chunk(const void* address) const noexcept {
 
 }  // namespace allod::tailored
 
+#include "allod/tailored/core_inspect.hpp"
 #include "allod/tailored/core_recycle.hpp"
