@@ -10,6 +10,12 @@
 
 namespace allod::os {
 
+// Some bytes from an address on.
+struct Piece {
+  void* address;
+  std::size_t bytes;
+};
+
 // All functions are thread-safe, leave errno alone, and report failure by their
 // result. Addresses and lengths are multiples of page_size().
 //   start()                      reads what the others need; called once, first
@@ -28,6 +34,8 @@ namespace allod::os {
 //   unmap(address, bytes)        gives addresses and memory back
 //   purge(address, bytes)        gives memory back, keeps the addresses; true
 //                                when they read as zero from now on
+//   purge_each(pieces, count)    the same for each piece, in fewer calls where the system has one
+//                                for several
 //   populate(address, bytes)     makes usable memory present in one go; may do nothing
 //   dump(address, bytes, wanted) are these addresses to be in core files? At first they are; may
 //                                do nothing
@@ -77,6 +85,7 @@ namespace allod::os {
 //   wait_for_helper()            until that thread, whose function is about to return, is not there
 //                                any more; false when that takes too long, or when it is somebody
 //                                else's
+
 template <class P>
 concept Platform = requires(P platform, void* address, std::size_t bytes, const char* text,
                             int error, std::atomic<std::uint32_t>* word, void (*function)(void*)) {
@@ -92,6 +101,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.map(bytes) } -> std::same_as<void*>;
   { platform.unmap(address, bytes) };
   { platform.purge(address, bytes) } -> std::same_as<bool>;
+  { platform.purge_each(static_cast<const Piece*>(address), bytes) } -> std::same_as<bool>;
   { platform.populate(address, bytes) };
   { platform.dump(address, bytes, true) };
   { platform.prefer_huge(address, bytes) };

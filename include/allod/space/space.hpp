@@ -226,10 +226,10 @@ class Space {
     return purge(0, 0, dirty_bytes()) + purge_delayed(delayed, true);
   }
 
-  // Gives back the memory of [from, to), whole pages within a used span that nobody touches
-  // meanwhile. False when the system does not take it, or what is there then would not read
-  // as zero. Thread-safe.
-  ALLOD_HOT bool purge_within(const Span& span, Address from, Address to) noexcept;
+  // Gives back the memory of pieces, whole pages within used spans of one region that nobody
+  // touches meanwhile. False when the system does not take them all, or what is there then would
+  // not read as zero. Thread-safe.
+  ALLOD_HOT bool purge_within(Region& region, const os::Piece* pieces, std::size_t count) noexcept;
   // The used part of the lowest region that does not end before `at`, from there on; empty when
   // there is none. Thread-safe.
   struct Range {

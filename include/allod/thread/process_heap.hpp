@@ -129,7 +129,8 @@ class ProcessHeap {
     if (inside.is_first()) heap_.collect_for_others();
     heap_.give_up_kept();
     // With nobody waiting for a turn.
-    return heap_.space().purge_free();
+    const std::size_t within = inside.is_first() ? heap_.purge_slabs() : 0;
+    return within + heap_.space().purge_free();
   }
 
   // Deferred frees, for language runtimes: `function` is called from slow paths of
