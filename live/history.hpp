@@ -1,4 +1,4 @@
-// What the server remembers: figures over time, peaks, and marks.
+// The server's memory: figures over time, peaks, and marks.
 #pragma once
 
 #include "figures.hpp"

@@ -92,7 +92,7 @@ void clear_edges(Address from, std::size_t bytes, Pages pages) noexcept {
   memset(reinterpret_cast<void*>(end), 0, from + bytes - end);
 }
 
-// Zeroes present pages only, and returns the resident bytes.
+// Zeroes the pages without touching absent ones. Returns the bytes that stay resident.
 std::size_t wipe(Pages pages) noexcept { return heap::wipe(platform(), pages.from, pages.bytes); }
 constexpr std::size_t kBetterShut = std::size_t{512} << 10;
 [[nodiscard]] bool is_hardly_in_memory(Pages pages) noexcept {

@@ -20,8 +20,7 @@ namespace allod::hardened {
   return whole_pages(block.address + requested + Canary::kBytes, block.address + block.bytes);
 }
 
-// Opens what is closed of the block, except the guard. False, and all stays closed, if the kernel
-// refuses.
+// Opens the block, except its guard. False, and all stays closed, if the kernel refuses.
 [[nodiscard, gnu::noinline]] bool set_guard(Block block, BlockState before,
                                             std::size_t requested) noexcept;
 // False, and the guard stays, if the kernel refuses.

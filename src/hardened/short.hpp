@@ -145,7 +145,7 @@ template <class Cell>
   return *reinterpret_cast<const ShortClass*>(first + stride);
 }
 
-// Blocks with states of one kind. "Size" is what was requested, "bytes" what the class has.
+// Blocks with states of one kind. Sizes are requested, bytes are those of the class.
 template <std::size_t kLeastBytes, std::size_t kMost>
 struct ShortRange {
   static constexpr std::size_t kMostBytes = kMost;

@@ -27,7 +27,7 @@ constexpr Address kPointedTo = Address{1} << 63;
 constexpr std::size_t kLeastBytes = std::size_t{4} << 20;
 constexpr std::size_t kLeastBlocks = std::size_t{1} << 14;
 constexpr std::size_t kShare = 2;
-// A refused request causes a sweep only if it is at most 8 times what is held. After a sweep that
+// A refused request causes a sweep only if it is at most 8 times the held bytes. After a sweep that
 // did not help, the next must wait until 1/8 of the usual amount has been freed.
 constexpr std::size_t kShareOfRequest = 8;
 constexpr std::size_t kShareOfWanted = 8;
@@ -94,8 +94,8 @@ Address* find_sorted(Address block) noexcept {
   return at != end && (*at & ~kPointedTo) == block ? at : end;
 }
 
-// Reads memory while the program runs, rereads what it has written since, and then stops the
-// threads and reads the rest.
+// Reads memory while the program runs, rereads pages written since, and then stops the threads and
+// reads the rest.
 class Search {
  public:
   // With frames of its own, it runs on a thread of the program and stops all others for the whole

@@ -58,7 +58,7 @@ using LetGo = std::size_t (*)(void* block) noexcept;
 // The outcome for a refused request.
 enum class Room : std::uint8_t { none, made, made_by_sweep };
 
-// For a refused request of `bytes`: frees what a sweep has found free of pointers. If it
+// For a refused request of `bytes`: frees blocks that a sweep has found free of pointers. If it
 // `may_sweep`, it sweeps first, provided that blocks were held since the last sweep and the request
 // is not out of proportion to them. After a vain sweep for a request, more must be freed before the
 // next. Slow. Thread-safe; not for signal handlers that interrupted the heap.

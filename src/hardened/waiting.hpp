@@ -56,9 +56,9 @@ template <class Any>
   return wait_in_quarantine(ticket_for(block), weight_of(block, left));
 }
 
-// Frees waiting blocks after the kernel has refused memory: first the thread's own quarantine, if
-// the request is in proportion to it, then those of ended threads, then what a sweep finds free of
-// pointers, if the request `may_sweep` (once).
+// Frees waiting blocks after the kernel has refused memory: the thread's own quarantine, if the
+// request is in proportion to it; those of ended threads; blocks that a sweep has found free of
+// pointers. A request that `may_sweep` may cause one sweep.
 using sweep::Room;
 [[nodiscard, gnu::cold, gnu::noinline]] Room make_room(std::size_t bytes, bool may_sweep) noexcept;
 

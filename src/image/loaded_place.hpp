@@ -17,8 +17,8 @@ struct LoadedPlace {
 };
 
 // Like dladdr. Returns false if no object contains the address. With glibc 2.35 and later it does
-// not take the loader's lock, which another thread may hold while it waits for this one: for
-// example a library's constructor that starts a thread and joins it.
+// not take the loader's lock. Another thread may hold that while it waits for this one, for example
+// in a library's constructor that starts a thread and joins it.
 [[nodiscard]] bool find_loaded_place(Address at, LoadedPlace* place) noexcept;
 
 }  // namespace allod

@@ -149,7 +149,7 @@ class Marker {
   void mark_roots(const Address* words, std::size_t count) noexcept {
     graph_.mark(words, count, Leak::none, Graph::kNone);
   }
-  // Scans all queued suspects, and what they lead to. All roots must have been marked before.
+  // Scans all queued suspects, and those reached from them. All roots must have been marked before.
   void mark_reached(Leak becomes, std::size_t but = Graph::kNone) noexcept {
     while (const Suspect* const next = graph_.next()) mark_block(*next, becomes, but);
   }
@@ -157,7 +157,7 @@ class Marker {
     mark_block(suspect, becomes, but);
     mark_reached(becomes, but);
   }
-  // Separates direct leaks from what they lead to.
+  // Separates direct leaks from those reached from them.
   void find_heads() noexcept {
     for (std::size_t i = 0; i < graph_.count(); ++i) {
       const Suspect& suspect = graph_.suspects()[i];
@@ -283,7 +283,7 @@ int mark_from_roots(const StoppedThreads& stopped, const OwnFrames& own, const G
     for (std::size_t i = 0; i < graph.count(); ++i) {
       const Suspect& suspect = graph.suspects()[i];
       if (suspect.leak == Leak::direct && !suspect.is_new) {
-        // A block older than begin() does not count as a leak, nor does what it leads to.
+        // Blocks older than begin() do not count as leaks, nor do blocks reached from them.
         graph.suspects()[i].leak = Leak::none;
         marker.mark_from(suspect, Leak::none);
       }

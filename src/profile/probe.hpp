@@ -1,5 +1,6 @@
-// Static probes for tracers (bpftrace, perf, gdb, SystemTap): a nop, and a note in the file with
-// its address and the places of its arguments, in the format of SystemTap's sys/sdt.h, version 3.
+// Static probes for tracers (bpftrace, perf, gdb, SystemTap), in the format of SystemTap's
+// sys/sdt.h, version 3. A probe is a nop, and a note in the file with its address and the places of
+// its arguments.
 #pragma once
 
 #include <cstdint>

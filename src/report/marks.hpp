@@ -11,9 +11,9 @@ namespace allod::marks {
 inline constexpr std::size_t kZoneBytes = 64;
 [[nodiscard]] std::size_t room_for(std::size_t size) noexcept;
 
-// In scope while a thread is in a call of the heap. What a signal handler takes there, it must give
-// back at once and in reverse order, since the heap may be about to hand out the same block. So its
-// frees do not wait.
+// In scope while a thread is in a call of the heap. A signal handler must then free its blocks at
+// once and in reverse order, since the heap may be about to hand out the same ones. So these do not
+// wait.
 class InHeap {
  public:
   InHeap() noexcept { depth_ = depth_ + 1; }
@@ -29,7 +29,7 @@ class InHeap {
 // Marks the end of a block that the program requested with `bytes`. Ignores null.
 void hand_out(void* block, std::size_t bytes) noexcept;
 
-// Reports a write past the end of a block in use, once for each write. Ignores what is not a block.
+// Reports a write past the end of a block in use, once for each write. Ignores other addresses.
 // Thread-safe, like the functions below.
 void check_end(void* block) noexcept;
 

@@ -104,7 +104,7 @@ Record* new_record(Address block) noexcept {
   return record;
 }
 
-// Caches the thread id; 0: not yet asked.
+// Caches the thread id; 0: unknown.
 [[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t own_id = 0;
 std::uint32_t this_thread() noexcept {
   if (__builtin_expect(own_id == 0, 0)) own_id = Process::heap().space().platform().thread_id();

@@ -1,4 +1,4 @@
-// Reads memory while the program writes it, and rereads what was written since.
+// Reads memory while the program writes it, and rereads the pages written since.
 #pragma once
 
 #include <fcntl.h>

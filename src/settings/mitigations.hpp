@@ -8,7 +8,7 @@ namespace allod {
 
 enum class Mitigation : std::uint8_t {
   canary,      // a secret word behind each block
-  neighbours,  // a free also checks the canary of the block before
+  neighbours,  // a free also checks the end of the block before
   zero,        // freed blocks are zeroed
   written,     // and must still be zero when they leave the quarantine
   quarantine,  // a freed block is not reused at once

@@ -1,4 +1,4 @@
-// What a signal does to a system call.
+// The effect of a signal on a system call.
 #pragma once
 
 #include <linux/futex.h>

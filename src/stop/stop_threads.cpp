@@ -200,7 +200,7 @@ void note_sleeper(const Sleeper& sleeper, const Address* its_arguments) noexcept
   for (std::size_t i = 0; i < kArguments; ++i) to[i] = its_arguments[i];
 }
 
-// What a signal would do now. The thread handles it (`comes`) or blocks it (`waits`), for long if
+// The effect of a signal now. The thread handles it (`comes`) or blocks it (`waits`), for long if
 // it sleeps, as GLib's signal thread does in every GLib program. The program would receive a
 // blocked signal later by sigwait() or signalfd(). It would also receive one that arrives when
 // sigwait() is about to return another signal, since until then the thread has both unblocked.

@@ -15,8 +15,8 @@ using Sweeper = os::LinuxHelper<struct Sweeping>;
 class StoppedThreads {
  public:
   // `first` and `again`, the rounds of one sweep, do not stop threads in system calls that a signal
-  // would end, since the program would notice; the next round sees what such a thread did. `only`
-  // stops every thread.
+  // would end, since the program would notice. The next round sees the writes of such a thread.
+  // `only` stops every thread.
   enum class Round : std::uint8_t { first, again, only };
   explicit StoppedThreads(Round round) noexcept;
   ~StoppedThreads();

@@ -51,7 +51,7 @@ void write_stack_as_json(Text& out, const Stack& stack) noexcept;
 // The files of these stacks, each once, as a JSON array of objects: `path`; `base`, the load bias;
 // and, if known, `end` and `build_id`. At most three stacks, each of which may be null.
 void write_files_as_json(Text& out, std::initializer_list<const Stack*> stacks) noexcept;
-// Writes what a thread did, and where.
+// Writes an action of a thread, and its stack.
 void write_event(Text& out, std::string_view what, std::uint32_t thread,
                  const Stack& stack) noexcept;
 // Writes who allocated a block and, unless it is in use, who freed it.

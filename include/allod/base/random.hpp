@@ -115,8 +115,8 @@ class Sequence {
   [[nodiscard]] std::uint32_t below(std::uint32_t bound) noexcept {
     return static_cast<std::uint32_t>((word() >> 32) * bound >> 32);
   }
-  // Shuffles at most 64 items. Eight items share a random word, each using what the last product
-  // leaves over, after D. Lemire. The bias is at most 1 in 65,536.
+  // Shuffles at most 64 items. Eight items share a random word: each uses the rest that the last
+  // product leaves, after D. Lemire. The bias is at most 1 in 65,536.
   void shuffle(void** items, std::uint32_t count) noexcept {
     std::uint64_t rest = 0;
     for (std::uint32_t left = count; left > 1; --left) {

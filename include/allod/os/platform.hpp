@@ -19,8 +19,8 @@ namespace allod::os {
 //   reserve(bytes, alignment)    reserves addresses, without access or memory
 //   gathers()                    whether reservations should be adjacent, as one mapping
 //   reserve_at(address, bytes)   reserve() at these addresses, right behind usable memory of the
-//                                caller; false if they are taken. May make them usable at once
-//                                if mappings are scarce
+//                                caller; false if they are taken or on failure. May be usable at
+//                                once if mappings are scarce
 //   reserve_zeros(bytes)         reserve(), but reads return zeros
 //   commit(address, bytes)       makes reserved addresses readable and writable
 //   map(bytes)                   reserve and commit
