@@ -1,4 +1,4 @@
-// Heaps that a program composes from parts, header-only: see docs/tailored.md.
+// Header-only heaps composed from parts; see docs/tailored.md.
 #pragma once
 
 #include "allod/tailored/tailored.hpp"

@@ -15,7 +15,7 @@
 
 namespace allod::live {
 
-// The page, in page.S.
+// From page.S.
 // NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 extern const unsigned char allod_live_page[];
@@ -25,7 +25,7 @@ extern const unsigned char allod_live_page_end[];
 
 namespace {
 
-// Parameters of a request: those of the link.
+// Query parameters of a request.
 class Parameters {
  public:
   explicit Parameters(evhttp_request* request) noexcept {
@@ -40,7 +40,7 @@ class Parameters {
     const char* const value = evhttp_find_header(&all_, name);
     return value == nullptr ? "" : value;
   }
-  // `otherwise` when it is missing or no number.
+  // Returns `otherwise` if it is missing or not a number.
   [[nodiscard]] std::uint64_t number(const char* name, std::uint64_t otherwise) const noexcept {
     const char* const value = text(name);
     if (*value < '0' || *value > '9') return otherwise;
@@ -57,7 +57,6 @@ void add_header(evhttp_request* request, const char* name, const char* value) no
   evhttp_add_header(evhttp_request_get_output_headers(request), name, value);
 }
 
-// What every answer says to browsers.
 void add_usual_headers(evhttp_request* request, const char* type) noexcept {
   char date[32];
   http_date(date);
@@ -143,7 +142,7 @@ void send(evhttp_request* request, const char* type, evbuffer* body) noexcept {
 void refuse(evhttp_request* request, int status, const char* text) noexcept {
   evbuffer* const body = evbuffer_new();
   add_usual_headers(request, "text/plain; charset=utf-8");
-  // Whoever was refused has to connect again.
+  // A refused client must reconnect.
   add_header(request, "Connection", "close");
   if (body != nullptr) evbuffer_add(body, text, strlen(text));
   evhttp_send_reply(request, status, nullptr, body);

@@ -1,4 +1,4 @@
-// What the server answers to those who may ask.
+// Answers to authorised requests.
 #pragma once
 
 #include <event2/buffer.h>
@@ -14,7 +14,7 @@ void send(evhttp_request* request, const char* type, evbuffer* body) noexcept;
 
 inline constexpr const char* kJson = "application/json; charset=utf-8";
 
-// Answers with what `write` puts into a buffer, unless it returns false.
+// Sends what `write` puts into a buffer; 503 if it returns false.
 template <class Write>
 void send_written(evhttp_request* request, const char* type, Write&& write) noexcept {
   evbuffer* const body = evbuffer_new();

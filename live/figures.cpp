@@ -10,7 +10,7 @@ namespace {
 
 template <class T, class Get>
 bool fill(Table<T>& table, Get get) noexcept {
-  // More may come between two calls.
+  // Rows may be added between two calls.
   for (int attempt = 0; attempt < 4; ++attempt) {
     const std::size_t count = get(nullptr, std::size_t{0}, sizeof(T));
     if (!table.set_size(count + count / 8 + 16)) return false;
@@ -87,7 +87,7 @@ bool Figures::gather_classes() noexcept {
   return true;
 }
 
-// Blocks in the hands of threads come out of the live ones here.
+// Also subtracts blocks in magazines from the live ones.
 bool Figures::gather_threads() noexcept {
   threads.clear();
   thread_classes.clear();
@@ -126,7 +126,7 @@ bool Figures::gather_threads() noexcept {
   return !walk.failed;
 }
 
-// Rows of one thread follow each other; all that is shared is one row, with the domain 0.
+// Rows of a thread are consecutive. All shared domains are one row, with domain 0.
 ThreadRow* Figures::thread_row(std::uint32_t domain, std::uint32_t thread) noexcept {
   for (std::size_t i = threads.size(); i-- > 0;) {
     if (threads[i].domain == domain) return &threads[i];
@@ -140,7 +140,7 @@ ThreadRow* Figures::thread_row(std::uint32_t domain, std::uint32_t thread) noexc
 
 bool Figures::gather_heaps() noexcept { return fill(heaps, &allod_heaps_get); }
 
-// Samples lie apart from their threads' slabs; each is one block, and stands for some.
+// Samples lie outside their threads' slabs. Each is one block, but represents several.
 bool Figures::gather_samples() noexcept {
   if (!has_profile() || profile.live_samples == 0) return true;
   struct Owner {
@@ -170,7 +170,7 @@ bool Figures::gather_samples() noexcept {
     auto owner =
         std::lower_bound(owners.begin(), owners.end(), block->thread,
                          [](const Owner& it, std::uint32_t thread) { return it.thread < thread; });
-    // Of a thread that has ended, or has no slabs of its own.
+    // The thread has ended, or has no slabs of its own.
     if (owner == owners.end() || owner->thread != block->thread) owner = owners.begin();
     ThreadRow& to = all.threads[owner->row];
     to.live += block->bytes;
@@ -181,8 +181,7 @@ bool Figures::gather_samples() noexcept {
   return true;
 }
 
-// Where a slab has pages that were never touched, its free blocks lie there first: blocks are
-// taken in the order of their addresses.
+// Blocks are handed out in address order, so untouched pages of a slab hold free blocks.
 void Figures::take_apart() noexcept {
   residency = {};
   std::uint64_t ours = 0;

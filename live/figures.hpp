@@ -1,4 +1,4 @@
-// The figures of one moment, gathered from the allocator and the system.
+// A snapshot of figures from the allocator and the system.
 #pragma once
 
 #include "library.hpp"
@@ -7,33 +7,33 @@
 
 namespace allod::live {
 
-// What is left of the value; figures that are taken one after the other may not quite agree.
+// value - other, or 0 if negative: figures taken one after another may disagree slightly.
 [[nodiscard]] inline std::uint64_t above(std::uint64_t value, std::uint64_t other) noexcept {
   return value > other ? value - other : 0;
 }
 
-// Of one size class; blocks unless said otherwise.
+// One size class; blocks unless stated otherwise.
 struct ClassRow {
   std::uint64_t size = 0;  // bytes of a block; 0: huge blocks
   std::uint64_t slabs = 0;
   std::uint64_t held = 0;  // bytes in slabs or huge blocks
   std::uint64_t live = 0;
   std::uint64_t free = 0;       // in slabs
-  std::uint64_t cached = 0;     // in threads' hands
+  std::uint64_t cached = 0;     // in magazines
   std::uint64_t resident = 0;   // bytes
   std::uint64_t allocated = 0;  // while the profile was on
   std::uint64_t freed = 0;
-  // Of the samples in this class: what they stand for, as rounded and as asked for.
+  // Bytes that the samples of this class represent, with rounding and as requested.
   std::uint64_t sampled = 0;
   std::uint64_t requested = 0;
 };
 
-// One owner of slabs: a thread, or threads that share.
+// An owner of slabs: a thread, or threads that share.
 struct ThreadRow {
   std::uint32_t domain = 0;
   std::uint32_t thread = 0;  // 0: shared, or ended
   char name[16] = {};
-  std::uint64_t live = 0;  // bytes, as for the following
+  std::uint64_t live = 0;  // bytes, like the following
   std::uint64_t blocks = 0;
   std::uint64_t held = 0;
   std::uint64_t cached = 0;
@@ -43,23 +43,22 @@ struct ThreadRow {
   std::uint64_t freed_blocks = 0;
 };
 
-// Blocks of one size class in one thread's slabs.
 struct ThreadClassRow {
   std::uint32_t domain = 0;
   std::uint32_t size = 0;
   std::uint64_t blocks = 0;
 };
 
-// Resident memory, taken apart; bytes.
+// Breakdown of resident memory, in bytes.
 struct Residency {
   std::uint64_t live = 0;
   std::uint64_t cached = 0;
   std::uint64_t free_in_slabs = 0;
   std::uint64_t dirty = 0;
   std::uint64_t metadata = 0;
-  std::uint64_t page = 0;  // this server's
+  std::uint64_t page = 0;  // the server's own
   std::uint64_t not_ours = 0;
-  std::uint64_t untouched = 0;  // live, and never written to
+  std::uint64_t untouched = 0;  // live, but never written
 };
 
 struct Figures {
@@ -75,11 +74,11 @@ struct Figures {
   Table<ThreadClassRow> thread_classes;
   Table<allod_heap_row_t> heaps;
 
-  // What changes all the time, and costs little.
+  // Gathers what changes often and is cheap.
   void gather_sums() noexcept;
-  // Everything. False when there was no memory for it.
+  // Gathers everything. False if memory is exhausted.
   [[nodiscard]] bool gather_all() noexcept;
-  // Spans and how much of them is resident only.
+  // Gathers only spans and their resident bytes.
   [[nodiscard]] bool gather_spans() noexcept;
 
  private:

@@ -14,7 +14,7 @@ namespace allod::live {
 
 namespace {
 
-// The only header of this name, or null when there is none or more than one.
+// The value of the only header with this name; null if it is missing or repeated.
 const char* only_header(evhttp_request* request, const char* name) noexcept {
   const char* value = nullptr;
   const evkeyvalq* const headers = evhttp_request_get_input_headers(request);
@@ -99,7 +99,7 @@ bool Guard::is_own_page(evhttp_request* request) const noexcept {
   return site != nullptr && (strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0);
 }
 
-// The time that it takes does not tell how much of the text is right.
+// Takes the same time wherever the text differs.
 bool Guard::is_token(const char* text) const noexcept {
   const std::size_t length = strlen(token_);
   if (strlen(text) != length) return false;

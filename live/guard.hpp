@@ -1,4 +1,4 @@
-// Who may ask, and what for.
+// Authorisation of requests.
 #pragma once
 
 #include <event2/http.h>
@@ -7,13 +7,14 @@ namespace allod::live {
 
 class Guard {
  public:
-  // The token is a random one when the settings have none. False when the system gives none.
+  // Takes the token from the settings, or makes a random one. False if the system gives no random
+  // bytes.
   [[nodiscard]] bool open(const char* address, unsigned port) noexcept;
   [[nodiscard]] const char* token() const noexcept { return token_; }
 
-  // A request is allowed when it names this server as its host, comes from no other page, and
-  // brings the token: in the link, or as a bearer. To change something it must bring it as a
-  // bearer, which no foreign page, form or picture can do.
+  // Allows a request that names this server as host, comes from no other page, and has the token,
+  // in the link or as a bearer token. A request that changes something needs the bearer token,
+  // which foreign pages, forms and images cannot send.
   [[nodiscard]] bool allows(evhttp_request* request) const noexcept;
 
  private:

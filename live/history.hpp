@@ -1,18 +1,18 @@
-// What the server remembers: figures over time, the greatest ones, and marks.
+// The server's memory: figures over time, peaks, and marks.
 #pragma once
 
 #include "figures.hpp"
 
 namespace allod::live {
 
-// One moment of the timeline; bytes and counts.
+// A point of the timeline; bytes and counts.
 struct Point {
-  std::uint64_t number;  // grows by one from point to point
-  std::uint64_t at_ms;   // of the wall clock
+  std::uint64_t number;  // consecutive
+  std::uint64_t at_ms;   // wall clock
   std::uint64_t resident;
   std::uint64_t live;
   std::uint64_t live_blocks;
-  std::uint64_t held;  // by Allod: used, kept and for its records
+  std::uint64_t held;  // by Allod: in use, free and metadata
   std::uint64_t cached;
   std::uint64_t free_in_slabs;
   std::uint64_t dirty;
@@ -20,7 +20,7 @@ struct Point {
   std::uint64_t faults;
   std::uint64_t remote_frees;
   std::uint64_t purged;
-  std::uint64_t reported;  // by allocators of the program
+  std::uint64_t reported;  // by the program's own allocators
 };
 
 struct Mark {
@@ -32,22 +32,22 @@ struct Mark {
 
 class History {
  public:
-  // One more point. When there are too many, every second one goes: the whole life of a process
-  // stays in sight, and its past gets coarser.
+  // Adds a point. When full, drops every second one, so that the process's whole life remains, in
+  // lower resolution.
   void add(const Figures& figures, std::uint64_t reported) noexcept;
   void mark(const Mark& mark) noexcept;
-  // Raises the peaks of the process.
+  // Updates the peaks of the process.
   void see(const Figures& figures) noexcept;
-  // Raises the rows' peaks to what was seen before, and remembers them.
+  // Updates the peaks of threads, and writes them to the rows.
   void raise_peaks(Table<ThreadRow>& threads) noexcept;
-  // Peaks begin anew.
+  // Resets the peaks.
   void reset() noexcept;
 
   [[nodiscard]] const Table<Point>& points() const noexcept { return points_; }
   [[nodiscard]] const Table<Mark>& marks() const noexcept { return marks_; }
   [[nodiscard]] std::uint64_t peak_resident() const noexcept { return peak_resident_; }
   [[nodiscard]] std::uint64_t peak_live() const noexcept { return peak_live_; }
-  // Which points were dropped last: what a page holds from before has to be fetched anew.
+  // How often points were dropped. A page that has an older number must fetch all points again.
   [[nodiscard]] std::uint64_t thinned() const noexcept { return thinned_; }
 
  private:

@@ -1,4 +1,4 @@
-// Writes JSON into a buffer of libevent.
+// Writes JSON into a libevent buffer.
 #pragma once
 
 #include <event2/buffer.h>
@@ -34,7 +34,7 @@ class Json {
     first_ = false;
     return *this;
   }
-  // False when memory ran out on the way; the text is not whole then.
+  // False if memory was exhausted; the text is then incomplete.
   [[nodiscard]] bool finish() noexcept {
     out_.flush();
     return !failed_;

@@ -1,5 +1,5 @@
-// The allocator that is watched. Its functions are found when the process starts: the server is
-// preloaded beside any of the libraries, and must do nothing where there is none.
+// The allocator under observation. Its functions are weak: the server is preloaded beside any of
+// the libraries, and does nothing without one.
 #pragma once
 
 #include "allod.h"

@@ -1,4 +1,4 @@
-// How the server starts and ends: beside the program, and never in its way.
+// Start and end of the server's thread.
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -36,13 +36,13 @@ namespace {
 constexpr std::size_t kStackBytes = std::size_t{512} << 10;
 
 struct Life {
-  // One start or stop at a time.
+  // Serialises starts and stops.
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   bool running = false;
   pthread_t thread{};
   Server* server = nullptr;
   char address[256] = {};
-  // What the starting thread waits for.
+  // The starting thread waits for these.
   pthread_mutex_t started_mutex = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t started_changed = PTHREAD_COND_INITIALIZER;
   bool started = false;
@@ -51,8 +51,8 @@ struct Life {
 };
 constinit Life life;
 
-// A table of descriptors of its own: programs that close all descriptors, or count them, or
-// hand them to children, find none of the server's, and it keeps none of theirs.
+// Switches to a descriptor table of this thread's own. Programs that close, count or pass on all
+// descriptors do not meet the server's, and the server holds none of theirs.
 bool leave_descriptors() noexcept {
 #ifdef SYS_close_range
   constexpr unsigned kUnshare = 2;
@@ -63,7 +63,7 @@ bool leave_descriptors() noexcept {
   for (int file = 3; file < (most > 0 && most < 65536 ? most : 65536); ++file) close(file);
   return true;
 }
-// The standard ones are kept until the link was told.
+// Standard descriptors are kept until the link has been written.
 void leave_standard_descriptors() noexcept {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int file = 0; file < 3; ++file) {
@@ -108,8 +108,8 @@ void tell(bool as_wished) noexcept {
   }
 }
 
-// The link for `allod top`, as a file without a name in this thread's table: /proc shows it to
-// those who may look into the process, and to nobody else, and it goes when the server does.
+// Offers the link to `allod top` in a sealed memory file of this thread's table. /proc shows it
+// only to processes that may inspect this one. It ends with the server.
 void offer_link(const char* link) noexcept {
   const int file = memfd_create("allod-live-link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0) return;
@@ -142,7 +142,7 @@ void open_and_run(void* as_wished) noexcept {
   if (runs) life.server->run();
 }
 
-// A server that breaks takes its descriptors along, and answers nobody; the program goes on.
+// If the server fails, its connections and descriptors are abandoned, and the program continues.
 void* serve(void* as_wished) noexcept {
   prctl(PR_SET_NAME, "allod-live", 0, 0, 0);
   if (!with_events(&open_and_run, as_wished) && !life.started) {
@@ -159,16 +159,16 @@ void give_up_server() noexcept {
 }
 
 enum class Start {
-  called,         // by a function: its result says what happened
-  wished,         // by the environment: messages do
-  wished_at_fork  // the same, while the heap may still be held by the fork
+  called,         // by the API: the result reports errors
+  wished,         // by the environment: messages report errors
+  wished_at_fork  // the same, while the fork may still hold the heap
 };
 
 int create_thread(Start how) noexcept {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kStackBytes);
-  // Signals of the program are not for this thread; but while leaks are searched, it stands still.
+  // Blocks the program's signals, but not those that stop threads for a leak search.
   sigset_t every;
   sigset_t before;
   sigfillset(&every);
@@ -182,7 +182,7 @@ int create_thread(Start how) noexcept {
   return error;
 }
 
-// With the mutex held. Returns when the server listens, or cannot; at a fork, at once.
+// Requires the mutex. Returns once the server listens or has failed; at a fork, at once.
 int start_thread(Start how) noexcept {
   void* const memory = allocate(sizeof(Server));
   if (memory == nullptr) return ENOMEM;
@@ -202,8 +202,7 @@ int start_thread(Start how) noexcept {
   return error != 0 ? error : life.result;
 }
 
-// However it is started: the program was put together wrongly, and its result is often not looked
-// at.
+// Warns for any kind of start: the program is set up wrongly, and callers often ignore the result.
 bool can_start() noexcept {
   if (!has_library()) {
     Message{} << "warning: no live page: liballod.so is not in this process";
@@ -244,16 +243,16 @@ void mark_timeline(const char* label) noexcept {
 
 void start_as_wished(Start how) noexcept {
   const char* const wish = settings().address;
-  // "1" and the like: somewhere.
+  // Values such as "1" mean any free port.
   const bool anywhere = strchr(wish, ':') == nullptr;
   if (start_at(anywhere ? "127.0.0.1:0" : wish, how) != 0) return;
-  // Unless the profile was chosen, on or off, in words of its own. A child has its parent's.
+  // Starts the profile, unless the user chose it on or off. A child inherits its parent's.
   if (how == Start::wished && has_profile() && getenv("ALLOD_PROFILE") == nullptr)
     allod_profile_start(0);
 }
 
-// Nothing of the parent's server is in the child: no thread, no descriptor. Its heap stays behind,
-// unseen; giving it up might have to wait for the fork to end.
+// The child has neither the parent's thread nor its descriptors. The parent's heap is abandoned:
+// deleting it might wait for the fork to end.
 void after_fork_in_child() noexcept {
   const bool was_running = life.running;
   new (&life) Life;
@@ -262,13 +261,13 @@ void after_fork_in_child() noexcept {
   drop_moments();
   drop_memory();
   if (was_running && settings().wanted && settings().children) {
-    // Not at the parent's port.
+    // The parent's port is taken.
     settings().address[0] = '\0';
     start_as_wished(Start::wished_at_fork);
   }
 }
 
-// Is the object with this address nearer to the front of the loader's list than the other one?
+// Whether the object with the first address precedes the other in the loader's list.
 bool comes_first(const void* one, const void* other) noexcept {
   struct Search {
     std::uintptr_t wanted[2];
@@ -290,8 +289,8 @@ bool comes_first(const void* one, const void* other) noexcept {
   return search.found == 0;
 }
 
-// Objects are initialised from the back of the list, and fork handlers of a child run in the order
-// in which they were registered: those of Allod must come before the one that starts a server.
+// Objects are initialised from the end of the list, and a child runs fork handlers in the order of
+// registration. Allod's must run before the one that starts a server.
 void check_order() noexcept {
   const auto* const ours = reinterpret_cast<const void*>(&allod_live_start);
   const auto* const theirs = reinterpret_cast<const void*>(&allod_version);
@@ -302,7 +301,7 @@ void check_order() noexcept {
 }
 
 [[gnu::constructor]] void begin() noexcept {
-  // Whoever starts a program with more rights than his own does not open a door in it.
+  // A program with elevated rights (AT_SECURE) must not open a port for its caller.
   if (getauxval(AT_SECURE) != 0 || !read_settings()) return;
   pthread_atfork(&hold_symbols, &let_go_symbols, &after_fork_in_child);
   const Settings& chosen = settings();

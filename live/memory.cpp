@@ -8,7 +8,7 @@
 
 #include "library.hpp"
 
-// What libevent takes for stderr; see cmake/AllodLive.cmake. It logs into nothing.
+// libevent's stderr, see cmake/AllodLive.cmake. Null, so nothing is logged.
 extern "C" {
 extern FILE* allod_live_no_stderr;
 FILE* allod_live_no_stderr = nullptr;
@@ -20,7 +20,7 @@ namespace {
 
 void say_nothing(int, const char*) noexcept {}
 jmp_buf before_events;
-// libevent must not be returned to.
+// libevent's fatal callback must not return.
 [[noreturn]] void give_up(int) noexcept { longjmp(before_events, 1); }
 
 constinit std::atomic<allod_heap_t*> own_heap{nullptr};

@@ -1,4 +1,4 @@
-// The memory of the live server: a heap of its own, which no figure of the program shows.
+// Memory of the live server: a heap of its own, which the program's figures exclude.
 #pragma once
 
 #include <stddef.h>
@@ -10,23 +10,22 @@
 
 namespace allod::live {
 
-// Makes the heap, and has libevent use it. False when the process has no Allod, or no memory.
+// Creates the heap and lets libevent use it. False without Allod, or if memory is exhausted.
 [[nodiscard]] bool open_memory() noexcept;
-// Calls work(context) on the only thread that uses libevent. False when libevent found itself
-// broken on the way, where it would end the process: what it held then stays behind.
+// Calls work(context), on the only thread that uses libevent. False if libevent met a fatal error,
+// at which it would end the process; its memory is then abandoned.
 [[nodiscard]] bool with_events(void (*work)(void*) noexcept, void* context) noexcept;
-// In the child of a fork: what the parent's server held is forgotten.
+// In the child of a fork: forgets the parent server's memory.
 void drop_memory() noexcept;
 
-// Null when there is no memory.
+// Null if memory is exhausted.
 [[nodiscard]] void* allocate(size_t size) noexcept;
 [[nodiscard]] void* resize(void* block, size_t size) noexcept;
 void release(void* block) noexcept;
-// Bytes that the heap holds.
 [[nodiscard]] size_t held_bytes() noexcept;
 
-// A growing array of what can be copied as bytes. What finds no memory says so, and changes
-// nothing.
+// A growing array of trivially copyable elements. Operations return false, and change nothing, if
+// memory is exhausted.
 template <class T>
 class Table {
  public:

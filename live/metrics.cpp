@@ -16,7 +16,7 @@ class Metrics {
  public:
   explicit Metrics(evbuffer* to) noexcept : out_{&append, this}, to_{to} {}
 
-  // The family to which the following values belong.
+  // Begins the family of the following values.
   Metrics& family(const char* name, const char* type, const char* help) noexcept {
     name_ = name;
     out_ << "# HELP allod_" << name << " " << help << "\n# TYPE allod_" << name << " " << type
@@ -35,7 +35,7 @@ class Metrics {
   void counter(const char* name, const char* help, std::uint64_t value) noexcept {
     family(name, "counter", help).value(value);
   }
-  // A share between 0 and 1, with four digits.
+  // `part` / `whole`, with four digits.
   void ratio(const char* name, const char* help, std::uint64_t part, std::uint64_t whole) noexcept {
     family(name, "gauge", help);
     const std::uint64_t share = whole == 0 ? 0 : part * 10'000 / whole;
@@ -70,7 +70,7 @@ class Metrics {
   bool failed_ = false;
 };
 
-// Threads with the same name but for a number at its end are a group: worker-1, worker-2.
+// Names of threads that differ only in a number at the end form a group: worker-1, worker-2.
 std::string_view group_of(const ThreadRow& row) noexcept {
   if (row.thread == 0) return "shared";
   std::string_view name = row.name;
@@ -96,7 +96,7 @@ void write_groups(Metrics& metrics, const Figures& all, Value value) noexcept {
   }
 }
 
-// Heaps may share a name; a metric may not come twice with the same labels.
+// Sums over heaps of the same name, since labels must be unique within a metric.
 template <class Value>
 void write_heaps(Metrics& metrics, const Figures& all, Value value) noexcept {
   for (std::size_t i = 0; i < all.heaps.size(); ++i) {

@@ -7,7 +7,7 @@ namespace allod::live {
 
 class Server;
 
-// False when memory ran out.
+// False if memory is exhausted.
 [[nodiscard]] bool write_metrics(Server& server, evbuffer* to) noexcept;
 
 }  // namespace allod::live

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMostMoments = 48;
 constexpr std::uint64_t kFirstStrideMs = 2'000;
-// Past this, a moment takes the place of two.
+// Above this, moments are thinned out.
 constexpr std::size_t kMostStacks = 400'000;
 
 struct Moments {
@@ -31,7 +31,7 @@ void drop(std::size_t index) noexcept {
   std::move(moments.all + index + 1, moments.all + moments.count + 1, moments.all + index);
 }
 
-// Every second one goes, but neither the first nor the last.
+// Drops every second one, except the first and the last.
 void thin_out() noexcept {
   for (std::size_t i = moments.count - 2; i > 0 && i < moments.count; i = i >= 2 ? i - 2 : 0) {
     drop(i);

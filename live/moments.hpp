@@ -1,4 +1,4 @@
-// Heap profiles of several moments: what grew between two of them, and what only ever grows.
+// Heap profiles of several moments, to find stacks that grew between two of them, or always grow.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@ struct StackSum {
   std::uint64_t blocks;
 };
 
-// What was live at a moment, by stack, ordered by the stacks' ids.
+// Live bytes and blocks by stack, sorted by id.
 struct Moment {
-  std::uint64_t at_ms;  // of the wall clock
+  std::uint64_t at_ms;  // wall clock
   Table<StackSum> stacks;
 };
 
-// A moment every now and then, as long as the profile is on; the server's thread calls it.
+// Takes a moment from time to time while the profile is on. Called by the server's thread.
 void take_moment_if_due() noexcept;
 void forget_moments() noexcept;
-// The same, without giving back their memory, which is gone.
+// The same for a child of fork, in which their memory is gone.
 void drop_moments() noexcept;
 [[nodiscard]] std::size_t moment_count() noexcept;
 [[nodiscard]] const Moment& moment(std::size_t index) noexcept;
-// The one that is nearest to a time, or null when there is none.
+// The moment nearest to a time; null if there is none.
 [[nodiscard]] const Moment* moment_near(std::uint64_t at_ms) noexcept;
 [[nodiscard]] const StackSum* find_stack(const Moment& moment, std::uint64_t id) noexcept;
-// Everything that is live now. False when there was no memory.
+// Takes the current profile. False if memory is exhausted.
 [[nodiscard]] bool take_moment(Moment& moment) noexcept;
 
 }  // namespace allod::live

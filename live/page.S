@@ -1,4 +1,4 @@
-// The page as it was bundled, compressed.
+// The bundled, compressed page.
     .section .rodata
     .global allod_live_page
     .hidden allod_live_page

@@ -12,8 +12,8 @@ namespace allod::live {
 
 namespace {
 
-// Protocol buffers: https://protobuf.dev/programming-guides/encoding. Field numbers are those of
-// pprof's profile.proto.
+// Encodes protocol buffers (https://protobuf.dev/programming-guides/encoding). Field numbers are
+// those of pprof's profile.proto.
 class Encoded {
  public:
   Encoded& number(unsigned field, std::uint64_t value) noexcept {
@@ -117,7 +117,7 @@ class Pprof {
     const allod_profile_sum_t none{};
     const allod_profile_sum_t& live = before == nullptr ? none : before->sums.live;
     const allod_profile_sum_t& total = before == nullptr ? none : before->sums.total;
-    // Differences can be negative; they are encoded as two's complement.
+    // Differences may be negative, in two's complement.
     const std::uint64_t values[] = {stack.total.blocks - total.blocks,
                                     stack.total.bytes - total.bytes,
                                     stack.live.blocks - live.blocks, stack.live.bytes - live.bytes};
@@ -132,7 +132,7 @@ class Pprof {
     part_.message(2, inner_);
     profile_.message(2, part_);
   }
-  // A location has its address as its id.
+  // The id of a location is its address.
   void locate(std::uintptr_t address) noexcept {
     const auto found = std::lower_bound(located_.begin(), located_.end(), address);
     if (found != located_.end() && *found == address) return;

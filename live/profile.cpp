@@ -19,7 +19,7 @@ namespace allod::live {
 namespace {
 
 constexpr std::uint64_t kLongestDelta = 100;  // seconds
-constexpr unsigned kMostDeltas = 8;           // at a time
+constexpr unsigned kMostDeltas = 8;           // concurrent
 
 void send_pprof(evhttp_request* request, const Stacks& now, const Stacks* before, PprofKind kind,
                 std::uint64_t duration_ms) noexcept {
@@ -29,7 +29,7 @@ void send_pprof(evhttp_request* request, const Stacks& now, const Stacks* before
                [&](evbuffer* body) { return write_pprof(now, before, kind, duration_ms, body); });
 }
 
-// A profile of what happens from now on, answered later.
+// A profile of the difference from now on, sent later.
 struct Delta {
   Server& server;
   evhttp_request* request;
@@ -75,7 +75,7 @@ void answer_pprof(Server& server, evhttp_request* request, PprofKind kind,
   send_pprof(request, now, nullptr, kind, 0);
 }
 
-// The moments that are nearest to the wishes; by default the first one, and now.
+// The moments nearest to the requested times. Default: from the first one to now.
 struct Growth {
   const Moment* from;
   const Moment* to;

@@ -1,4 +1,5 @@
-// The heap profile: flame graphs, folded stacks, tables of stacks, and files for pprof.
+// Requests for the heap profile: flame graphs, folded stacks, tables of stacks, and files for
+// pprof.
 #pragma once
 
 #include <event2/http.h>
@@ -10,7 +11,7 @@ namespace allod::live {
 
 class Server;
 
-// False when there is nothing under this path.
+// False if the path is unknown.
 [[nodiscard]] bool answer_profile(Server& server, evhttp_request* request, std::string_view path,
                                   const char* of, std::uint64_t from_ms, std::uint64_t to_ms,
                                   std::uint64_t seconds) noexcept;

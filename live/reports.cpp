@@ -11,14 +11,14 @@ namespace allod::live {
 
 namespace {
 
-// From address to size, by linear probing; spread over shards so that threads seldom wait.
+// A hash table from address to size, with linear probing. Shards keep contention low.
 class Shard {
  public:
   struct Known {
     bool yes;
     std::uint64_t size;
   };
-  // Returns what was known of the address before. False when there was no memory.
+  // Also returns the previous entry. False if memory is exhausted.
   bool put(std::uintptr_t address, std::size_t size, Known* before) noexcept {
     Lock lock{*this};
     if (used_ * 4 >= room() * 3 && !grow()) return false;
@@ -36,7 +36,7 @@ class Shard {
     remove(static_cast<std::size_t>(entry - entries_.begin()));
     return known;
   }
-  // Its memory is gone.
+  // Forgets entries whose memory is gone.
   void forget() noexcept { new (this) Shard; }
 
  private:
@@ -71,7 +71,7 @@ class Shard {
     }
     return true;
   }
-  // What follows moves up, so that no search ends too early.
+  // Moves later entries up, so that no search ends too early.
   void remove(std::size_t hole) noexcept {
     --used_;
     for (std::size_t at = (hole + 1) & (room() - 1); entries_[at].address != 0;
@@ -90,7 +90,7 @@ class Shard {
 };
 
 constexpr std::size_t kShards = 16;
-// Never destroyed: allocators report to the very end of a process.
+// Never destroyed: allocators report until the very end of the process.
 union Shards {
   constexpr Shards() noexcept : all{} {}
   ~Shards() {}

@@ -20,7 +20,8 @@ namespace allod::live {
 
 namespace {
 
-// "1.2.3.4:5" or "[::1]:5"; 0 is any port. Its length; 0 when it is no such address.
+// Parses "1.2.3.4:5" or "[::1]:5"; port 0 is any. Returns the length of the address, or 0 if it is
+// invalid.
 socklen_t parse_address(const char* text, sockaddr_storage& to) noexcept {
   char name[INET6_ADDRSTRLEN + 2];
   const char* const colon = strrchr(text, ':');
@@ -144,7 +145,7 @@ void Server::tick() noexcept {
     mark_waits_.store(false, std::memory_order_release);
   }
   look_after_connections();
-  // At most one percent of the time.
+  // Limited to 1 % of the time.
   const std::uint64_t start = now_ms();
   if (start < next_sums_ms_) return;
   sums_.gather_sums();
@@ -170,7 +171,7 @@ void Server::look_after_connections() noexcept {
   const std::uint64_t now = now_ms();
   for (std::size_t i = connections_.size(); i-- > 0;) {
     const Connection& it = connections_[i];
-    // libevent takes its callbacks away when it gives a connection up.
+    // libevent removes its callbacks when it gives up a connection.
     bufferevent_data_cb reader = nullptr;
     bufferevent_event_cb watcher = nullptr;
     bufferevent_getcb(it.stream, &reader, nullptr, &watcher, nullptr);
@@ -201,7 +202,7 @@ void Server::answer(evhttp_request* request) noexcept {
 }
 
 void Server::mark(const char* label) noexcept {
-  // Of marks that come faster than points, the first counts.
+  // If marks come faster than points, the first counts.
   if (mark_waits_.load(std::memory_order_acquire)) return;
   waiting_mark_ = mark_now(label);
   mark_waits_.store(true, std::memory_order_release);

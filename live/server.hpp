@@ -1,4 +1,4 @@
-// The server: one thread, one loop of events, connections with limits.
+// The server: one thread, one event loop, limited connections.
 #pragma once
 
 #include <event2/http.h>
@@ -13,38 +13,38 @@ namespace allod::live {
 
 class Server {
  public:
-  // Listens. False when that is not possible; `why` says more.
+  // Starts to listen. On failure, returns false and sets `why`.
   [[nodiscard]] bool open(const char* address, const char** why) noexcept;
-  // Serves until it is told to stop, or nothing is left to serve.
+  // Serves until stop(), or until the program has ended.
   void run() noexcept;
   void stop() noexcept { stopped_.store(true, std::memory_order_relaxed); }
 
   [[nodiscard]] const char* link() const noexcept { return link_; }
   [[nodiscard]] event_base* base() const noexcept { return base_; }
   [[nodiscard]] History& history() noexcept { return history_; }
-  // The figures of now; null when there was no memory. Not gathered anew when that was done a
-  // moment ago, so that many who look cost no more than one.
+  // Current figures, or recent ones, so that many clients cost no more than one. Null if memory is
+  // exhausted.
   [[nodiscard]] Figures* figures() noexcept;
-  // When they were gathered, by the wall clock.
+  // Wall-clock time of the last gathering.
   [[nodiscard]] std::uint64_t gathered_ms() const noexcept { return gathered_ms_; }
-  // Of spans only.
+  // Spans only.
   [[nodiscard]] Figures* map() noexcept;
-  // Room for the same, to be gathered by the caller.
+  // The same object, to be filled by the caller.
   [[nodiscard]] Figures& map_figures() noexcept { return map_; }
-  // From any thread: a mark on the timeline, now.
+  // Adds a mark to the timeline, now. Thread-safe.
   void mark(const char* label) noexcept;
   [[nodiscard]] std::uint64_t started_ms() const noexcept { return started_ms_; }
 
-  // Profiles of differences that are under way.
+  // Running difference profiles.
   unsigned deltas = 0;
 
  private:
   struct Connection {
     bufferevent* stream;
-    std::uint64_t since_ms;  // the connection, or the end of its last good request
-    bool trusted;            // it has made a good request
+    std::uint64_t since_ms;  // since connection, or the end of its last authorised request
+    bool trusted;            // has made an authorised request
   };
-  // Those who have not shown the token have so long for their whole request.
+  // Time limit for connections without an authorised request.
   static constexpr std::uint64_t kStrangerMs = 5'000;
   static constexpr std::uint64_t kIdleMs = 120'000;
   static constexpr std::size_t kMostConnections = 64;

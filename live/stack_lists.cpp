@@ -20,12 +20,12 @@ struct Row {
   const allod_profile_stack_t* stack;
   std::uint64_t bytes;
   std::uint64_t blocks;
-  std::uint64_t rate;  // what the list is ordered by, unless that is bytes
+  std::uint64_t rate;  // sort key, unless that is bytes
   std::uint64_t slabs;
 };
 
-// Bytes in a minute by which a stack grows: over the later half of the moments, and only if it
-// hardly ever shrinks on the way. What was allocated once at the start is no suspect.
+// Growth in bytes per minute over the later half of the moments, or 0 if the stack often shrinks.
+// Allocations made once at the start do not count.
 std::uint64_t growth_rate(const allod_profile_stack_t& stack) noexcept {
   const std::size_t count = moment_count();
   if (count < 4) return 0;
@@ -65,7 +65,8 @@ void list_temporary(const Stacks& stacks, Table<Row>& rows) noexcept {
   }
 }
 
-// Each sample in a slab that is at most a quarter full answers for its share of the free blocks.
+// In each slab that is at most a quarter full, every sample accounts for its share of the free
+// blocks.
 void list_pins(Figures& figures, const Stacks& stacks, Table<Row>& rows) noexcept {
   if (!figures.gather_spans()) return;
   Table<allod_span_t> sparse;

@@ -1,4 +1,4 @@
-// Lists of stacks: what only grows, what does not live long, what pins slabs.
+// Lists of stacks: leak suspects, short-lived allocations, and stacks that pin slabs.
 #pragma once
 
 #include <event2/buffer.h>
@@ -9,7 +9,7 @@ namespace allod::live {
 
 class Server;
 
-// `of` is suspects, temporary or pins. False when memory ran out.
+// `of`: suspects, temporary or pins. False if memory is exhausted.
 [[nodiscard]] bool write_stack_list(Server& server, std::string_view of, evbuffer* to) noexcept;
 
 }  // namespace allod::live

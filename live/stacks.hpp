@@ -1,4 +1,4 @@
-// A copy of the heap profile: its stacks, with their sums, at one moment.
+// A copy of the heap profile's stacks and sums.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct StackCopy {
 
 class Stacks {
  public:
-  // False when there was no memory.
+  // False if memory is exhausted.
   [[nodiscard]] bool copy() noexcept;
   [[nodiscard]] const Table<StackCopy>& all() const noexcept { return all_; }
   [[nodiscard]] const StackCopy* find(std::uint64_t id) const noexcept;

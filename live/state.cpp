@@ -73,7 +73,7 @@ void write_classes(Json& json, const Figures& all) noexcept {
     json.object();
     json.field("size", row.size).field("slabs", row.slabs).field("held", row.held);
     json.field("live", row.live).field("free", row.free).field("cached", row.cached);
-    // A huge block is not of one size.
+    // Huge blocks have different sizes.
     json.field("live_bytes", row.size == 0 ? row.held : row.live * row.size);
     json.field("resident", row.resident);
     json.field("allocated", row.allocated).field("freed", row.freed);

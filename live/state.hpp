@@ -1,4 +1,4 @@
-// What the page shows, as JSON.
+// The page's data, as JSON.
 #pragma once
 
 #include <event2/buffer.h>
@@ -9,11 +9,11 @@ namespace allod::live {
 
 class Server;
 
-// False when memory ran out. Of the timeline, what is newer than point `since`; all of it when it
-// was thinned more often than `thinned` times.
+// Includes timeline points after number `since`, or all if the timeline was thinned more than
+// `thinned` times. False if memory is exhausted.
 [[nodiscard]] bool write_state(Server& server, evbuffer* to, std::uint64_t since,
                                std::uint64_t thinned) noexcept;
-// Every span: where, how large, of what kind, how full, how much of it resident.
+// All spans: address, size, kind, fill and resident bytes. False if memory is exhausted.
 [[nodiscard]] bool write_map(Server& server, evbuffer* to) noexcept;
 
 }  // namespace allod::live

@@ -34,10 +34,10 @@ namespace {
 constexpr std::size_t kMostModules = 2048;
 constexpr std::size_t kMostHeaders = 16;
 constexpr std::uint64_t kRefreshMs = 5'000;
-// libbacktrace cannot forget: each state stays.
+// libbacktrace cannot release a state.
 constexpr unsigned kMostStates = 8;
 
-// What the loader says of a module; copied while it holds its lock, and looked at afterwards.
+// A module as the loader reports it: copied under its lock, read afterwards.
 struct Loaded {
   dl_phdr_info info;
   ElfW(Phdr) headers[kMostHeaders];
@@ -70,11 +70,11 @@ struct Symbols {
   Table<KnownAddress> known;  // by address
   Table<KnownPlace> places;
   Table<char> texts;
-  Table<Text> slots;  // the texts by their hashes; a length of 0: none
+  Table<Text> slots;  // texts by hash; length 0: empty
   std::size_t used_slots = 0;
 };
 
-// Never destroyed: the server's thread may be at work when the process ends.
+// Never destroyed: the server's thread may still run when the process ends.
 union Forever {
   constexpr Forever() noexcept : symbols{} {}
   ~Forever() {}
@@ -84,8 +84,8 @@ constinit Forever forever;
 constinit std::size_t mapped = 0;  // by libbacktrace
 Symbols& self() noexcept { return forever.symbols; }
 
-// The loader's lock is not made anew in the child of a fork: it must not be held by a thread that
-// the child does not have. Nothing is allocated while this one is held.
+// Held during dl_iterate_phdr and fork: the loader's lock is not reset in the child, so no thread
+// may hold it at a fork. Nothing is allocated while this mutex is held.
 constinit pthread_mutex_t loader_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 int copy_module(dl_phdr_info* info, size_t, void* context) noexcept {
@@ -100,14 +100,14 @@ int copy_module(dl_phdr_info* info, size_t, void* context) noexcept {
   return 0;
 }
 
-// Through the kernel: a module may be unloaded at any time.
+// By the kernel, since a module may be unloaded at any time.
 bool read_memory(std::uintptr_t from, void* to, std::size_t size) noexcept {
   const iovec ours{to, size};
   const iovec theirs{reinterpret_cast<void*>(from), size};
   return process_vm_readv(getpid(), &ours, 1, &theirs, 1, 0) == static_cast<ssize_t>(size);
 }
 
-// A note of an ELF file: its owner "GNU", its type, its bytes.
+// Finds the "GNU" build id among an ELF file's notes.
 void find_build_id(Module& module, const char* notes, std::size_t size) noexcept {
   const auto padded = [](std::size_t length) { return (length + 3) & ~std::size_t{3}; };
   ElfW(Nhdr) note;
@@ -155,7 +155,7 @@ std::string_view kept(Text text) noexcept {
   return {self().texts.begin() + text.from, text.length};
 }
 
-// Where the text is, or would be, among the slots.
+// The slot that holds the text, or would hold it.
 Text* slot_of(std::string_view text) noexcept {
   Table<Text>& slots = self().slots;
   std::uint64_t hash = 0xcbf29ce484222325U;
@@ -177,7 +177,7 @@ bool make_room_for_slot() noexcept {
   return true;
 }
 
-// The same text is kept once: where it is tells which it is.
+// Stores each distinct text once, so its position identifies it.
 Text keep(std::string_view text) noexcept {
   Symbols& symbols = self();
   if (text.empty() || !make_room_for_slot()) return {0, 0};
@@ -228,8 +228,8 @@ int take_line(void*, uintptr_t, const char* file, int line, const char* function
   if (function != nullptr) add_place(function, file, line);
   return 0;
 }
-// Debug information tells a function's bare name where it has no linkage; the symbol's is whole.
-// It is that of the last place, into which the others were inlined.
+// Debug information has only the bare name of functions without linkage; the symbol has the full
+// one. It belongs to the last place, into which the others were inlined.
 void take_symbol(void* context, uintptr_t, const char* name, uintptr_t, uintptr_t) noexcept {
   if (name == nullptr) return;
   Table<KnownPlace>& places = self().places;
@@ -250,7 +250,7 @@ void look_up(std::uintptr_t address) noexcept {
     ++symbols.states;
   }
   std::size_t before = symbols.places.size();
-  // The call, not what it returns to.
+  // The call instruction, not the return address.
   const std::uintptr_t call = address - 1;
   if (symbols.state != nullptr) {
     backtrace_pcinfo(symbols.state, call, &take_line, &ignore_error, nullptr);
@@ -327,7 +327,8 @@ void drop_symbols() noexcept {
 
 }  // namespace allod::live
 
-// libbacktrace reads whole files from here: the loader must not wait for it.
+// For libbacktrace, which reads whole files in the callback: visits the copy, without the loader's
+// lock.
 int __wrap_dl_iterate_phdr(int (*visit)(dl_phdr_info*, size_t, void*), void* context) {
   auto& symbols = allod::live::self();
   for (std::size_t i = 0; i < symbols.loaded_count; ++i) {
@@ -338,7 +339,7 @@ int __wrap_dl_iterate_phdr(int (*visit)(dl_phdr_info*, size_t, void*), void* con
   return 0;
 }
 
-// Its memory is counted as the page's.
+// Counts libbacktrace's memory.
 void* __wrap_mmap(void* at, size_t size, int protection, int flags, int file, off_t offset) {
   void* const mapped = __real_mmap(at, size, protection, flags, file, offset);
   if (mapped != MAP_FAILED) allod::live::mapped += size;

@@ -21,7 +21,7 @@ std::uint64_t clock_ms(clockid_t clock) noexcept {
          static_cast<std::uint64_t>(now.tv_nsec) / 1'000'000;
 }
 
-// What the file says after `label`, as a number.
+// The number behind `label`, or 0.
 std::uint64_t number_after(const char* text, const char* label) noexcept {
   const char* const found = strstr(text, label);
   return found == nullptr ? 0 : strtoull(found + strlen(label), nullptr, 10);
@@ -38,8 +38,8 @@ void http_date(char (&to)[32]) noexcept {
                                         "Sep", "Oct", "Nov", "Dec", "Jan", "Feb"};
   const std::uint64_t seconds = wall_clock_ms() / 1000;
   const std::uint64_t days = seconds / 86'400;
-  // Years that begin in March, in eras of 400; after H. Hinnant, "chrono-compatible low-level
-  // date algorithms".
+  // Years start in March, in eras of 400 years; after H. Hinnant, "chrono-compatible low-level date
+  // algorithms".
   const std::uint64_t shifted = days + 719'468;
   const std::uint64_t of_era = shifted % 146'097;
   const std::uint64_t year = (of_era - of_era / 1460 + of_era / 36'524 - of_era / 146'096) / 365;
@@ -99,7 +99,7 @@ void thread_name(std::uint32_t thread, char (&name)[16]) noexcept {
 }
 
 bool is_last_thread() noexcept {
-  // The main thread stays in the list when it has ended before others.
+  // An ended main thread stays in the list until the others have ended.
   struct stat tasks{};
   if (stat("/proc/self/task", &tasks) != 0 || tasks.st_nlink != 4) return false;
   char path[64];
@@ -114,7 +114,7 @@ void measure_residency(const Piece* pieces, std::size_t count, std::size_t* resi
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   constexpr std::size_t kPages = 4096;
   static unsigned char present[kPages];
-  // Neighbours are asked for together.
+  // Adjacent pieces are queried together.
   std::uintptr_t from = 0;
   std::uintptr_t to = 0;
   bool known = false;

@@ -1,4 +1,4 @@
-// What the system knows of this process. Nothing here allocates outside of the server's heap.
+// Figures of this process from the system. Allocates only in the server's heap.
 #pragma once
 
 #include <cstddef>
@@ -6,13 +6,13 @@
 
 namespace allod::live {
 
-[[nodiscard]] std::uint64_t now_ms() noexcept;         // since some start, steadily
+[[nodiscard]] std::uint64_t now_ms() noexcept;         // monotonic
 [[nodiscard]] std::uint64_t wall_clock_ms() noexcept;  // since 1970
 
-// Now, as HTTP writes it. libc's functions for this read the time zone, which allocates.
+// The current time in HTTP's format. libc's functions read the time zone, which allocates.
 void http_date(char (&to)[32]) noexcept;
 
-// The start of a file as a text; its length, 0 when it cannot be read.
+// Reads the start of a file as text. Returns its length, or 0 on failure.
 std::size_t read_file(const char* path, char* to, std::size_t room) noexcept;
 
 struct ProcessFigures {
@@ -24,13 +24,13 @@ struct ProcessFigures {
 };
 [[nodiscard]] ProcessFigures process_figures() noexcept;
 
-// The name of a thread of this process, empty when it is gone.
+// The name of a thread of this process; empty if it has ended.
 void thread_name(std::uint32_t thread, char (&name)[16]) noexcept;
 
-// All threads but the caller's have ended, so that the process would end without it.
+// Whether all other threads have ended, so that the process would end without the caller.
 [[nodiscard]] bool is_last_thread() noexcept;
 
-// How much of each of `count` pieces of memory is resident: pieces[i] to resident[i].
+// Measures the resident bytes of each piece: pieces[i] to resident[i].
 struct Piece {
   std::uintptr_t address;
   std::size_t bytes;

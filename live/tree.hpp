@@ -1,4 +1,4 @@
-// A tree of functions over stacks: what a flame graph draws.
+// A call tree of functions, drawn as a flame graph.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace allod::live {
 
 class Tree {
  public:
-  // Counts bytes and blocks in, at the stack and all that called it. False when there was no
-  // memory.
+  // Adds bytes and blocks at the stack's innermost function and all its callers. False if memory is
+  // exhausted.
   [[nodiscard]] bool add(const allod_profile_stack_t& stack, std::uint64_t bytes,
                          std::uint64_t blocks) noexcept;
   [[nodiscard]] std::uint64_t bytes() const noexcept {
@@ -21,18 +21,18 @@ class Tree {
   [[nodiscard]] std::uint64_t blocks() const noexcept {
     return nodes_.empty() ? 0 : nodes_[0].blocks;
   }
-  // Parts that are too small to be seen are left out.
+  // Omits parts too small to be visible.
   void write(Json& json) const noexcept;
 
  private:
   static constexpr std::uint32_t kNone = 0;
   static constexpr unsigned kDeepest = 180;
-  static constexpr std::uint64_t kSmallest = 4000;  // of so many parts
+  static constexpr std::uint64_t kSmallest = 4000;  // 1/4000 of all bytes
 
   struct Node {
     std::size_t name;  // its id
     std::uintptr_t address;
-    unsigned inlined;  // which of the places at the address
+    unsigned inlined;  // index among the places at the address
     std::uint32_t first_child;
     std::uint32_t next;
     std::uint64_t bytes;

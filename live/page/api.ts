@@ -1,4 +1,4 @@
-// Questions to the server. The token of the link goes along.
+// Requests to the server, with the link's token.
 
 import type { Flame, Span, StackRow, State } from "./types";
 

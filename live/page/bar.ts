@@ -1,4 +1,4 @@
-// The bar at the top: which program this is, and what can be done.
+// The bar at the top: the program, and the actions.
 
 import * as api from "./api";
 import { byId, download, fill, h } from "./dom";

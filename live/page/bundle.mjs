@@ -1,4 +1,4 @@
-// Puts the page into one compressed file: markup, styles and code, with nothing left to load.
+// Bundles markup, styles and code into one compressed file that loads nothing else.
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";

@@ -1,4 +1,4 @@
-// The part of d3-flame-graph that the page uses; the package brings no types.
+// Types for the used part of d3-flame-graph, which has none.
 declare module "d3-flame-graph" {
   import type { Selection } from "d3-selection";
 

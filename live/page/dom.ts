@@ -1,9 +1,9 @@
-// Small helpers over the document.
+// DOM helpers.
 
 type Child = Node | string | null | undefined | false;
 type Attributes = Record<string, string | number | boolean | EventListener | undefined>;
 
-// An element; attributes that begin with "on" are listeners.
+// Creates an element. Function values are listeners for "on..." attributes.
 export function h(tag: string, attributes: Attributes = {}, ...children: Child[]): HTMLElement {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -11,7 +11,7 @@ export function h(tag: string, attributes: Attributes = {}, ...children: Child[]
     if (typeof value === "function") {
       element.addEventListener(name.slice(2), value);
     } else if (name === "style") {
-      // Not as an attribute, which the page's policy may not allow.
+      // Not an attribute, which the page's content security policy may forbid.
       element.style.cssText = String(value);
     } else {
       element.setAttribute(name, value === true ? "" : String(value));
@@ -48,7 +48,7 @@ export function hideTip(): void {
   tip().hidden = true;
 }
 
-// A text that appears beside the pointer, and when the element has the focus.
+// A tooltip beside the pointer, also shown on keyboard focus.
 export function explain(element: HTMLElement, text: string): HTMLElement {
   element.addEventListener("pointermove", (event) => showTip(text, event.clientX, event.clientY));
   element.addEventListener("pointerleave", hideTip);

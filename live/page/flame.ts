@@ -1,5 +1,4 @@
-// The flame graph: who holds memory now, held it at the peak, ever asked for it, or holds more of
-// it than before.
+// The flame graph of live, peak, total and grown memory.
 
 import flamegraph from "d3-flame-graph";
 import "./node_modules/d3-flame-graph/dist/d3-flamegraph.css";
@@ -26,7 +25,7 @@ interface Drawn {
   children: Drawn[];
 }
 
-// Labels are short; the line below the graph has the whole name.
+// Labels are short; the line below the graph shows the full name.
 function label(name: string): string {
   return name.replaceAll("(anonymous namespace)::", "");
 }
@@ -37,7 +36,7 @@ function drawn(node: FlameNode): Drawn {
 
 function hue(text: string): number {
   let hash = 0;
-  // Of a C++ name, its namespace decides: what belongs together looks alike.
+  // The namespace of a C++ name determines the colour, so related functions look alike.
   for (const character of text.replace(/[(<].*$/, "").split("::")[0]!) {
     hash = (hash * 31 + character.charCodeAt(0)) >>> 0;
   }
@@ -126,7 +125,7 @@ export class FlamePanel implements Panel {
       fill(this.chart, h("p", { class: "empty" }, this.of === "growth" ? "Nothing grew between the two moments." : "No sample yet."));
       return;
     }
-    // Redrawn only when it is another graph, so that what was zoomed into stays.
+    // Redrawn only for another graph, to keep the zoom.
     const shape = `${this.of} ${width} ${flame.bytes} ${flame.from_ms} ${flame.to_ms}`;
     if (!anew && shape === this.shape) return;
     const same = this.shape.split(" ")[0] === this.of;

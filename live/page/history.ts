@@ -1,4 +1,4 @@
-// The timeline as the page holds it: columns that grow.
+// The page's copy of the timeline, in columns.
 
 import type { State } from "./types";
 

@@ -1,4 +1,4 @@
-// Asks the server again and again, and hands its answers to the parts of the page.
+// Polls the server, and updates the parts of the page.
 
 import * as api from "./api";
 import { drawBar } from "./bar";
@@ -26,7 +26,7 @@ function draw(): void {
   const verdict = judge(state, history);
   const line = byId("verdict");
   line.className = verdict.tone;
-  // Not touched when it says the same: it is read out.
+  // Unchanged text is not replaced, since screen readers announce changes.
   const text = `${verdict.text} ${verdict.advice}`;
   if (line.textContent !== text) fill(line, h("strong", {}, verdict.text), ` ${verdict.advice}`);
   drawTotals(state, history);

@@ -1,4 +1,4 @@
-// Fragmentation: every slice of memory as a cell, and who keeps the emptiest slabs.
+// Fragmentation: memory as a grid of slices, and stacks that keep the emptiest slabs.
 
 import * as api from "./api";
 import { color, fill, h, hideTip, showTip } from "./dom";
@@ -12,7 +12,7 @@ const MOST_CELLS = 40_000;
 
 type Order = "address" | "emptiest" | "size";
 
-// 0 is empty, 1 is full.
+// 0: empty, 1: full.
 function fullness(span: Span): number {
   return span[5] === 0 ? 1 : 1 - span[6] / span[5];
 }

@@ -1,9 +1,9 @@
-// What the panels have in common.
+// The interface of panels.
 
 import type { State } from "./types";
 
 export interface Panel {
   element: HTMLElement;
-  // New figures, or the panel was opened.
+  // Called with new figures, and when the panel is opened.
   update(state: State, opened: boolean): void;
 }

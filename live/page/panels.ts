@@ -1,4 +1,4 @@
-// The panels under the overview: one is open, and only that one asks and draws.
+// The panels below the overview. Only the open one fetches data and draws.
 
 import { byId, fill, h } from "./dom";
 import { FlamePanel } from "./flame";

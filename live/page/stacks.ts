@@ -9,7 +9,7 @@ import type { Frame, StackRow, State } from "./types";
 
 type Kind = "suspects" | "temporary" | "pins";
 
-// Frames of allocators and containers say little about who is to blame.
+// Frames of allocators and containers rarely are the culprit.
 const DULL = /^(std::|__gnu_cxx::|operator new|_?_?(malloc|calloc|realloc|Py(Mem|Object)_\w+)$|void std::|alloc)/;
 
 export function culprit(frames: Frame[]): Frame {
@@ -21,7 +21,7 @@ function stack(row: StackRow): Node {
     h("li", {}, frame.n, frame.f ? h("span", { class: "muted" }, ` ${frame.f}`) : "")));
 }
 
-// Names of functions and files may be broken where their parts meet.
+// Allows line breaks between the parts of functions and paths.
 function breakable(name: string): (Node | string)[] {
   return name.split(/(?<=::|[(,</])/).flatMap((part) => [part, h("wbr")]);
 }
@@ -99,7 +99,7 @@ export class StacksPanel implements Panel {
     });
   }
 
-  // By powers of two of milliseconds; the longest ones together.
+  // By powers of two of milliseconds; the longest lifetimes are combined.
   private drawLifetimes(state: State): void {
     const shown = 20;
     const sums = state.profile.lifetimes.slice(0, shown).map(([bytes_]) => bytes_);

@@ -1,11 +1,11 @@
-// A table that sorts by any column, and shows bars where that helps.
+// A table, sortable by any column, with optional bars.
 
 import { h } from "./dom";
 
 export interface Column<Row> {
   title: string;
   hint?: string;
-  // What is shown, and what it is sorted by; texts sort as texts.
+  // `show` is displayed; `key` is the sort key, where strings sort as text.
   show: (row: Row) => string | Node;
   key: (row: Row) => number | string;
   text?: boolean; // left-aligned

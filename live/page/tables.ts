@@ -1,4 +1,4 @@
-// Sizes, threads and heaps: tables of what the state says.
+// Tables of sizes, threads and heaps.
 
 import { h } from "./dom";
 import { bytes, count, share } from "./format";

@@ -1,4 +1,4 @@
-// Memory over time: drag to look closer, double click to see all, marks where something happened.
+// Memory over time: drag to zoom, double-click to reset, marks for events.
 
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -13,7 +13,7 @@ const LINES: [field: string, label: string, tone: string][] = [
 ];
 
 export class Timeline {
-  // What the user picked, as milliseconds; null: everything.
+  // The selected range in milliseconds; null: all.
   range: [number, number] | null = null;
   private plot: uPlot | null = null;
   private readonly box = h("div", { class: "plot" });
@@ -49,7 +49,7 @@ export class Timeline {
     this.pick();
   }
 
-  // By keyboard: -1 and 1 move, 0.5 and 2 scale.
+  // Keyboard control: -1 and 1 move, 0.5 and 2 scale.
   step(move: number, scale: number): void {
     const times = this.history.column("at_ms");
     if (times.length < 2) return;

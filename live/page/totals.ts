@@ -1,4 +1,4 @@
-// The four figures to know: in use, resident, held, waste.
+// The four main figures: in use, resident, held, waste.
 
 import { byId, explain, fill, h } from "./dom";
 import { bytes, count, share, signed } from "./format";

@@ -1,4 +1,4 @@
-// What the server answers.
+// The server's answers.
 
 export interface Now {
   resident: number;
@@ -129,7 +129,7 @@ export interface State {
 }
 
 export interface Frame {
-  n: string;  // the function
+  n: string;  // function
   f?: string; // file:line
 }
 
@@ -151,7 +151,7 @@ export interface Flame {
 export interface StackRow {
   bytes: number;
   blocks: number;
-  rate: number;      // bytes in a minute
+  rate: number;      // bytes per minute
   age_ms: number;
   lifetime_ms: number;
   freed: number;     // share of samples, in thousandths

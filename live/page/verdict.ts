@@ -1,4 +1,4 @@
-// One sentence on where the memory is and where it is going: the first thing to read.
+// The verdict: one sentence on the state and trend of memory.
 
 import { bytes, duration, share } from "./format";
 import type { History } from "./history";
@@ -10,7 +10,7 @@ export interface Verdict {
   advice: string;
 }
 
-// Bytes in a minute, by least squares over the newest points, and the time they span.
+// Bytes per minute, by least squares over the newest points, and the time span of these.
 export function trend(history: History, field: string, window_ms: number): [number, number] {
   const times = history.column("at_ms"), values = history.column(field);
   const last = times.length - 1;

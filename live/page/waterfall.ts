@@ -1,4 +1,4 @@
-// From resident memory down to what the program asked for.
+// Breakdown of resident memory, down to the requested bytes.
 
 import { byId, explain, fill, h } from "./dom";
 import { bytes, share } from "./format";
@@ -11,7 +11,7 @@ interface Step {
   why: string;
 }
 
-// Bytes that rounding to size classes adds, as the samples say; null without samples.
+// Bytes added by rounding to size classes, estimated from samples; null without samples.
 export function rounding(state: State): number | null {
   const { live } = state.profile;
   if (live.bytes === 0 || live.requested === 0) return null;

@@ -1,9 +1,10 @@
-// liballod-copies.so: libc's functions that copy, in front of libc's own. A copy that would leave
-// the block that it reads, or writes, is reported and not done, or done as far as there is room.
+// liballod-copies.so: checked versions of libc's copying functions. A copy that would cross the end
+// of the block that it reads or writes is reported and not done, or done as far as the block
+// reaches.
 //
-// A library of its own, so that only programs that ask for it pay; Allod's libraries know nothing
-// of it. What may be called before the loader has relocated it, or before its constructor, gets by
-// without libc and without a single relocation.
+// It is a library of its own, so that only programs that ask for it pay. Allod's libraries do not
+// know it. Functions that may run before relocation, or before the constructor, use neither libc
+// nor relocations.
 #include <dlfcn.h>
 #include <link.h>
 #include <stddef.h>
@@ -12,12 +13,12 @@
 
 #include "allod.h"
 
-// Absent where the library is preloaded without Allod.
+// Absent if the library is preloaded without Allod.
 extern "C" {
 [[gnu::weak]] size_t allod_room(const void* address, size_t bytes) noexcept;
 [[gnu::weak]] void allod_report_copy(const void* address, size_t bytes, int writes,
                                      const char* function) noexcept;
-// libc's end of a program that its own checks have caught.
+// libc's reaction to a failed fortify check.
 [[gnu::weak]] void __chk_fail();  // NOLINT(bugprone-reserved-identifier)
 }
 
@@ -25,7 +26,7 @@ namespace {
 
 #define ALLOD_INLINE_HERE [[gnu::always_inline]] inline
 
-// --- what the work is done with ------------------------------------------------------------------
+// --- tools ---------------------------------------------------------------------------------------
 
 struct Tools {
   void* (*move)(void*, const void*, size_t);
@@ -34,10 +35,10 @@ struct Tools {
   size_t (*length_within)(const char*, size_t);
   size_t (*room)(const void*, size_t);
 };
-// All or nothing: `ready` is written last.
+// `ready` is written last, so tools are complete once it is true.
 constinit Tools tools{};
 constinit bool ready = false;
-// Allod itself, which fills what lies behind its blocks, and clears what is free.
+// Allod's own image. Its code writes behind blocks and clears free ones, and is not checked.
 constinit uintptr_t allod_begin = 0;
 constinit uintptr_t allod_end = 0;
 
@@ -75,14 +76,14 @@ ALLOD_INLINE_HERE size_t length_within(const char* text, size_t most) {
 
 enum class Access { read, write };
 
-// As many bytes as are allowed.
+// Reports, and returns the number of bytes that are allowed.
 [[gnu::cold, gnu::noinline]] size_t refuse(const void* at, size_t bytes, size_t room, Access access,
                                            const char* function, const void* caller) {
   if (reinterpret_cast<uintptr_t>(caller) - allod_begin < allod_end - allod_begin) return bytes;
   allod_report_copy(at, bytes, access == Access::write, function);
   return room;
 }
-// Once ready.
+// To be called only if `ready`.
 ALLOD_INLINE_HERE size_t checked(const void* at, size_t bytes, Access access,
                                  const char* function) {
   const size_t room = tools.room(at, bytes);
@@ -93,8 +94,8 @@ ALLOD_INLINE_HERE size_t room_at(const void* at) {
   return __builtin_expect(ready, 1) ? tools.room(at, SIZE_MAX) : SIZE_MAX;
 }
 
-// The length of a text that is at most so long and, if it is not, ends within its block. False when
-// it does not.
+// Finds the length of a text, at most `most`. Returns false, after a report, if the text does not
+// end within its block.
 ALLOD_INLINE_HERE bool find_end(const char* text, size_t most, const char* function,
                                 size_t* length) {
   const size_t room = room_at(text);
@@ -109,16 +110,16 @@ ALLOD_INLINE_HERE size_t checked_length(const char* text, size_t most, const cha
   return length;
 }
 
-// What the compiler knew of the destination's size, and checks first.
+// The fortify check of the destination's size, as far as the compiler knew it.
 ALLOD_INLINE_HERE void must_hold(size_t room, size_t bytes) {
   if (__builtin_expect(room >= bytes, 1)) return;
   if (__chk_fail != nullptr) __chk_fail();
   abort();
 }
 
-// --- the functions, once -------------------------------------------------------------------------
+// --- shared bodies -------------------------------------------------------------------------------
 
-// Return `to`.
+// Returns `to`.
 ALLOD_INLINE_HERE void* copy(void* to, const void* from, size_t bytes, const char* function) {
   if (__builtin_expect(!ready, 0)) return move_plainly(to, from, bytes);
   bytes = checked(to, bytes, Access::write, function);
@@ -129,7 +130,7 @@ ALLOD_INLINE_HERE void* fill(void* to, int byte, size_t bytes, const char* funct
   return tools.set(to, byte, checked(to, bytes, Access::write, function));
 }
 
-// A text, and a zero behind it. Returns where the zero is.
+// Writes a text and a terminating zero. Returns the address of the zero.
 ALLOD_INLINE_HERE char* put_text(char* to, const char* from, size_t length, const char* function) {
   const size_t bytes = ready ? checked(to, length + 1, Access::write, function) : length + 1;
   if (bytes == 0) return to;
@@ -140,7 +141,7 @@ ALLOD_INLINE_HERE char* put_text(char* to, const char* from, size_t length, cons
 ALLOD_INLINE_HERE char* copy_text(char* to, const char* from, const char* function) {
   return put_text(to, from, checked_length(from, SIZE_MAX, function), function);
 }
-// Behind a text that does not end in its block there is nothing to write to.
+// Writes nothing if `to` has no terminating zero within its block.
 ALLOD_INLINE_HERE void append_text(char* to, const char* from, size_t most, const char* function,
                                    size_t known_room = SIZE_MAX) {
   size_t before;
@@ -149,7 +150,7 @@ ALLOD_INLINE_HERE void append_text(char* to, const char* from, size_t most, cons
   must_hold(known_room, before + length + 1);
   put_text(to + before, from, length, function);
 }
-// As much of a text as there is, and zeros up to `bytes`.
+// Copies up to `bytes` of a text, and pads with zeros.
 ALLOD_INLINE_HERE void copy_field(char* to, const char* from, size_t bytes, const char* function) {
   const size_t length = checked_length(from, bytes, function);
   if (ready) bytes = checked(to, bytes, Access::write, function);
@@ -183,11 +184,11 @@ template <class Function>
   return function != nullptr;
 }
 
-// Where one is missing, all is done plainly, and nothing is checked.
+// If one function is missing, nothing is checked.
 [[gnu::constructor(102)]] void start() {
   if (allod_room == nullptr || allod_report_copy == nullptr) return;
   tools.room = allod_room;
-  // memmove, for memcpy too: programs that were linked long ago believe in one that overlaps.
+  // memmove also serves memcpy: old programs rely on a memcpy that tolerates overlap.
   const bool found = find(tools.move, "memmove") && find(tools.set, "memset") &&
                      find(tools.length, "strlen") && find(tools.length_within, "strnlen");
   if (!found) return;
@@ -197,7 +198,7 @@ template <class Function>
 
 }  // namespace
 
-// --- the names -----------------------------------------------------------------------------------
+// --- exported names ------------------------------------------------------------------------------
 
 #define ALLOD_EXPORT [[gnu::visibility("default")]]
 

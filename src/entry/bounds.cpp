@@ -44,8 +44,8 @@ namespace {
 
 }  // namespace
 
-// Most that is copied is on the stack, or elsewhere in no block. (A block of no bytes has a guard
-// that needs no help.)
+// Most copied addresses are in no block, for example on the stack. Blocks of size 0 are
+// inaccessible and need no check.
 std::size_t room(const void* address, std::size_t bytes) noexcept {
   const Address at = memory_tags::bare(address_of(address));
   const bool is_foreign = Process::heap().space().map().tag_of(at) == space::kForeignTag;

@@ -1,4 +1,4 @@
-// clone in front of libc's, for children in the memory of their parent: as vfork.
+// Interposes clone, for children that share their parent's memory, like vfork.
 #include <sched.h>
 
 #include "entry/surface.hpp"
@@ -15,7 +15,7 @@ constinit std::atomic<Cloner> cloner{nullptr};
 
 }  // namespace
 
-// libc's takes as many arguments as the flags say; to hand on more does no harm.
+// libc's clone reads as many arguments as the flags demand, so passing more is harmless.
 extern "C" {
 [[gnu::visibility("default")]] int allod_clone(int (*function)(void*), void* stack, int flags,
                                                void* argument, void* parent, void* tls,

@@ -1,8 +1,7 @@
-// dlopen and dlclose in front of libc's. A library that is opened with RTLD_DEEPBIND looks for what
-// it needs in itself and in what it is linked with, libc among that, before it looks at the program
-// and what is preloaded: it would call libc's malloc and free, with blocks of ours among what it
-// frees and blocks of libc's among what it gives. PHP opens its extensions like that. And what is
-// closed is noted for the profile.
+// Interposes dlopen and dlclose. With RTLD_DEEPBIND, a library resolves symbols in itself and its
+// dependencies, libc among them, before the program and preloaded libraries. It would mix libc's
+// malloc and free with ours. PHP opens its extensions so. dlclose notes closed files for the
+// profile.
 #include <dlfcn.h>
 
 #include "libc/next_function.hpp"
@@ -20,8 +19,8 @@ constinit std::atomic<Closer> closer{nullptr};
 
 }  // namespace
 
-// libc looks at who has called it: that tells where to search for the file, and in which namespace.
-// The last call is a jump, so that this is our caller.
+// libc derives search path and namespace from the caller's address, so the last call must be a tail
+// call.
 extern "C" [[gnu::visibility("default")]] void* dlopen(const char* file, int mode) noexcept {
   const Opener next = allod::next_function(opener, "dlopen");
   if (next == nullptr) return nullptr;

@@ -1,5 +1,5 @@
-// What every entry point is made of: one body for malloc, its relatives and
-// operator new, with success and failure told by a small type.
+// The common body of malloc, its relatives and operator new. A policy type decides what success and
+// failure mean.
 #pragma once
 
 #include <errno.h>
@@ -20,7 +20,7 @@ struct SetErrno {
     return nullptr;
   }
 };
-// Callers that have something else to do.
+// For callers with a fallback.
 struct ReturnNull {
   static constexpr bool kNoexcept = true;
   static void* out_of_memory(std::size_t) noexcept { return nullptr; }
@@ -28,26 +28,26 @@ struct ReturnNull {
 
 using slab::Origin;
 
-// What to ask for, for a block of `size` bytes.
+// Bytes to request from the heap for a block of `size` bytes.
 [[nodiscard]] ALLOD_INLINE std::size_t room_for(std::size_t size) noexcept {
   if constexpr (Policy::kBlockStates) return hardened::room_for(size);
   if constexpr (Policy::kTracked) return marks::room_for(size);
   return size;
 }
-// The same of a first-class heap.
+// The same for a first-class heap.
 [[nodiscard]] ALLOD_INLINE std::size_t room_in_heap_for(std::size_t size,
                                                         std::size_t alignment = 1) noexcept {
   using hardened::Guarded;
   if constexpr (Policy::kBlockStates) return hardened::room_for(size, alignment, Guarded::never);
   return size;
 }
-// Every block that a heap gives for that leaves through here.
+// Every block requested with this room is returned through here.
 ALLOD_INLINE void* handed_out(void* block, std::size_t size, Origin origin = Origin::any) noexcept {
   if constexpr (Policy::kTracked) marks::hand_out(block, size);
   if constexpr (Policy::kBlockStates) return hardened::seal(block, size, origin);
   return block;
 }
-// May the block go to its heap? `claimed` is the size that the caller believes in, or kAnySize.
+// Whether the block may go to its heap. `claimed` is the caller's size, or kAnySize.
 [[nodiscard]] ALLOD_INLINE bool take_back(void* block, std::size_t claimed) noexcept {
   if constexpr (Policy::kTracked) {
     marks::check_end(block);
@@ -57,7 +57,7 @@ ALLOD_INLINE void* handed_out(void* block, std::size_t size, Origin origin = Ori
   return true;
 }
 
-// What `ask` gives; again, when the heap refuses and freed blocks wait that can go to it.
+// Calls `ask`, and again if it fails and waiting blocks could be freed.
 template <class Ask>
 [[nodiscard]] ALLOD_INLINE void* try_with_room(Ask&& ask) noexcept {
   if constexpr (!Policy::kTracked) return ask();
@@ -85,7 +85,7 @@ template <class Failure, Origin kOrigin = Origin::c>
   }
 }
 
-// `claimed` is the size that the caller believes in, or kAnySize.
+// `claimed` is the caller's size, or kAnySize.
 template <Origin kOrigin = Origin::c>
 ALLOD_INLINE void release(void* block, std::size_t claimed = kAnySize) noexcept {
   if constexpr (Policy::kBlockStates) {
@@ -98,7 +98,7 @@ ALLOD_INLINE void release(void* block, std::size_t claimed = kAnySize) noexcept 
   Process::release(block);
 }
 
-// `alignment` is a power of two.
+// `alignment` must be a power of two.
 template <class Failure, Origin kOrigin = Origin::c>
 [[nodiscard]] inline void* allocate_aligned(std::size_t size,
                                             std::size_t alignment) noexcept(Failure::kNoexcept) {
@@ -133,10 +133,10 @@ template <class Failure, Origin kOrigin = Origin::c>
 }
 
 [[nodiscard]] std::size_t usable_size_elsewhere(const void* address) noexcept;
-// Where what lies behind is watched, nobody may use it.
+// Requested bytes only, in libraries that check what lies behind.
 [[nodiscard]] std::size_t usable_size_asked_for(const void* address) noexcept;
 
-// Bytes that the program may use of the block at the address; 0 for what is none.
+// Usable bytes of the block at the address; 0 if it is none.
 [[nodiscard]] inline std::size_t usable_size(const void* address) noexcept {
   if constexpr (Policy::kBlockStates) return hardened::usable_size(address);
   std::size_t bytes;

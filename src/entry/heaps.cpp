@@ -1,4 +1,4 @@
-// First-class heaps in C.
+// The C API of first-class heaps.
 #include "entry/heaps.hpp"
 
 #include "allod.h"
@@ -30,7 +30,7 @@ allod_heap_t* handle_of(HeapDomain& heap) noexcept {
 
 Process::Heap& engine() noexcept { return Process::heap(); }
 
-// So that a block that is freed after its heap is found out, and where it went.
+// Records the end of the blocks, so that later frees are reported with their history.
 [[maybe_unused]] void note_end_of_blocks(HeapDomain& heap) noexcept {
   if constexpr (Policy::kBlockStates) {
     if (!hardened::active().has(Mitigation::history)) return;
@@ -46,13 +46,13 @@ ALLOD_INLINE bool contains(HeapDomain& heap, const void* block) noexcept {
   return engine().contains(heap, memory_tags::bare(block));
 }
 
-// Has somebody made room?
+// Whether the program's callback has made room.
 [[gnu::cold]] bool ask_at_limit(HeapDomain& heap, std::size_t size) noexcept {
   const auto on_limit = reinterpret_cast<allod_heap_limit_t>(heap.on_limit);
   return on_limit != nullptr && on_limit(handle_of(heap), size, heap.on_limit_context) != 0;
 }
 
-// Null and ENOMEM when the heap refuses.
+// Null and ENOMEM if the heap refuses.
 [[nodiscard]] ALLOD_INLINE void* allocate(HeapDomain& heap, std::size_t size,
                                           std::size_t alignment = 1,
                                           bool* zero = nullptr) noexcept {
@@ -73,8 +73,8 @@ ALLOD_NOINLINE void* allocate_slowly(HeapDomain& heap, std::size_t size) noexcep
   return allocate(heap, size);
 }
 
-// Is it in use, as far as is known, and somebody else's? Then nothing becomes of it but a report.
-// What was freed is no better in the right heap.
+// Whether the block is in use, as far as is known, and belongs to another heap. It is then only
+// reported. A double free is not, since the right heap would not make it better.
 [[nodiscard]] ALLOD_INLINE bool is_others(HeapDomain& heap, const void* block) noexcept {
   if constexpr (Policy::kBlockStates) {
     return hardened::is_in_use(block) && !contains(heap, block);
@@ -119,11 +119,11 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
   if constexpr (Policy::kTracked) {
     if (!track_resize(block)) return SetErrno::out_of_memory(size);
   }
-  // Everything but the move into another heap is what plain realloc does.
+  // Plain realloc does everything but the move into another heap.
   if (contains(heap, block)) return entry::reallocate(block, size);
   std::size_t old_size;
   if constexpr (Policy::kBlockStates) {
-    // It may be one of no bytes.
+    // It may have size 0.
     if (!hardened::inspect(block, &old_size)) return SetErrno::out_of_memory(size);
   } else if (Guards::holds(block)) {
     if (!Guards::inspect(block, &old_size)) return SetErrno::out_of_memory(size);
@@ -141,7 +141,7 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
   return moved;
 }
 
-// False when the options are none, or do not go together.
+// False if an option is unknown or options contradict each other.
 [[nodiscard]] bool read_wishes(const allod_heap_options_t& options,
                                space::PageWishes& wishes) noexcept {
   if (options.pages > ALLOD_PAGES_1G || options.purge > ALLOD_PURGE_AFTER_DELAY) return false;
@@ -188,7 +188,7 @@ ALLOD_HOT void* allocate_beside(const void* block, std::size_t size, bool* owned
   block = memory_tags::bare(block);
   for (;;) {
     const space::Tag tag = engine().space().map().tag_of(address_of(block));
-    // Samples of the profile are blocks like all others.
+    // Samples of the profile are ordinary blocks to the program.
     if (!space::is_heaps(tag) || space::owner_of(tag) == Profile::owner()) return nullptr;
     heap::HeapRequest request{.size = entry::room_in_heap_for(size)};
     void* const beside = engine().allocate_beside(Process::own_domain(), block, request, owned);
@@ -228,7 +228,7 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
   }
   Process::ensure_started();
   int error;
-  // The hardened library knows better ways, for every block.
+  // The hardened library protects every block anyway.
   const bool hardened = chosen.hardened != 0 && !allod::Policy::kBlockStates;
   Process::take_seat();
   auto* const heap = Process::heap().create_heap(chosen.name, wishes, &error, hardened);

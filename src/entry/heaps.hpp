@@ -1,12 +1,12 @@
-// Blocks of first-class heaps, for the functions that take any block.
+// First-class heaps for functions that accept any block.
 #pragma once
 
 #include "instance/process.hpp"
 
 namespace allod::heaps {
 
-// A block of `size` bytes in the heap that owns `block`, a block in use. `*owned` is set to
-// whether there is such a heap. Null and ENOMEM when it refuses.
+// Allocates `size` bytes in the first-class heap that owns `block`, a block in use. Sets `*owned`
+// to whether there is one. Null and ENOMEM if it refuses.
 [[nodiscard]] void* allocate_beside(const void* block, std::size_t size, bool* owned) noexcept;
 
 }  // namespace allod::heaps

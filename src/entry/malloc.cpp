@@ -1,4 +1,4 @@
-// libc's allocation functions, replaced.
+// libc's allocation functions.
 #include <stdio.h>
 
 #include "entry/surface.hpp"
@@ -14,7 +14,7 @@
 
 using allod::entry::SetErrno;
 
-// C23's sized frees, glibc's own names, and functions that <malloc.h> lacks.
+// C23's sized frees, glibc's own names, and functions missing in <malloc.h>.
 extern "C" {
 void cfree(void*) noexcept;
 void free_sized(void*, size_t) noexcept;
@@ -85,7 +85,7 @@ ALLOD_EXPORT struct mallinfo2 mallinfo2() noexcept {
   info.keepcost = stats.dirty;
   return info;
 }
-// Its fields are ints, and too small for what they count: they saturate.
+// The fields are ints, so the values saturate.
 ALLOD_EXPORT struct mallinfo mallinfo() noexcept {
   const struct mallinfo2 wide = mallinfo2();
   const auto narrow = [](size_t value) {

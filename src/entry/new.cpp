@@ -1,4 +1,4 @@
-// Every replaceable operator new and delete.
+// All replaceable operators new and delete.
 #include <new>
 
 #include "entry/surface.hpp"
@@ -15,7 +15,7 @@ using std::align_val_t;
 using std::nothrow_t;
 using namespace allod::operators;
 
-// Beside the heap, which is in memory anyway.
+// In .data beside the heap, which is resident anyway.
 [[gnu::section(".data")]] constinit std::atomic<std::size_t> allod::operators::slices_at_once{0};
 
 namespace {
@@ -42,14 +42,14 @@ template <class First, class... Rest, class... Alignment>
   if (__builtin_expect(slices_at_once.load(std::memory_order_relaxed) != slices, 0) &&
       !are_replaced<Delete, DeleteArray, DeleteAligned, DeleteArrayAligned>()) {
     slices_at_once.store(slices);
-    // Another thread may have narrowed the map just now.
+    // Another thread may have narrowed the map in between.
     if (allod::Process::heap().space().map().fast_slices() != slices) slices_at_once.store(0);
   }
   allod::Process::release_slow(block);
 }
 
-// What a form does that calls the first of `MadeOf` by the standard, and by that the others. Where
-// all of them are ours, it is done at once, and the hardened library learns all that was said.
+// A derived form, which by the standard calls the first of `MadeOf`, which in turn calls the
+// others. If all of them are ours, it frees directly, and the hardened library sees all claims.
 template <Origin kOrigin, class... MadeOf>
 struct MadeBy {
   template <class... Alignment>

@@ -1,4 +1,4 @@
-// Blocks that get another size.
+// realloc.
 #include "entry/entry.hpp"
 #include "entry/heaps.hpp"
 #include "guards/guards.hpp"
@@ -14,14 +14,14 @@ namespace {
   if (tag == space::kFreeTag) kind = heap::MisuseKind::double_free;
   if (tag == space::kInteriorTag) kind = Process::heap().kind_of_interior(address);
   heap::Misuse misuse = Process::heap().describe(kind, address);
-  // A block begins there, and nobody has it: it waits in a hardened heap.
+  // A free block begins there: it waits in a hardened heap.
   if (misuse.block == address) misuse.kind = heap::MisuseKind::double_free;
   ReportToUser::report(misuse);
   errno = ENOMEM;
   return nullptr;
 }
 
-// Null, and nothing is done, when `moved` is null.
+// Null, and nothing is done, if `moved` is null.
 ALLOD_HOT void* copy_and_release(void* moved, void* block, std::size_t old_size,
                                  std::size_t size) noexcept {
   if (moved == nullptr) return nullptr;
@@ -30,7 +30,7 @@ ALLOD_HOT void* copy_and_release(void* moved, void* block, std::size_t old_size,
   return moved;
 }
 
-// A guarded block always moves, so that old pointers are found out.
+// A guarded block always moves, to expose stale pointers.
 [[gnu::cold, gnu::noinline]] void* reallocate_guarded(void* block, std::size_t size) noexcept {
   std::size_t old_size;
   if (!Guards::inspect(block, &old_size)) {
@@ -41,7 +41,7 @@ ALLOD_HOT void* copy_and_release(void* moved, void* block, std::size_t old_size,
 }
 
 void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
-  // A block of a first-class heap stays there, or it would escape its limit and its end.
+  // A block of a first-class heap stays in it, or it would escape the heap's limit and end.
   bool owned = false;
   void* moved = heaps::allocate_beside(block, size, &owned);
   if (owned && moved == nullptr) return nullptr;
@@ -56,7 +56,7 @@ void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
   return copy_and_release(moved, block, old_size, size);
 }
 
-// Where states are kept: the block's state says whether it is one.
+// For libraries with block states.
 [[maybe_unused]] void* reallocate_known(void* block, std::size_t size) noexcept {
   std::size_t old_size;
   switch (hardened::resize_short(block, size, &old_size)) {
@@ -77,7 +77,7 @@ void* move_block(void* block, std::size_t old_size, std::size_t size) noexcept {
 
 }  // namespace
 
-// As glibc does it: a size of 0 frees.
+// Like glibc, frees if the size is 0.
 ALLOD_HOT void* reallocate(void* block, std::size_t size) noexcept {
   if (block == nullptr) return allocate<SetErrno>(size);
   if (size == 0) {
@@ -86,7 +86,7 @@ ALLOD_HOT void* reallocate(void* block, std::size_t size) noexcept {
   }
   if constexpr (Policy::kBlockStates) return reallocate_known(block, size);
   if constexpr (Policy::kTracked) {
-    // Before anything is allocated: that might be the freed block.
+    // Checked before the allocation, which might return the freed block.
     if (!track_resize(block)) {
       errno = ENOMEM;
       return nullptr;
@@ -100,7 +100,7 @@ ALLOD_HOT void* reallocate(void* block, std::size_t size) noexcept {
     return Guards::holds(block) ? reallocate_guarded(block, size)
                                 : reallocate_what_is_no_block(block);
   }
-  // The debug library moves every block, so that old pointers are found out.
+  // The debug library moves every block, to expose stale pointers.
   if constexpr (Policy::kTracked) {
     static_cast<void>(track_bounds(block, &old_size));
   } else {

@@ -1,5 +1,4 @@
-// The semantics of each function of the allocation surface, once; the names are
-// given in malloc.cpp, new.cpp and c_api.cpp.
+// The semantics of the allocation functions. malloc.cpp, new.cpp and c_api.cpp give them names.
 #pragma once
 
 #include <stdint.h>
@@ -49,7 +48,7 @@ namespace allod::surface {
   return entry::allocate_aligned<entry::SetErrno>(pages, page);
 }
 [[nodiscard]] inline std::size_t good_size(std::size_t size) noexcept {
-  // Nobody may use what lies behind.
+  // The room behind is not usable.
   if constexpr (Policy::kBlockStates || Policy::kTracked) return size;
   if (size <= Process::Sizes::kMaxSize) {
     return Process::Sizes::size_of(Process::Sizes::of(size));

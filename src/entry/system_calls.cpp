@@ -1,6 +1,5 @@
-// Calls of the system that libc offers. For most of them the page map is in the way: it takes 24
-// GiB of addresses, of which hardly anything is ever used. For others a thread that the program
-// does not know of.
+// Interposed system calls. Most would be disturbed by the page map, which takes 24 GiB of mostly
+// unused addresses, others by our threads, which the program does not know.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -12,7 +11,7 @@
 #include "scan/mappings.hpp"
 #include "stop/signal_stacks.hpp"
 
-// glibc's, since 2.32: no thread has ever been made, but for the helpers, which it does not know.
+// glibc 2.32 and later: no thread has been created, except our helpers, which it does not know.
 // NOLINTNEXTLINE(readability-identifier-naming, bugprone-reserved-identifier)
 extern "C" [[gnu::weak]] char __libc_single_threaded;
 
@@ -24,8 +23,8 @@ namespace {
   return -1;
 }
 
-// Of this process, and which it may set, as far as can be seen. The kernel reads a set of signals
-// before it finds that nothing is to be done with it: an address that cannot be read is its matter.
+// Whether the limit is this process's and, as far as visible, valid. rt_sigprocmask with an invalid
+// `how` probes the address: the kernel reads the set first and changes nothing.
 [[nodiscard]] bool is_own_limit(pid_t pid, const rlimit64* limit) noexcept {
   using allod::raw_syscall;
   if (pid != 0 && pid != raw_syscall(SYS_getpid)) return false;
@@ -37,8 +36,8 @@ namespace {
          limit->rlim_max <= old.rlim_max;
 }
 
-// Below the limit that the process gets, the whole map would leave it nothing. A guest of another
-// process has the limit alone.
+// Narrows the page map, which would leave the process no addresses below the limit. A child of
+// vfork only gets the limit.
 void respect_address_limit(std::size_t limit) noexcept {
   if (limit == RLIM64_INFINITY || allod::os::LinuxGuest::is_here()) return;
   const bool is_alone = !allod::Policy::kBlockStates && &__libc_single_threaded != nullptr &&
@@ -48,7 +47,7 @@ void respect_address_limit(std::size_t limit) noexcept {
     if constexpr (allod::Policy::kBlockStates) {
       if (!allod::sweep::wait_for_lookups()) return false;
     }
-    // By one thread at a time: others wait to narrow the map.
+    // Static: only one thread at a time narrows the map.
     static constinit allod::MappingLines lines = {};
     return allod::for_each_mapping_line(lines, [&](std::string_view line) noexcept {
              const allod::MappingLine mapping{line};
@@ -57,7 +56,7 @@ void respect_address_limit(std::size_t limit) noexcept {
   });
 }
 
-// The map is narrowed before, so that no thread is refused memory in between.
+// Narrows the map first, so that no thread is refused memory in between.
 [[nodiscard]] int set_limit(pid_t pid, int resource, const rlimit64* limit,
                             rlimit64* old) noexcept {
   if (resource == RLIMIT_AS && limit != nullptr && is_own_limit(pid, limit)) {
@@ -69,8 +68,8 @@ void respect_address_limit(std::size_t limit) noexcept {
 
 }  // namespace
 
-// As a process without threads of ours, which would stay behind where the program goes: the system
-// refuses some of this as long as there is another thread.
+// Makes a call while none of our threads run. The kernel refuses some calls in a multithreaded
+// process, and our threads would not follow into new namespaces.
 template <class Call>
 [[nodiscard]] int call_alone(Call&& call) noexcept {
   using allod::Process;
@@ -78,7 +77,7 @@ template <class Call>
   const bool has_ended_one = Process::send_helper_away();
   if constexpr (allod::Policy::kBlockStates) allod::sweep::wait_for_sweeper_to_end();
   long result = call();
-  // A thread can be counted a moment longer than it can be found.
+  // The kernel may count an ended thread for a moment longer.
   constexpr int kTries = 64;
   for (int i = 0; has_ended_one && (result == -EINVAL || result == -EUSERS) && i < kTries; ++i) {
     allod::raw_syscall(SYS_sched_yield);
@@ -88,8 +87,8 @@ template <class Call>
   return to_errno(result);
 }
 
-// libc's declarations differ in the types of their parameters, but not as the linker sees it, for
-// which those with 64 in their names are the same, too.
+// Declarations differ between C libraries, but not for the linker. The variants with 64 are the
+// same functions.
 #define ALLOD_STANDS_FOR(name) __asm__(name) __attribute__((visibility("default")))
 
 extern "C" {
@@ -108,8 +107,8 @@ int allod_setrlimit64(int resource, const rlimit64* limit) noexcept ALLOD_STANDS
 int allod_prlimit64(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept
     ALLOD_STANDS_FOR("prlimit64") __attribute__((alias("prlimit")));
 
-// With MCL_CURRENT the system reads every page that can be read, and the page map has six million
-// that are never used: they would cost the program four seconds.
+// With MCL_CURRENT the kernel populates every readable page. The page map has six million unused
+// ones, which would take four seconds.
 [[gnu::visibility("default")]] int mlockall(int flags) noexcept {
   using allod::Process;
   if ((flags & MCL_CURRENT) != 0) {
@@ -127,7 +126,7 @@ int allod_prlimit64(pid_t pid, int resource, const rlimit64* limit, rlimit64* ol
   return call_alone([=]() noexcept { return allod::raw_syscall(SYS_setns, descriptor, kind); });
 }
 
-// Threads that are stopped, for a sweep or a search for leaks, must not be on the same stack then.
+// Registers alternate signal stacks: threads that share one must not be stopped on it at once.
 [[gnu::visibility("default")]] int sigaltstack(const stack_t* stack, stack_t* old) noexcept {
   return to_errno(allod::SignalStacks::set(stack, old));
 }

@@ -1,6 +1,6 @@
-// vfork in front of libc's. Its child runs in the memory of the parent, and on the parent's
-// thread-local variables, but the kernel does not watch over sequences of it: who allocates there
-// has to know. See ProcessHeap::expect_guest.
+// Interposes vfork. Its child shares the parent's memory and thread-local variables, but the kernel
+// does not restart restartable sequences in it, so allocation must know. See
+// ProcessHeap::expect_guest.
 #include "entry/surface.hpp"
 #include "instance/process.hpp"
 
@@ -16,8 +16,8 @@ extern "C" {
 }
 }
 
-// It returns twice, and the child may write to where the address to return to lies: that waits in a
-// register. The child's shadow stack is the parent's as well, and stays as it is, as with libc's
+// vfork returns twice, and the child may overwrite the return address on the shared stack, so it is
+// kept in a register. The child also shares the shadow stack, which stays unchanged, as in libc's
 // function.
 __asm__(
     ".pushsection .text\n"
@@ -44,7 +44,7 @@ __asm__(
     "testl %eax, %eax\n\t"
     "jnz 1f\n\t"
     "xorl %esi, %esi\n\t"
-    ".byte 0xf3, 0x48, 0x0f, 0x1e, 0xce\n\t"  // rdsspq %rsi; leaves 0 where there is none
+    ".byte 0xf3, 0x48, 0x0f, 0x1e, 0xce\n\t"  // rdsspq %rsi; 0 without a shadow stack
     "testq %rsi, %rsi\n\t"
     "jz 1f\n\t"
     "popq %rdi\n\t"

@@ -15,8 +15,8 @@ struct Guards::Slot {
   std::atomic<State> state;
   std::uint32_t allocating_thread;
   std::uint32_t freeing_thread;
-  std::atomic<std::uint64_t> freed_as;  // so many had been freed before it
-  // No address, or whoever looks for leaks would find one here.
+  std::atomic<std::uint64_t> freed_as;  // the number of earlier frees
+  // Not an address, which a leak search would take for a pointer.
   std::atomic<std::size_t> offset;  // of the block in its page
   std::size_t bytes;
   Stack allocated_at;
@@ -27,7 +27,6 @@ struct Guards::Slot {
 
 namespace {
 
-// What fills the page around a block.
 constexpr unsigned char kFiller = 0xa5;
 
 os::Linux& platform() noexcept { return Process::heap().space().platform(); }
@@ -37,10 +36,10 @@ bool protect(Address from, std::size_t bytes, int protection) noexcept {
          0;
 }
 
-// Frames of a stack, with those of this library. Each costs thousands of instructions.
+// Frames per stack, with those of this library. Each costs thousands of instructions.
 constexpr std::uint32_t kFrames = 16;
 
-// A signal handler that interrupts its thread at the unwinder must not unwind.
+// Prevents unwinding in a signal handler that interrupts the unwinder.
 [[gnu::tls_model("initial-exec")]] thread_local constinit bool unwinding = false;
 
 [[gnu::noinline]] void note_stack(Stack& stack) noexcept {
@@ -54,8 +53,8 @@ constexpr std::uint32_t kFrames = 16;
   unwinding = false;
 }
 
-// The bytes that are filled lie before the block, and from here on behind it: a small sample of
-// the profile that is freed at a bad time keeps a word in itself.
+// The filler starts behind these bytes. A small sample of the profile may keep one word in its
+// block when it cannot be freed at once.
 std::size_t used_bytes(std::size_t bytes) noexcept {
   return bytes < sizeof(void*) ? sizeof(void*) : bytes;
 }
@@ -71,7 +70,7 @@ bool is_filler(Address from, Address to) noexcept {
 
 std::size_t Guards::largest() noexcept { return platform().page_size(); }
 
-// Guards and pages for blocks in turn; a guard is the first, and the last.
+// Guards and block pages alternate; both ends are guards.
 void Guards::prepare() noexcept {
   Process::ensure_started();
   if (base_.load(std::memory_order_relaxed) != 0) return;
@@ -103,7 +102,7 @@ Guards::Slot* Guards::slot_at(const void* address) noexcept {
   return number % 2 == 1 ? &slots_[number / 2] : nullptr;
 }
 
-// Of a guard: the block that is nearer.
+// For a guard: the slot of the nearer block.
 Guards::Slot* Guards::slot_near(const void* address) noexcept {
   if (Slot* const here = slot_at(address)) return here;
   const std::size_t offset = address_of(address) - base_.load(std::memory_order_relaxed);
@@ -118,7 +117,7 @@ Guards::Slot* Guards::slot_near(const void* address) noexcept {
   return was_used(nearer) ? nearer : is_nearer_to_the_next ? before : after;
 }
 
-// Pages are used from the first on. Null when none was.
+// Pages are used in order. Null if none was used.
 const Guards::Slot* Guards::last_used_before(const Slot* slot) noexcept {
   while (slot != slots_) {
     --slot;
@@ -127,9 +126,9 @@ const Guards::Slot* Guards::last_used_before(const Slot* slot) noexcept {
   return nullptr;
 }
 
-// A page that was never used, or that was freed longest ago.
+// Prefers a page that was never used, else the one freed longest ago.
 Guards::Slot* Guards::claim() noexcept {
-  constexpr int kTries = 4;  // others may be faster
+  constexpr int kTries = 4;  // lost races
   for (int attempt = 0; attempt < kTries; ++attempt) {
     Slot* best = nullptr;
     State seen = State::busy;
@@ -170,7 +169,7 @@ void* Guards::allocate(std::size_t size, std::size_t alignment) noexcept {
   slot->bytes = size;
   memset(reinterpret_cast<void*>(page), kFiller, block - page);
   memset(reinterpret_cast<void*>(block + used), kFiller, page + page_ - block - used);
-  // The system may have refused to empty the page.
+  // A purge may have failed and left data.
   memset(reinterpret_cast<void*>(block), 0, used);
   slot->allocating_thread = platform().thread_id();
   note_stack(slot->allocated_at);
@@ -189,8 +188,8 @@ void Guards::release(void* address) noexcept {
   check_surroundings(*slot);
   slot->freeing_thread = platform().thread_id();
   note_stack(slot->freed_at);
-  // Closed first, so that no other thread writes what the next block finds. Should the system
-  // refuse to split its mappings once more, the page stays open, and is emptied.
+  // The page is closed first, so that no other thread writes to it after the purge. If the kernel
+  // refuses to split the mapping, the page stays open but empty.
   const Address page = page_of(*slot);
   static_cast<void>(protect(page, page_, PROT_NONE));
   static_cast<void>(platform().purge(reinterpret_cast<void*>(page), page_));
@@ -233,7 +232,7 @@ Address Guards::block_on_page(const void* address) noexcept {
 
 // --- reports -----------------------------------------------------------------------------------
 
-// Writes that did not reach a guard.
+// Detects writes that did not reach a guard.
 void Guards::check_surroundings(const Slot& slot) noexcept {
   const Address page = page_of(slot);
   const auto* const block = reinterpret_cast<const void*>(slot.block());
@@ -270,8 +269,7 @@ bool Guards::explain_fault(const void* address, Misuse* misuse) noexcept {
   const Slot* slot = slot_near(address);
   State state = slot == nullptr ? State::unused : slot->state.load(std::memory_order_acquire);
   if (slot != nullptr && state == State::unused) {
-    // Over a guard, the access has come to a page that never had a block, so it is no use of one
-    // that was freed.
+    // The access crossed a guard into a page that was never used, so it is not a use-after-free.
     slot = last_used_before(slot);
     state = State::live;
   }

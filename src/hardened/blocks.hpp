@@ -1,5 +1,4 @@
-// What the hardened library knows of a block: where it lies, how large it is, its state, and its
-// pages.
+// A block of the hardened library: address, size, state and pages.
 #pragma once
 
 #include "allod/heap/present.hpp"
@@ -16,7 +15,7 @@ using slab::BlockState;
 using slab::BlockStateCell;
 using Sizes = Process::Sizes;
 
-// The heap's first options are read before anything is allocated; until then, the usual ones.
+// Options are read before the first allocation; until then, the defaults.
 extern constinit Mitigations chosen;
 extern constinit EmptyBlocks<HardenedLinux> empty_blocks;
 
@@ -35,9 +34,9 @@ struct Block {
   Address address;
   std::size_t bytes;
   const slab::Slab* slab;  // null: a span of its own
-  std::uint32_t index;     // in the slab
-  bool is_heaps;           // of a first-class heap
-  // Of a heap with blocks of all sizes in one slab, which keeps no states. Nothing else is known.
+  std::uint32_t index;     // within the slab
+  bool is_heaps;           // belongs to a first-class heap
+  // In a slab with blocks of all sizes, which keeps no states. The other members are not set.
   bool is_unwatched = false;
 
   [[nodiscard]] std::size_t requested(BlockState state) const noexcept {
@@ -50,12 +49,12 @@ struct Block {
   static constexpr std::size_t kSmall = slab::BlockStates::kLargestNarrow;
 };
 
-// Most blocks are small or medium, and of a thread's domain. What is done to these is compiled for
-// each of the two apart.
+// Most blocks are small or medium, and of a thread's domain. Code for them is compiled separately
+// for each of the two.
 struct SmallBlock : Block {
   ALLOD_INLINE SmallBlock(const slab::Slab& of, std::uint32_t number, Address at) noexcept
       : Block{slab::BlockStates::narrow_of(of, number), at, of.block_bytes(), &of, number, false} {
-    // Those of 8 bytes do not exist.
+    // Blocks of 8 bytes do not exist.
     if (bytes - 16 > kSmall - 16) __builtin_unreachable();
   }
   [[nodiscard]] static constexpr bool is_in_slab() noexcept { return true; }
@@ -77,7 +76,7 @@ struct MediumBlock : Block {
   static constexpr std::size_t kMost = Canary::kEnds - 1;
 };
 
-// Not a block, in use or free, begins at the address.
+// No block begins at the address, neither in use nor free.
 [[nodiscard]] ALLOD_INLINE Block no_block() noexcept {
   return {{nullptr, BlockStateCell::Width::huge}, 0, 0, nullptr, 0, false};
 }
@@ -117,18 +116,18 @@ struct MediumBlock : Block {
   return find_in(*slab::as_slab(map.span_at(at)), at, false);
 }
 
-// Is there a canary behind the block? It fits when there is room for one.
+// Whether a canary follows the block, which depends on the room behind it.
 [[nodiscard]] ALLOD_INLINE bool has_canary(BlockState state) noexcept {
   return on<Mitigation::canary>() && state.slack() >= Canary::kBytes;
 }
 
-// Are all its pages in memory, as far as is known?
+// Whether all its pages are known to be present.
 [[nodiscard]] ALLOD_INLINE bool is_filled(const Block& block) noexcept {
   return !block.is_large() && block.slab != nullptr && block.slab->is_filled(block.index);
 }
 
-// How much of a block that is not large, from its start, is zero when it is free; the end is, too.
-// What lies between, the program had no business with.
+// The bytes from the start of a block, not a large one, that are zero while it is free; its last
+// word is zero, too. The program never owned the bytes in between.
 constexpr std::size_t kErasedWhole = ShortClass::kMostBytes;
 [[nodiscard]] ALLOD_INLINE std::size_t erased_bytes(const Block& block, BlockState state) noexcept {
   if (block.bytes <= kErasedWhole) return block.bytes;
@@ -142,7 +141,7 @@ constexpr std::size_t kErasedWhole = ShortClass::kMostBytes;
   return end == 0;
 }
 
-// --- its pages ---------------------------------------------------------------------------
+// --- pages -------------------------------------------------------------------------------
 
 struct Pages {
   Address from;
@@ -166,18 +165,19 @@ struct Pages {
   return whole_pages(block.address, block.address + block.bytes);
 }
 
-// --- tags of memory ----------------------------------------------------------------------
+// --- memory tags -------------------------------------------------------------------------
 
-// In the program's hands, as far as it has asked for it, a block has a random tag, which the
-// pointer has that it is given. All other memory has tag 0, which no pointer has that the program
-// was given, and which those have that are used here.
+// A block in use has a random tag on its requested bytes, and so has the pointer that the program
+// gets. All other memory has tag 0, and so have the pointers used here; no pointer of the program
+// does.
 
-// Heaps can be destroyed with blocks in use, and would leave their tags behind.
+// Blocks of first-class heaps get no tags, since a destroyed heap would leave them behind. Neither
+// do large blocks.
 template <class Any>
 [[nodiscard]] ALLOD_INLINE bool has_tag(const Any& block) noexcept {
   return memory_tags::are_on() && !block.is_heaps && !block.is_large();
 }
-// A pointer for the program. Two neighbours never have the same tag.
+// Returns the pointer for the program. Two neighbours never have the same tag.
 [[nodiscard, gnu::noinline]] inline void* put_tag(Block block, std::size_t requested) noexcept {
   if (requested == 0) return reinterpret_cast<void*>(block.address);
   const bool is_first = block.index == 0;
@@ -191,7 +191,7 @@ template <class Any>
 [[gnu::noinline]] inline void take_tag(Block block, std::size_t requested) noexcept {
   memory_tags::set(block.address, requested);
 }
-// Is it a pointer to what was here before?
+// Whether the pointer is to an earlier block at this address.
 template <class Any>
 [[nodiscard]] ALLOD_INLINE bool is_stale(const Any& block, BlockState state,
                                          const void* pointer) noexcept {

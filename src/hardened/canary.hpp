@@ -1,20 +1,19 @@
-// The word behind each block.
 #pragma once
 
 #include "allod/base/random.hpp"
 
 namespace allod {
 
-// A word that depends on the block's address and on a secret of the process. Byte by byte it
-// depends on where it lies, so that two canaries of a block may overlap.
+// A word derived from the block's address and a secret of the process. Each byte of it depends on
+// its address, so two canaries of one block may overlap.
 class Canary {
  public:
   static constexpr std::size_t kBytes = sizeof(std::uint64_t);
 
   void start() noexcept { key_ = random::secret_key(); }
 
-  // Right behind the block's `requested` bytes, and at the very end of its `bytes`. Blocks begin
-  // and end at multiples of 8.
+  // Writes one canary right behind the `requested` bytes, and one at the end of the block's
+  // `bytes`. Blocks begin and end at multiples of 8.
   ALLOD_INLINE void write(Address block, std::size_t requested, std::size_t bytes) const noexcept {
     const std::uint64_t word = word_of(block);
     store(block + requested, turned(word, block + requested));
@@ -31,15 +30,15 @@ class Canary {
     return !has_end(bytes) || load(block + bytes - kBytes) == word_of(block);
   }
 
-  // What is not as it was written; 0 for a canary that is intact. For blocks below kEnds.
+  // The changed bits, or 0 if both canaries are intact. For blocks below kEnds.
   [[nodiscard]] ALLOD_INLINE std::uint64_t damage(Address block, std::size_t requested,
                                                   std::size_t bytes) const noexcept {
     const std::uint64_t word = word_of(block);
     const std::uint64_t behind = turned(word, block + requested);
     return (load(block + requested) ^ behind) | (load(block + bytes - kBytes) ^ word);
   }
-  // The same of the end alone, which is zero if the block is not `in_use`. A guess would often be
-  // wrong.
+  // The changed bits of the end alone, which is zero unless the block is `in_use`. Branchless,
+  // since the branch would often be mispredicted.
   [[nodiscard]] ALLOD_INLINE std::uint64_t damage_of_end(Address block, std::size_t bytes,
                                                          bool in_use) const noexcept {
     return load(block + bytes - kBytes) ^ (word_of(block) & -std::uint64_t{in_use});
@@ -52,13 +51,13 @@ class Canary {
     store(block + bytes - kBytes, 0);
   }
 
-  // The end of a larger block is perhaps never touched otherwise.
+  // Larger blocks have no canary at the end, whose page may otherwise never be touched.
   static constexpr std::size_t kEnds = std::size_t{32} << 10;
   [[nodiscard]] static constexpr bool has_end(std::size_t bytes) noexcept { return bytes < kEnds; }
 
  private:
   [[nodiscard]] ALLOD_INLINE std::uint64_t word_of(Address block) const noexcept {
-    // No byte of it is zero: that is what programs write one too far.
+    // No byte is zero, which off-by-one writes often store.
     constexpr std::uint64_t kOnes = 0x0101010101010101;
     return key_.word_of(block) | kOnes;
   }

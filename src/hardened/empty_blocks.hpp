@@ -1,19 +1,18 @@
-// Blocks of no bytes: addresses without memory.
+// Blocks of size 0: addresses without memory.
 #pragma once
 
 #include "allod/slab/block_state.hpp"
 
 namespace allod {
 
-// Each address is a cell of two bits that says by which family of functions it was asked for, or
-// nothing: it is free. They are given out in turn, so that one that was freed does not come again
-// soon. Thread-safe, without locks.
+// A cell of two bits for each address holds the family of functions that allocated it, or "free".
+// Addresses are handed out in turn, so a freed one is not reused soon. Thread-safe, lock-free.
 template <class Platform>
 class EmptyBlocks {
  public:
   constexpr EmptyBlocks() noexcept = default;
 
-  // Called once, before anything else.
+  // To be called once, before all others.
   void start(Platform& platform) noexcept {
     void* const cells = platform.map(kCount / kPerWord * sizeof(Word));
     void* const memory = cells == nullptr ? nullptr : platform.reserve(kCount * kStep, kSliceBytes);
@@ -23,7 +22,7 @@ class EmptyBlocks {
     cells_ = static_cast<std::atomic<Word>*>(cells);
     base_ = address_of(memory);
   }
-  // Null when there is none. The family is one of the three.
+  // `origin` must not be `any`. Null if none is free.
   [[nodiscard]] void* allocate(slab::Origin origin) noexcept {
     if (base_ == 0) return nullptr;
     const std::uint32_t next = next_.fetch_add(1, std::memory_order_relaxed) % kCount;
@@ -36,11 +35,11 @@ class EmptyBlocks {
   [[nodiscard]] bool holds(const void* address) const noexcept {
     return base_ != 0 && address_of(address) - base_ < kCount * kStep;
   }
-  // Is it the address of such a block, in use or not?
+  // Whether a block of size 0, in use or free, has this address.
   [[nodiscard]] bool is_block(const void* address) const noexcept {
     return (address_of(address) - base_) % kStep == 0;
   }
-  // By which family it was asked for; any: it is no block, or free.
+  // The family that allocated it; `any` if it is free or not a block.
   [[nodiscard]] slab::Origin origin_of(const void* address) const noexcept {
     if (!is_block(address)) return slab::Origin::any;
     const std::uint32_t index = index_of(address);
@@ -49,7 +48,7 @@ class EmptyBlocks {
   [[nodiscard]] bool is_in_use(const void* address) const noexcept {
     return origin_of(address) != slab::Origin::any;
   }
-  // False when it is free, or another's by now.
+  // False if it is already free, or was allocated again by another family.
   [[nodiscard]] bool release(const void* address, slab::Origin origin) noexcept {
     if (!replace(index_of(address), origin, slab::Origin::any)) return false;
     in_use_.fetch_sub(1, std::memory_order_relaxed);
@@ -77,7 +76,7 @@ class EmptyBlocks {
     } while (!cells.compare_exchange_weak(word, word ^ change << shift_of(index)));
     return true;
   }
-  // The first free one from there on, once around. What follows continues behind it.
+  // Takes the first free address from `from` on, with wraparound. Later calls continue behind it.
   [[nodiscard, gnu::cold, gnu::noinline]] std::uint32_t take_from(std::uint32_t from,
                                                                   slab::Origin origin) noexcept {
     if (in_use_.load(std::memory_order_relaxed) >= std::int32_t{kCount}) return kNone;
@@ -94,7 +93,7 @@ class EmptyBlocks {
     }
     return kNone;
   }
-  // The lower bit of each cell of a word that is free.
+  // Returns the lower bit of each free cell of a word.
   [[nodiscard]] Word free_in(std::uint32_t first) const noexcept {
     constexpr Word kLower = ~Word{0} / 3;
     const Word word = cells_[first / kPerWord].load(std::memory_order_relaxed);

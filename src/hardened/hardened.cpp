@@ -13,8 +13,8 @@
 
 namespace allod {
 
-// In groups: what a program allocates together it often uses together, in that order, and the
-// processor reads ahead of it.
+// Shuffles within groups, since programs often use blocks in the order of their allocation, and the
+// processor prefetches ahead of it.
 ALLOD_HOT void HardenedPolicy::shuffle(void** blocks, std::uint32_t count) noexcept {
   if (!hardened::active().has(Mitigation::shuffle)) return;
   for (; count > kGroup; blocks += kGroup, count -= kGroup) random::shuffle(blocks, kGroup);
@@ -32,12 +32,12 @@ constinit EmptyBlocks<HardenedLinux> empty_blocks;
 
 Mitigations active() noexcept { return HardenedPolicy::kMitigations & chosen; }
 
-// --- on the way out ----------------------------------------------------------------------------
+// --- allocation --------------------------------------------------------------------------------
 
 namespace {
 
-// A narrow state tells where a block's canary is only if little of the block is spare, as it is but
-// for large alignments.
+// A narrow state can hold the block's slack only if it is small, as it is unless the alignment is
+// large.
 constexpr std::size_t kMinAlignment = 16;
 [[nodiscard]] bool fits_narrow_state(std::size_t size, std::size_t room,
                                      std::size_t alignment) noexcept {
@@ -49,9 +49,9 @@ constexpr std::size_t kMinAlignment = 16;
 
 }  // namespace
 
-// Blocks of 8 bytes have no room for a state: all are larger. Behind large blocks there is a page
-// for a guard, which takes addresses only, or at least the canary. Other blocks of large alignments
-// are asked for with sizes that are multiples of these, and must not double.
+// No block has 8 bytes, since these have no room for a state. A large block gets a page for its
+// guard, which takes only addresses, or at least room for its canary. Other blocks with large
+// alignments, whose sizes are usually multiples of these, must not double for a canary.
 std::size_t room_for(std::size_t size, std::size_t alignment, Guarded guarded) noexcept {
   constexpr std::size_t kLargestUnguarded = Sizes::size_of(Sizes::of(kDiscarded) - 1);
   if (size > kMaxBlock) return size;
@@ -75,8 +75,8 @@ struct GiveUp {
   static void* out_of_memory(std::size_t) noexcept { return nullptr; }
 };
 
-// The pointer to the block that the program gets. Null, and the block is lost, when it was closed
-// and the system does not open it.
+// Returns the pointer for the program. Null, and the block is lost, if the kernel refuses to open
+// its closed pages.
 template <class Any>
 ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin) noexcept {
   const std::size_t most = block.cell.most_slack();
@@ -88,7 +88,8 @@ ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin)
   if (__builtin_expect(block.is_large(), 0) && !set_guard(block, before, size)) return nullptr;
   if (has_canary(state)) {
     block.cell.store(BlockState::busy());
-    // Nobody is to take what follows for a change in the state before.
+    // Orders `busy` before the writes below, so that a thread which sees them also sees the state
+    // change.
     std::atomic_thread_fence(std::memory_order_release);
     canary.write(block.address, block.bytes - slack, block.bytes);
   }
@@ -125,7 +126,7 @@ ALLOD_INLINE void* seal_block(void* address, std::size_t size, Origin origin) no
   return seal_found(SmallBlock{slab, index, at}, size, origin);
 }
 
-// A block of the heap, sealed. When the system refuses, room is made.
+// Allocates and seals a block. Makes room when the heap refuses.
 template <class Take>
 [[nodiscard]] ALLOD_INLINE void* allocate_by(std::size_t size, Origin origin,
                                              Take&& take) noexcept {
@@ -133,7 +134,7 @@ template <class Take>
     if (void* const block = take(); __builtin_expect(block != nullptr, 1)) {
       void* const sealed = seal_block(block, size, origin);
       if (__builtin_expect(sealed != nullptr, 1)) return sealed;
-      continue;  // with another one
+      continue;  // with another block
     }
     const Room room = size > kMaxBlock ? Room::none : make_room(size, may_sweep);
     if (room == Room::none) return nullptr;
@@ -186,7 +187,7 @@ namespace {
     clear_part(find(block), address_of(block), bytes);
     return block;
   }
-  // It may have been lent.
+  // lend() may have opened the first page.
   if (is_closed) return memset(block, 0, platform().page_size());
   clear_large(address_of(block), bytes);
   return block;
@@ -213,12 +214,12 @@ void* allocate_zeroed(std::size_t bytes) noexcept {
   return small;
 }
 
-// --- on the way back ---------------------------------------------------------------------------
+// --- free --------------------------------------------------------------------------------------
 
 namespace {
 
-// The end of the block before: what belongs to somebody else now may be changing, so what is
-// wrong must stay so while the state stays what it is.
+// Checks the end of the previous block. Its owner may be changing it, so damage counts only while
+// the state stays the same.
 [[gnu::cold, gnu::noinline]] void examine_neighbour(Block before) noexcept {
   BlockState state;
   for (int look = 0; look < 8; ++look) {
@@ -227,7 +228,7 @@ namespace {
         state.is_live() ? !has_canary(state) || canary.is_end_intact(before.address, before.bytes)
         : state.was_freed() ? !on<Mitigation::zero>() || ends_with_zero(before)
                             : true;
-    // What was read is of that state only if the state is the same afterwards.
+    // The bytes belong to that state only if the state is still the same.
     std::atomic_thread_fence(std::memory_order_acquire);
     if (intact || before.cell.load() != state) return;
     cpu_relax();
@@ -252,8 +253,8 @@ ALLOD_INLINE void check_neighbour(const Any& block) noexcept {
   examine_neighbour(before);
 }
 
-// What the caller of a free function says of the block. False when that was reported. Without the
-// measure there is nothing to be said.
+// Checks size and family that the caller claims. False after a report. Without measure "origin",
+// every claim is accepted.
 [[nodiscard]] ALLOD_INLINE bool is_as_claimed(const Block& block, BlockState state,
                                               std::size_t claimed_bytes, Origin claimed) noexcept {
   if (!on<Mitigation::origin>()) return true;
@@ -272,7 +273,7 @@ ALLOD_INLINE void check_neighbour(const Any& block) noexcept {
   return true;
 }
 
-// Of one that is a span of its own, the span tells how it was closed.
+// For a span of its own, the span records how it was closed.
 [[nodiscard]] ALLOD_INLINE BlockState state_after_free(const Block& block, std::uint64_t slack,
                                                        Access access) noexcept {
   static_assert(Sizes::kMaxSize < BlockState::kMostShutSlack);
@@ -290,7 +291,7 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
     return false;
   }
   if (!is_as_claimed(block, state, claimed_bytes, claimed)) return false;
-  // Of two threads that free it at the same instant, one is late.
+  // A concurrent free of the same block loses this race.
   if (__builtin_expect(!block.cell.replace(state, BlockState::busy()), 0)) {
     report_not_in_use(block, BlockState::freed(state.slack()));
     return false;
@@ -328,7 +329,8 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
   if (!empty_blocks.release(address, origin)) return report_stray(address);
   if (on<Mitigation::history>()) track_end(address);
 }
-// What is neither small nor medium, or no block, or a heap's.
+// Blocks that are neither small nor medium, addresses without a block, and blocks of first-class
+// heaps.
 [[gnu::noinline]] ALLOD_HOT bool take_back_other(void* address, std::size_t claimed_bytes,
                                                  Origin claimed) noexcept {
   const Block block = find(address);
@@ -379,16 +381,15 @@ void release_medium(void* block, ShortPlace place, std::size_t claimed_bytes,
 
 namespace {
 
-// Can blocks go the short way? It does what these measures ask for; the others have no part in it
-// but for tags. The classes are chosen for pages of this size, and the map has to be the whole one.
+// Whether the short path can be used. It implements these measures; the others do not concern it,
+// except tags and history. Its classes assume this page size, and the page map must be whole.
 [[nodiscard]] bool can_be_short() noexcept {
   constexpr Mitigations kDone = Mitigations::named("canary,neighbours,zero,quarantine,origin");
   const bool is_whole_map = Process::heap().space().map().fast_slices() != 0;
   return platform().page_size() == ShortClass::kPageBytes && is_whole_map &&
          active().has_all(kDone) && !on<Mitigation::tags>() && !on<Mitigation::history>();
 }
-// What relies on a measure that was left out has no effect, and is left out as well. Nobody is
-// told: whoever leaves out `zero` means that.
+// Disables measures whose prerequisites are off, without a warning: excluding `zero` implies them.
 void leave_out_dependent() noexcept {
   if (!on<Mitigation::zero>() || !on<Mitigation::quarantine>()) {
     chosen = chosen.without(Mitigation::written);
@@ -397,7 +398,7 @@ void leave_out_dependent() noexcept {
     chosen = chosen.without(Mitigation::neighbours);
   }
 }
-// Of a measure that somebody has named. The program runs without it.
+// Warns about a measure that the user named. The program runs without it.
 [[gnu::cold]] void tell_no_effect(std::string_view name, std::string_view reason) noexcept {
   Message{} << "warning: ALLOD_HARDENED=" << name << " has no effect: " << reason;
 }
@@ -424,7 +425,7 @@ void start() noexcept {
   if (settings().mitigations.has(Mitigation::tags) && !on<Mitigation::tags>()) {
     tell_no_effect("tags", "the processor or the kernel does not support memory tagging");
   }
-  // Registered last, so taken first, as its rank demands.
+  // Registered last, so its lock is taken first at a fork, as its rank demands.
   if (on<Mitigation::history>()) {
     os::at_fork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
   }

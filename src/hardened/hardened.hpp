@@ -1,13 +1,12 @@
-// The hardened library's layer between the entry points and the heap. It gives each block a
-// canary, knows exactly which blocks are in use, and keeps freed ones in quarantine.
+// The hardened library's layer between the entry points and the heap. It gives each block a canary,
+// keeps the state of every block, and holds freed blocks in quarantine.
 //
-// What it knows of a block lies in the block's state, see slab/block_state.hpp; how long a block
-// waits, in quarantine.hpp. Everything here is thread-safe.
+// slab/block_state.hpp defines states; heap/quarantine.hpp defines how long a block waits. All
+// functions are thread-safe.
 //
-// hardened.cpp has the way out and the way back of every block, hardened_short.hpp a shorter one
-// for most of them. Both stand on what is known of a block (hardened_blocks.hpp), on the guards and
-// pages of large ones (hardened_large.hpp), on the time between free and heap
-// (hardened_waiting.hpp) and on the reports (hardened_reports.hpp).
+// hardened.cpp allocates and frees all blocks, short.hpp most of them on a shorter path. Both use
+// blocks.hpp (what is known of a block), large.hpp (guards and pages of large blocks), waiting.hpp
+// (from free to heap) and reports.hpp.
 #pragma once
 
 #include "instance/process.hpp"
@@ -16,75 +15,74 @@ namespace allod::hardened {
 
 using slab::Origin;
 
-// What is compiled in and was not switched off.
+// Measures that are compiled in and enabled.
 [[nodiscard]] Mitigations active() noexcept;
 
-// How much to ask of the heap for a block of `size` bytes; first-class heaps have no guards.
+// Bytes to request from the heap for a block of `size` bytes. Blocks of first-class heaps have no
+// guards.
 enum class Guarded : bool { never, if_large };
 [[nodiscard]] ALLOD_HOT std::size_t room_for(std::size_t size, std::size_t alignment = 1,
                                              Guarded guarded = Guarded::if_large) noexcept;
-// The heap's block, or null, becomes one of `size` bytes in the program's hands.
+// Makes the heap's block, or null, one of `size` bytes for the program.
 void* seal(void* block, std::size_t size, Origin origin) noexcept;
 
-// Both in one; null when there is no memory.
+// Allocate and seal. Null if memory is exhausted.
 [[nodiscard]] ALLOD_HOT void* allocate(std::size_t size, Origin origin) noexcept;
 [[nodiscard]] void* allocate_aligned(std::size_t size, std::size_t alignment,
                                      Origin origin) noexcept;
 [[nodiscard]] ALLOD_HOT void* allocate_zeroed(std::size_t bytes) noexcept;
 
-// Checks the block, and what the caller claims, and takes it out of the program's hands. False
-// when it must not go to the heap: that was reported, or it will go there later.
+// Checks the block and the caller's claims, and ends its use. False if it must not go to the heap
+// now: it was reported, or it waits in quarantine.
 [[nodiscard]] bool take_back(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
-// The same, and gives it to the heap.
+// The same, and frees it to the heap.
 ALLOD_HOT void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept;
 
-// Does a block in use begin there?
+// Whether a block in use begins there.
 [[nodiscard]] bool is_in_use(const void* address) noexcept;
-// Bytes that were asked for; 0 for what is no block in use. It may be going while it is asked
-// about.
+// Requested bytes; 0 unless it is a block in use. Another thread may free it meanwhile.
 [[nodiscard]] std::size_t size_of(const void* address) noexcept;
-// Bytes that can be read, up to the pages behind that are closed; 0 for what is no block in use.
+// Readable bytes, up to the closed pages behind; 0 unless it is a block in use.
 [[nodiscard]] std::size_t readable_bytes(const void* address) noexcept;
-// What was asked for, for the program, which has the block: it is checked.
+// Requested bytes, for the program that owns the block. Checks the block.
 [[nodiscard]] std::size_t usable_size(const void* address) noexcept;
-// The block around any address, in use or freed, and the bytes that were asked for.
+// The block around any address, in use or freed, and its requested bytes.
 [[nodiscard]] heap::Bounds bounds_of(const void* address) noexcept;
-// Checks what is to be resized and tells its size. False when it is no block in use, or one that
-// realloc has nothing to do with: that was reported.
+// Checks a block before realloc, and returns its size. False, after a report, if it is not in use
+// or realloc does not match its origin.
 [[nodiscard]] ALLOD_HOT bool inspect(const void* address, std::size_t* bytes) noexcept;
-// Both in one for a block of up to 1 KiB from malloc. It may have to be copied to one of `size`
-// bytes, and be freed; nothing has changed then, nor when it has to be asked about by the two.
+// Inspects and resizes a block of up to 1 KiB from malloc. `to_copy`: it must move to a block of
+// `size` bytes; `to_ask`: use inspect() and resize(). In both cases nothing has changed.
 enum class Resized : std::uint8_t { in_place, to_copy, to_ask };
 [[nodiscard]] ALLOD_HOT Resized resize_short(void* block, std::size_t size,
                                              std::size_t* before) noexcept;
-// The block, somewhere else perhaps, with another size; null, and nothing changed, when it
-// has to be copied. It has been inspected.
+// Resizes an inspected block, which may move. Null, and nothing changed, if it must be copied.
 [[nodiscard]] void* resize(void* block, std::size_t size) noexcept;
 
-// What is known of the block that is named there.
+// Adds the state of the block that `misuse` names.
 void add_state(heap::Misuse* misuse) noexcept;
-// Of a block of no bytes in use, for a report. False when it is none such.
+// Describes a block of size 0 in use. False if it is none.
 [[nodiscard]] bool describe_empty(heap::MisuseKind kind, const void* address,
                                   heap::Misuse* misuse) noexcept;
-// May one between the two, which lie in the same page, be in use? Not if they lie in a slab all of
-// whose blocks there are free, and so hold nothing.
+// Whether a block between two addresses of one page may be in use. False only for slabs whose
+// blocks there are all free, and so zero.
 [[nodiscard]] bool may_be_in_use(Address from, Address to) noexcept;
-// Would an access be a fault because of a guard?
+// Whether an access would hit a guard.
 [[nodiscard]] bool is_closed(const void* address) noexcept;
-// Opens the start of a block that leaves quarantine, for a word of whoever gives it back. False
-// when the system refuses.
+// Opens the start of a block that leaves quarantine, so that its releaser can store a word there.
+// False if the kernel refuses.
 [[nodiscard]] bool lend(void* block) noexcept;
-// Of an access that has failed: what was wrong with it. False when no guard was there.
+// Explains a fault. False if it was not at a guard.
 [[nodiscard]] bool explain_fault(const void* address, heap::Misuse* misuse) noexcept;
-// The same of one that the processor has refused because of the pointer's tag.
+// The same for a tag mismatch.
 [[nodiscard]] bool explain_wrong_tag(const void* address, heap::Misuse* misuse) noexcept;
 
 // --- the process ----------------------------------------------------------------------
 
 ALLOD_HOT void start() noexcept;
-// Can an access of the program fault because of a measure? Known after start().
+// Whether a measure can make an access of the program fault. Valid after start().
 [[nodiscard]] ALLOD_HOT bool has_faults() noexcept;
-// What the main thread has in quarantine has been written to, or not.
+// Reports writes to blocks in the main thread's quarantine, and in those of ended threads.
 ALLOD_HOT void check_at_exit() noexcept;
 
 }  // namespace allod::hardened

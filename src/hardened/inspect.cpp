@@ -1,4 +1,4 @@
-// Questions about a block.
+// Queries about blocks.
 #include <algorithm>
 
 #include "hardened/large.hpp"
@@ -8,9 +8,8 @@ namespace allod::hardened {
 
 namespace {
 
-// Of a block in use. False when that was reported. If another thread resizes or frees it meanwhile,
-// that is another mistake: the state has changed then, or, for one that has come back to its old
-// size, the next look finds the canary.
+// False after a report. Tolerates a concurrent resize or free, which is another mistake: the state
+// has changed then, or the next look finds the canary of a block that is back at its old size.
 bool check_canary(const Block& block, BlockState state) noexcept {
   if (!has_canary(state)) return true;
   constexpr int kLooks = 4;
@@ -52,7 +51,7 @@ bool inspect(const void* address, std::size_t* bytes) noexcept {
   }
   *bytes = block.requested(state);
   if (!check_canary(block, state)) {
-    // A block that has to move is freed: once is enough.
+    // Restores the canary, since a block that moves is freed: one report is enough.
     const memory_tags::Unchecked unchecked;
     canary.write(block.address, block.requested(state), block.bytes);
   }
@@ -67,9 +66,9 @@ bool is_in_use(const void* address) noexcept {
 
 namespace {
 
-// Of an address with the tag of a slab, about which any thread may ask: others may be freeing the
-// slab. Null when its descriptor serves it no more, as the map tells; what begins to be another
-// right afterwards is read with care.
+// For any thread and any address with a slab's tag, while others may free the slab. Null if its
+// descriptor no longer serves it, as the map tells. A descriptor that is reused right afterwards is
+// read with care.
 [[nodiscard]] ALLOD_INLINE const slab::Slab* find_slab(Address at) noexcept {
   const space::PageMap& map = Process::heap().space().map();
   space::Span* const span = map.span_at(at);
@@ -83,11 +82,11 @@ bool may_be_in_use(Address from, Address to) noexcept {
   const space::PageMap& map = Process::heap().space().map();
   const space::Tag tag = map.tag_of(from);
   if (tag == space::kFreeTag) return false;
-  // Blocks that are held keep slabs whose threads have ended.
+  // Held blocks keep slabs of ended threads in use.
   if (!space::is_domains(tag) && space::owner_of(tag) != space::kOrphanOwner) return true;
   const slab::Slab* const slab = find_slab(from);
   if (slab == nullptr) return true;
-  // What lies behind the last block counts as that: it may just be growing.
+  // Counts the rest behind the last block as part of it, since that block may just be growing.
   const std::uint32_t most = slab->capacity() - 1;
   const std::uint32_t last = std::min(slab->index_around(to - 1), most);
   for (std::uint32_t i = std::min(slab->index_around(from), last); i <= last; ++i) {
@@ -126,7 +125,7 @@ std::size_t usable_size(const void* address) noexcept {
 
 namespace {
 
-// What does not fit together is of a block that goes meanwhile.
+// Inconsistent values belong to a block that is being freed.
 [[nodiscard]] ALLOD_INLINE heap::Bounds bounds_by(Address start, std::size_t bytes,
                                                   BlockState state) noexcept {
   const auto* const block = reinterpret_cast<const void*>(start);

@@ -15,7 +15,7 @@ void close(Pages pages) noexcept {
   return pages.bytes == 0 || platform().open(reinterpret_cast<void*>(pages.from), pages.bytes);
 }
 
-// A span that the heap has kept since it was shut has its guard still.
+// A span that the heap has kept since it was shut still has its guard.
 [[nodiscard]] bool set_guard_of_span(const Block& block, Address from) noexcept {
   auto& in = Process::heap().space();
   space::Span& span = span_of(block);
@@ -40,9 +40,9 @@ bool move_guard(const Block& block, std::size_t before, std::size_t now) noexcep
   close({spare.from, spare.bytes - old.bytes});
   return true;
 }
-// A block that is a span of its own has its guard at the end of that; in a slab, which may have a
-// guard besides, only where that needs no mapping. Of a block that is closed, all but the guard is
-// opened.
+// Sets the guard. For a block with its own span, it is at the end of the span. In a slab, which may
+// have another guard, it is set only if that needs no mapping. Opens all of a closed block but the
+// guard.
 bool set_guard(Block block, BlockState before, std::size_t requested) noexcept {
   const Pages pages = spare_pages_of(block, requested);
   if (block.slab == nullptr) return set_guard_of_span(block, pages.from);
@@ -68,16 +68,16 @@ bool clear_guard(Block block, std::size_t requested) noexcept {
 
 namespace {
 
-// Closed pages have entries in page tables, touched or not: of a block that is larger than this,
-// the rest is only given back.
+// Closed pages have page table entries even if they were never touched. So at most 64 MiB are
+// closed, and the rest is only purged.
 [[nodiscard]] Pages closed_part(const Block& block) noexcept {
   constexpr std::size_t kMost = std::size_t{64} << 20;
   const Pages pages = pages_of(block);
   return {pages.from, pages.bytes < kMost ? pages.bytes : kMost};
 }
 
-// Gives pages back, or fills those before `open_end` with zeros: those behind may be closed. How
-// many bytes are in memory?
+// Purges pages, or else zeroes those before `open_end`; pages behind it may be closed. Returns the
+// bytes that stay resident.
 std::size_t empty(Pages pages, Address open_end) noexcept {
   void* const memory = reinterpret_cast<void*>(pages.from);
   if (pages.bytes == 0 || platform().purge(memory, pages.bytes)) return 0;
@@ -85,14 +85,14 @@ std::size_t empty(Pages pages, Address open_end) noexcept {
   if (end > pages.from) memset(memory, 0, end - pages.from);
   return pages.bytes;
 }
-// Of a large block, or a part of it, what whole pages do not hold.
+// Zeroes the parts of a block outside its whole pages.
 void clear_edges(Address from, std::size_t bytes, Pages pages) noexcept {
   const Address end = pages.from + pages.bytes;
   memset(reinterpret_cast<void*>(from), 0, pages.from - from);
   memset(reinterpret_cast<void*>(end), 0, from + bytes - end);
 }
 
-// Nobody is to touch what has no memory.
+// Zeroes the pages without touching absent ones. Returns the bytes that stay resident.
 std::size_t wipe(Pages pages) noexcept { return heap::wipe(platform(), pages.from, pages.bytes); }
 constexpr std::size_t kBetterShut = std::size_t{512} << 10;
 [[nodiscard]] bool is_hardly_in_memory(Pages pages) noexcept {
@@ -106,16 +106,16 @@ constexpr std::size_t kBetterShut = std::size_t{512} << 10;
   return count <= kFew;
 }
 
-// As long as it is free, nothing of it can be touched, and its guard stays where it is. To shut it
-// takes as long for many pages as for few, unlike to close it, but needs a mapping. False when it
-// is to be closed, or can only be.
+// Makes the block inaccessible while it is free, without moving its guard. Unlike close(), this
+// takes the same time for any number of pages, but needs a mapping. False if close() is better, or
+// the only way.
 [[nodiscard]] bool shut(const Block& block, BlockState state, Left* left) noexcept {
   constexpr std::size_t kMostKept = std::size_t{32} << 20;
   const Pages pages = pages_of(block);
   const Address spare = spare_pages_of(block, block.requested(state)).from;
   const Address end = pages.from + pages.bytes;
   const Pages open{pages.from, (spare < end ? spare : end) - pages.from};
-  // What a sweep holds for long is to have no memory.
+  // Blocks that a sweep holds for long must not stay resident.
   const bool keeps = block.bytes <= kMostKept && !on<Mitigation::sweep>();
   if (platform().closes() && (keeps ? is_hardly_in_memory(open) : block.bytes < kBetterShut)) {
     return false;
@@ -142,7 +142,7 @@ Left discard(Block block, BlockState state) noexcept {
   const Address spare = spare_pages_of(block, block.requested(state)).from;
   const Pages closed = closed_part(block);
   const Address closed_end = closed.from + closed.bytes;
-  // What is closed as a whole need not be opened before.
+  // A block that is closed as a whole need not be opened first.
   if (is_closed_while_free(block) &&
       platform().close(reinterpret_cast<void*>(closed.from), closed.bytes)) {
     Process::heap().space().note_closed(span_of(block));
@@ -150,7 +150,7 @@ Left discard(Block block, BlockState state) noexcept {
     return {Access::closed};
   }
   const bool is_open = clear_guard(block, block.requested(state));
-  // Part of it is, and the system does not open it: nobody is to have it before it does.
+  // The kernel refused to open a part of it: note this, so that it is opened before reuse.
   if (!is_open) Process::heap().space().note_closed(span_of(block));
   const std::size_t in_memory = is_zero ? empty(pages, is_open ? end : spare) : block.bytes;
   return {is_open ? Access::open : Access::closed, in_memory};

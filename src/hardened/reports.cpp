@@ -129,7 +129,7 @@ bool explain_fault(const void* address, Misuse* misuse) noexcept {
     return may_have_guard(block) && spare_pages_of(block, misuse->requested).hold(address);
   }
   misuse->kind = MisuseKind::access_after_free;
-  // One that is busy may be closed already.
+  // A block that is just being freed may be closed already.
   const BlockState state = misuse->state;
   const bool is_closed = state.was_freed() ? state.is_closed() : is_closed_while_free(block);
   return is_closed && pages_of(block).hold(address);

@@ -1,4 +1,4 @@
-// realloc, for blocks that keep their place.
+// realloc in place.
 #include <string.h>
 
 #include "hardened/large.hpp"
@@ -7,19 +7,19 @@ namespace allod::hardened {
 
 namespace {
 
-// What to ask for when it is to have another size.
 [[nodiscard]] std::size_t room_again(const Block& block, std::size_t size) noexcept {
   return room_for(size, 1, block.is_heaps ? Guarded::never : Guarded::if_large);
 }
 
-// Can a large block stay as it is but for its guard? On older systems that of a span stays, too.
+// Whether a large block can keep its place, except for its guard. On older kernels, the guard of a
+// span cannot move either.
 [[nodiscard]] bool keeps_place(const Block& block, std::size_t before, std::size_t size) noexcept {
   if (block.slab != nullptr) return block.is_large();
   if (!span_of(block).size.just_covers(room_again(block, size))) return false;
   return platform().closes() ||
          spare_pages_of(block, before).from == spare_pages_of(block, size).from;
 }
-// What is behind the block goes, and so does what it loses.
+// Erases the canaries, and the bytes that the block loses.
 void clear_end(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
   if (has_canary(from)) Canary::clear(block.address, before, block.bytes);
@@ -27,10 +27,10 @@ void clear_end(const Block& block, BlockState from, std::size_t size) noexcept {
     clear_part(block, block.address + size, before - size);
   }
 }
-// It keeps its place. `from` is not live.
+// Resizes a large block in place. `from` is its last live state; the cell is busy.
 void* resize_large(const Block& block, BlockState from, std::size_t size) noexcept {
   const std::size_t before = block.requested(from);
-  // What it loses may be closed.
+  // Erased first, since move_guard() may close the lost pages.
   const bool is_less = size < before;
   if (is_less) clear_end(block, from, size);
   if (!move_guard(block, before, size)) {
@@ -43,7 +43,7 @@ void* resize_large(const Block& block, BlockState from, std::size_t size) noexce
   block.cell.store(state);
   return reinterpret_cast<void*>(block.address);
 }
-// Within its class. `from` is not live.
+// Resizes within the class; `from` as above.
 void* resize_in_slab(const Block& block, BlockState from, std::size_t size) noexcept {
   if (has_tag(block)) take_tag(block, block.requested(from));
   clear_end(block, from, size);
@@ -65,7 +65,7 @@ void* resize_span(const Block& block, BlockState from, std::size_t size) noexcep
   }
   const Block now = find(same);
   if (size < before && on<Mitigation::zero>()) {
-    // The platform has erased what was cut off.
+    // The platform has already erased the part that was cut off.
     const std::size_t kept = before < now.bytes ? before : now.bytes;
     clear_part(now, now.address + size, kept - size);
   }

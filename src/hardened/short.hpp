@@ -1,9 +1,8 @@
-// The short way for blocks of up to 1 KiB of the hardened library.
+// The short path of the hardened library, for blocks of up to 1 KiB.
 //
-// What src/hardened/hardened.cpp does to a block with many questions is done to most of them here
-// with few: where a block's state lies follows from its class, and the measures that have to do
-// with it are on. Everything is looked at before anything is changed. Whatever is not as it should
-// be is left to the general way, which finds it again and reports it.
+// It does what hardened.cpp does, with fewer checks: the class of a block determines where its
+// state is, and all measures that need it are on. It checks everything before it changes anything.
+// Anything unexpected goes to the general path, which finds it again and reports it.
 #pragma once
 
 #include <array>
@@ -21,8 +20,8 @@ extern constinit Canary canary;
 // Null before the thread's first free.
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local heap::Quarantine* own_quarantine;
 
-// What stands for a block in quarantine: its address and, in the bits that no address has, the
-// number of its bytes, if all of them are zero and it is looked at no further.
+// A block in quarantine: its address and, in the unused upper bits, its size, if it is wholly zero
+// and needs no further look.
 class Ticket {
  public:
   ALLOD_INLINE Ticket(Address block, std::size_t bytes) noexcept
@@ -34,17 +33,17 @@ class Ticket {
     return reinterpret_cast<void*>(word_ & ((Address{1} << kAddressBits) - 1));
   }
   [[nodiscard]] bool is_simple() const noexcept { return bytes() != 0; }
-  // Of one that is simple.
+  // Requires is_simple().
   [[nodiscard]] std::size_t bytes() const noexcept { return word_ >> kAddressBits; }
 
  private:
   Address word_;
 };
 
-// Blocks that go this way lie on multiples of 16 bytes, and are as large: pairs of words, some of
-// which are visited twice.
+// Blocks on this path are aligned to 16 bytes and multiples of 16 in size. They are visited as
+// pairs of words, some of them twice.
 using Pair [[gnu::vector_size(16), gnu::may_alias]] = std::uint64_t;
-// From 16 bytes up to 128, and from 128 on.
+// For 16 to 128 bytes, and for 128 bytes and more.
 static_assert(slab::BlockStates::kLargestNarrow == 128);
 template <class Visit>
 ALLOD_INLINE void visit_small(Address from, std::size_t bytes, Visit&& visit) noexcept {
@@ -63,7 +62,7 @@ ALLOD_INLINE void visit_small(Address from, std::size_t bytes, Visit&& visit) no
 }
 template <class Visit>
 ALLOD_INLINE void visit_medium(Address from, std::size_t bytes, Visit&& visit) noexcept {
-  // One by one: compilers make a loop of it otherwise, or a call.
+  // Unrolled by hand: compilers would make a loop or a call of it.
   const auto visit_eight = [&](Pair* pairs) noexcept {
     visit(pairs[0]);
     visit(pairs[1]);
@@ -80,20 +79,19 @@ ALLOD_INLINE void visit_medium(Address from, std::size_t bytes, Visit&& visit) n
 }
 constexpr auto kErase = [](Pair& pair) noexcept { pair = Pair{}; };
 
-// What the way of a block needs to know of its class: no line of the slab's descriptor is read for
-// it.
+// What this path must know of a class, so that it reads no line of the slab's descriptor for it.
 struct ShortClass {
-  std::uint64_t reciprocal;  // of bytes, times 2^kShift; 0 for a class that does not go this way
+  std::uint64_t reciprocal;  // 2^kShift / bytes, rounded up; 0: not on this path
   std::uint64_t bytes;       // of a block
-  std::uint64_t states;      // where they begin in the slab's descriptor
+  std::uint64_t states;      // offset of the states in the slab's descriptor
 
   using Sizes = Process::Sizes;
   static constexpr unsigned kShift = 32;
-  static constexpr std::size_t kPageBytes = 4096;  // where it is open
+  static constexpr std::size_t kPageBytes = 4096;  // the path requires this page size
   static constexpr std::size_t kMostBytes = 1024;
   static constexpr ClassIndex kLargest = Sizes::of(kMostBytes);
 
-  // A slab of it has to be one slice, with a guard behind it as without.
+  // The class qualifies if a slab is one slice, with or without a guard.
   [[nodiscard]] static constexpr ShortClass make(ClassIndex c) noexcept {
     const sizes::SlabShape& whole = Sizes::shape_of(c);
     const std::uint64_t bytes = whole.block_bytes;
@@ -101,12 +99,12 @@ struct ShortClass {
     return {is_short ? ((std::uint64_t{1} << kShift) + bytes - 1) / bytes : 0, bytes,
             slab::BlockStates::offset_for(whole)};
   }
-  // The number of the block around an address.
+  // Index of the block around an address.
   [[nodiscard]] constexpr ALLOD_INLINE std::uint64_t index_of(Address at) const noexcept {
     return at % kSliceBytes * reciprocal >> kShift;
   }
-  // Does that block begin there? What is left of the quotient tells, after D. Lemire, O. Kaser and
-  // N. Kurz, "Faster remainder by direct computation" (2019). Never in a class of another way.
+  // Whether a block begins there, by the fraction of the quotient, after D. Lemire, O. Kaser and N.
+  // Kurz, "Faster remainder by direct computation" (2019). Always false for other classes.
   [[nodiscard]] constexpr ALLOD_INLINE bool is_start(Address at) const noexcept {
     constexpr std::uint64_t kRest = (std::uint64_t{1} << kShift) - 1;
     return (at % kSliceBytes * reciprocal & kRest) < reciprocal;
@@ -121,12 +119,12 @@ static_assert([] {
   for (ClassIndex c = 1; c < kShortClasses.size(); ++c) {
     const ShortClass& its = kShortClasses[c];
     if (its.reciprocal == 0) continue;
-    // Every number in a slice has a state, that behind the last block, too.
+    // Every index in a slice has a state, also behind the last block.
     const std::size_t numbers = (kSliceBytes - 1) / its.bytes + 1;
     const std::size_t cell = its.bytes <= slab::BlockStates::kLargestNarrow ? 1 : 4;
     const std::size_t end = slab::BlockStates::end_for(ShortClass::Sizes::shape_of(c));
     if (its.states + numbers * cell > end) return false;
-    // Within a block the quotient, with its rest, only grows.
+    // Within a block, the quotient with its fraction only grows.
     for (Address at = 0; at + its.bytes <= kSliceBytes; at += its.bytes) {
       const Address last = at + its.bytes - 1;
       if (its.index_of(at) != at / its.bytes || its.index_of(last) != at / its.bytes) return false;
@@ -135,21 +133,19 @@ static_assert([] {
   }
   return true;
 }());
-// Of the block of that number.
 template <class Cell>
 [[nodiscard]] ALLOD_INLINE Cell* cell_of(space::Span* slab, const ShortClass& its,
                                          std::uint64_t index) noexcept {
   return reinterpret_cast<Cell*>(reinterpret_cast<unsigned char*>(slab) + its.states) + index;
 }
-// By the stride of the class in a tag.
+// `stride`: the class's, from a tag.
 [[nodiscard]] ALLOD_INLINE const ShortClass& short_class_at(std::uint32_t stride) noexcept {
   static_assert(sizeof(ShortClass) == space::kClassStride);
   const auto* const first = reinterpret_cast<const unsigned char*>(kShortClasses.data());
   return *reinterpret_cast<const ShortClass*>(first + stride);
 }
 
-// The blocks whose states are of one kind. Sizes are what is asked for, bytes what the classes
-// have.
+// Blocks with states of one kind. Sizes are requested, bytes are those of the class.
 template <std::size_t kLeastBytes, std::size_t kMost>
 struct ShortRange {
   static constexpr std::size_t kMostBytes = kMost;
@@ -160,8 +156,8 @@ struct ShortRange {
   static constexpr std::uint32_t kStrides =
       (ShortClass::Sizes::of(kMost) + 1) * space::kClassStride - kFirstStride;
 
-  // How many of these go this way. None before the process has started, and when a measure that
-  // belongs to it is off.
+  // Sizes and classes on this path: 0 before the process has started, or if a measure it needs is
+  // off.
   static inline constinit std::size_t sizes = 0;
   static inline constinit std::uint32_t strides = 0;
 
@@ -212,14 +208,14 @@ static_assert([] {
   return true;
 }());
 
-// Of a block that comes soon: both are written to when it does. In random order the processor does
-// not see by itself what comes.
+// Prefetches both ends of a block that is handed out soon, since allocation writes to them. The
+// processor cannot predict the random order.
 ALLOD_INLINE void fetch_ends(const void* block, std::size_t bytes) noexcept {
   __builtin_prefetch(block);
   __builtin_prefetch(reinterpret_cast<const void*>(address_of(block) + bytes - 1));
 }
 
-// Null when there is none at hand, or it has to go the general way.
+// Null if no block is at hand, or the general path is needed.
 template <class Range>
 [[nodiscard]] ALLOD_INLINE void* allocate_short(std::size_t size, Origin origin) noexcept {
   if (__builtin_expect(!Range::has_size(size), 0)) return nullptr;
@@ -238,7 +234,8 @@ template <class Range>
                "a block is handed out that is in use");
   constexpr auto kBusy = static_cast<Cell>(BlockState::busy().value());
   __atomic_store_n(cell, kBusy, __ATOMIC_RELEASE);
-  // Nobody is to take what follows for a change in the state before.
+  // Orders `busy` before the writes below, so that a thread which sees them also sees the state
+  // change.
   std::atomic_thread_fence(std::memory_order_release);
   if (bytes > Range::kMostBytes) __builtin_unreachable();
   canary.write(at, size, bytes);
@@ -249,24 +246,24 @@ template <class Range>
   return block;
 }
 
-// What a block that may go this way belongs to.
+// The slab of a block that may be on this path.
 struct ShortPlace {
   space::Span* slab;
-  std::uint32_t stride;  // of the class in the slab's tag
+  std::uint32_t stride;  // of the class, from the slab's tag
 };
 [[nodiscard]] ALLOD_INLINE bool find_short(Address at, ShortPlace* found) noexcept {
   space::Tag tag;
   if (__builtin_expect(!Process::heap().space().map().fast_find(at, &tag, &found->slab), 0)) {
     return false;
   }
-  // Not of a heap: the bit that heaps' tags have makes it too large.
+  // Excludes first-class heaps: a bit of their tags makes the stride too large.
   constexpr space::Tag kHeaps = space::make_tag(space::kFirstHeapOwner, 0);
   constexpr space::Tag kStrides = space::make_tag(1, 0) - 1;
   found->stride = tag & (kHeaps | kStrides);
   return true;
 }
 
-// What is known of a block in use.
+// A live block, as read once.
 template <class Range>
 struct ShortLook {
   using Cell = Range::Cell;
@@ -275,24 +272,23 @@ struct ShortLook {
   Cell state;
   std::uint64_t index;    // in the slab
   std::size_t bytes;      // of its class
-  std::size_t requested;  // of these
-  std::uint64_t damage;   // of its canary; 0 for none
+  std::size_t requested;  // of these bytes
+  std::uint64_t damage;   // changed bits of its canaries; 0: intact
 
-  // Nobody else is to have it until its next state is stored. False when another thread was there
-  // before.
+  // Claims the block until its next state is stored. False if another thread was faster.
   [[nodiscard]] ALLOD_INLINE bool seize() const noexcept {
     Cell expected = state;
     constexpr auto kBusy = static_cast<Cell>(slab::BlockState::busy().value());
     const bool done = __atomic_compare_exchange_n(cell, &expected, kBusy, false, __ATOMIC_ACQ_REL,
                                                   __ATOMIC_RELAXED);
-    std::atomic_thread_fence(std::memory_order_release);  // as above
+    std::atomic_thread_fence(std::memory_order_release);  // as in allocate_short()
     return __builtin_expect(done, 1);
   }
   ALLOD_INLINE void store(slab::BlockState next) const noexcept {
     __atomic_store_n(cell, static_cast<Cell>(next.value()), __ATOMIC_RELEASE);
   }
 };
-// False when it is not in use, or from a function that does not belong to `claimed`.
+// False if it is not in use, or was allocated by a function that does not match `claimed`.
 template <class Range>
 [[nodiscard]] ALLOD_INLINE bool look_at(Address at, ShortPlace place, Origin claimed,
                                         ShortLook<Range>* look) noexcept {
@@ -305,8 +301,7 @@ template <class Range>
   look->index = its.index_of(at);
   look->cell = cell_of<Cell>(place.slab, its, look->index);
   look->state = __atomic_load_n(look->cell, __ATOMIC_ACQUIRE);
-  // What differs from such a state of a block that has no slack is the slack. A canary has room in
-  // it.
+  // The difference to a live state without slack is the slack, which must have room for the canary.
   constexpr auto kLeast = static_cast<Cell>(Canary::kBytes);
   constexpr auto kMost = static_cast<Cell>(Range::kMostSlack);
   const auto full = static_cast<Cell>(BlockState::live(claimed, 0).value());
@@ -317,7 +312,7 @@ template <class Range>
   return true;
 }
 
-// False, and nothing has changed, when it has to go the general way.
+// False, and nothing changed, if the general path is needed.
 template <class Range>
 [[nodiscard]] ALLOD_INLINE bool release_short(Address at, ShortPlace place,
                                               std::size_t claimed_bytes, Origin claimed) noexcept {
@@ -335,7 +330,7 @@ template <class Range>
   heap::Quarantine* const quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr || !quarantine->keep_place(bytes), 0)) return false;
   const BlockState freed = BlockState::freed(bytes - look.requested);
-  // Of two threads that free it at the same instant, one is late.
+  // A concurrent free of the same block loses this race.
   if (!look.seize()) {
     quarantine->leave_place();
     return false;
@@ -346,7 +341,7 @@ template <class Range>
   return true;
 }
 
-// Goes the general way where the short one ends.
+// Falls back to the general path.
 ALLOD_HOT void release_medium(void* block, ShortPlace place, std::size_t claimed_bytes,
                               Origin claimed) noexcept;
 

@@ -20,73 +20,73 @@ namespace {
 
 constexpr std::size_t kMost = std::size_t{1} << 22;
 constexpr std::size_t kListBytes = kMost * sizeof(Address);
-// Found to be pointed to; no address has this bit.
+// Marks a block as pointed to; no address has this bit.
 constexpr Address kPointedTo = Address{1} << 63;
 
-// A sweep reads all of the program's memory: it is worth that when a share of it may come back.
+// A sweep reads all memory of the program, so it starts only when a share of that may be freed.
 constexpr std::size_t kLeastBytes = std::size_t{4} << 20;
 constexpr std::size_t kLeastBlocks = std::size_t{1} << 14;
 constexpr std::size_t kShare = 2;
-// For a request that was refused, one is made where so large a share of it is held; and when one
-// did not help, the next after so large a share of what is wanted otherwise was freed.
+// A refused request causes a sweep only if it is at most 8 times the held bytes. After a sweep that
+// did not help, the next must wait until 1/8 of the usual amount has been freed.
 constexpr std::size_t kShareOfRequest = 8;
 constexpr std::size_t kShareOfWanted = 8;
-// When that much more is held and there is no thread to be had, whoever frees sweeps.
+// If this many times more is held and no thread is available, the freeing thread sweeps.
 constexpr std::size_t kPatience = 2;
-// When that much more is held and there is one, whoever frees waits until it has swept.
+// If this many times more is held, the freeing thread waits for the sweeper.
 constexpr std::size_t kMostPatience = 4;
 
-// The threads are stopped when no more than this was written while it was read; when it is not much
-// more, and does not become less; or after so many readings.
+// The threads are stopped once at most kShortReading bytes were written during a reading; or at
+// most kFairReading, and no longer fewer each time; or after kMostReadings.
 constexpr std::size_t kShortReading = std::size_t{1} << 20;
 constexpr std::size_t kFairReading = std::size_t{16} << 20;
 constexpr int kMostReadings = 16;
-// They are stopped again when one of those that cannot be stopped has run meanwhile.
+// They are stopped again if a thread that cannot be stopped has run meanwhile.
 constexpr int kMostStops = 3;
 
-// So many blocks are looked at, for a batch to be let go of; and so many batches when one is held.
+// Blocks examined for one batch, and batches per call of hold().
 constexpr std::size_t kLooks = 256;
 constexpr int kBatches = 16;
 
 enum class Phase : std::uint8_t {
   holding,
   sweeping,    // the first `swept` blocks of the list; nobody moves them
-  letting_go,  // of those among them that nothing points to
+  letting_go,  // of these, the blocks without pointers to them
 };
 
-// Guards what follows.
+// `lock` guards the following.
 constinit Process::Heap::Lock lock{LockRank::records};
 constinit Phase phase = Phase::holding;
-constinit Address* list = nullptr;  // of blocks that are held
+constinit Address* list = nullptr;  // held blocks
 constinit std::size_t count = 0;
 constinit std::size_t swept = 0;
-constinit std::size_t looked_at = 0;    // of those, which have marks, when they are let go of
+constinit std::size_t looked_at = 0;    // of the swept, marked blocks, when letting go
 constinit std::size_t weight_held = 0;  // since the last sweep
 constinit std::size_t blocks_held = 0;  // the same
 constinit std::size_t bytes_wanted = kLeastBytes;
 constinit std::size_t blocks_wanted = kLeastBlocks;
 constinit std::int32_t sweeping_process = 0;
-constinit std::size_t bytes_due = 0;  // to be freed before a sweep is made for a request again
-// The same as the first `swept` of the list, sorted, with marks: the sweeper's alone. What it has
-// found becomes the list's; a child that is forked meanwhile has that as it was.
+constinit std::size_t bytes_due = 0;  // to be freed before a request may cause a sweep again
+// A sorted copy of the first `swept` blocks, with marks, for the sweeper alone. It is copied back
+// at the end, so a child forked meanwhile has an unchanged list.
 constinit Address* sorted = nullptr;
 constinit std::size_t sorted_count = 0;
 constinit std::atomic<std::uint32_t> sweeps_done{0};
-// Odd while words are looked up.
+// Odd while the sweeper looks up words in the page map.
 constinit std::atomic<std::uint32_t> lookups{0};
-// Has a sweep found that the system does not tell what memory there is, and does the program know?
+// Whether a sweep failed to read the mappings, and whether the program was told.
 enum class Blindness : std::uint8_t { never, found, told };
 constinit Blindness blindness = Blindness::never;
 
-// Of all blocks that are held, and on their way to their heaps.
+// Bytes of all blocks that are held or on their way to the heap.
 constinit std::atomic<std::size_t> all_bytes_held{0};
 
-// One sweep at a time reads.
+// Shared: only one sweep reads at a time.
 constinit PageReader::Memory reader_memory{};
 
 HardenedLinux& platform() noexcept { return Process::heap().space().platform(); }
 
-// Where the block is among the sorted ones, or their end.
+// The block's place among the sorted ones, or their end.
 Address* find_sorted(Address block) noexcept {
   const auto before = [](Address a, Address b) { return (a & ~kPointedTo) < b; };
   Address* const end = sorted + sorted_count;
@@ -94,19 +94,17 @@ Address* find_sorted(Address block) noexcept {
   return at != end && (*at & ~kPointedTo) == block ? at : end;
 }
 
-// --- one sweep -----------------------------------------------------------------------------------
-
-// While it looks, the program goes on, and it looks again at what that has written; then the
-// threads are stopped, and it looks at the rest.
+// Reads memory while the program runs, rereads pages written since, and then stops the threads and
+// reads the rest.
 class Search {
  public:
-  // With frames of its own it is on a thread of the program, and all others stand still all the
-  // time. Without, it is on the sweeper.
+  // With frames of its own, it runs on a thread of the program and stops all others for the whole
+  // time. Without, it runs on the sweeper.
   explicit Search(OwnFrames own_frames) noexcept
       : own_frames_{own_frames},
         reader_{reader_memory, platform().page_size(), !own_frames.are_there()} {}
 
-  // Returns 0, or the error for which it has not seen everything.
+  // Returns 0, or the error due to which it has not seen everything.
   int run() noexcept {
     std::size_t before = ~std::size_t{0};
     for (int i = 0; reader_.can_watch() && i < kMostReadings; ++i) {
@@ -128,7 +126,7 @@ class Search {
     }
     return 0;
   }
-  // In the longest reading, which was one of all.
+  // In the longest reading, which covered everything.
   [[nodiscard]] std::size_t bytes_read() const noexcept { return most_read_; }
 
  private:
@@ -140,17 +138,17 @@ class Search {
     most_read_ = std::max(most_read_, read_);
     return error;
   }
-  // A stack may lie in a block of the heap, or beside other memory: but for that of the first
-  // thread, it is looked at as a whole.
+  // Only the main thread's stack is cut to its used part. Other stacks may lie in blocks or beside
+  // other memory, and are read whole.
   void look_at_mapping(const DataMapping& mapping, const StoppedThreads* stopped) noexcept {
     Address begin = mapping.begin;
     if (mapping.is_main_stack && stopped == nullptr) return;
-    // Large, and mostly without memory: not to be gone through page by page.
+    // The lists are large and mostly absent, so skip them as a whole.
     if (is_whole_list(list, mapping) || is_whole_list(sorted, mapping)) return;
     if (mapping.is_main_stack) begin = stopped->used_from(begin, mapping.end, own_frames_.end());
     const bool watched = reader_.watch(mapping.begin, mapping.end);
     const auto is_left_out = [&](Address at, Address end, bool is_elsewhere) noexcept {
-      // Where the system does not tell guards from pages that are elsewhere.
+      // Older kernels do not tell guards from swapped pages.
       if (is_elsewhere && hardened::is_closed(reinterpret_cast<const void*>(at))) return true;
       return is_list(at) || own_.holds(at) || Process::heap().space().metadata().holds(at) ||
              !hardened::may_be_in_use(at, end);
@@ -193,7 +191,8 @@ class Search {
   std::size_t most_read_ = 0;
 };
 
-// Is it one that another time may not be? What is held is kept until then, but not for ever.
+// Whether the error may be temporary. The blocks stay held until a later sweep, but after 16 delays
+// they are freed.
 bool may_pass(int error) noexcept {
   constexpr int kMostDelays = 16;
   static constinit int delays = 0;
@@ -221,39 +220,40 @@ void sweep(OwnFrames own_frames) noexcept {
     looked_at = 0;
     phase = Phase::letting_go;
     memcpy(list, sorted, swept * sizeof *list);
-    // Or everything would be held for ever.
+    // Otherwise everything would be held for ever.
     if (error != 0 && blindness == Blindness::never) blindness = Blindness::found;
   }
   sweeps_done.fetch_add(1);
   os::Linux::futex_wake(&sweeps_done, 0x7fffffff);
 }
 
-// All registers of the caller are on its stack by now.
+// The caller has saved all its registers on the stack.
 [[gnu::noinline]] void sweep_on_this_stack() noexcept {
   sweep(OwnFrames{address_of(__builtin_frame_address(0))});
 }
 void sweep_here() noexcept {
   __builtin_unwind_init();
   sweep_on_this_stack();
-  // No jump: the registers are there until then.
+  // Prevents a tail call, which would drop the saved registers.
   asm volatile("" : : : "memory");
 }
 
-// The sweeper opens files, of which the program sees nothing, and its children have none.
+// The sweeper opens files in a descriptor table of its own, which neither the program nor its
+// children see.
 void sweep_on_own_thread(void*) noexcept {
   constexpr long kUnshare = 2;
   raw_syscall(SYS_close_range, 0, ~0U, kUnshare);
   sweep(OwnFrames{0});
 }
 
-// --- blocks that are held ------------------------------------------------------------------------
+// --- held blocks ---------------------------------------------------------------------------------
 
-// With the lock held: is so much held since the last sweep, times `patience`?
+// Requires the lock. Whether `patience` times the threshold has been held since the last sweep.
 bool is_much_held(std::size_t patience) noexcept {
   return weight_held / patience >= bytes_wanted || blocks_held / patience >= blocks_wanted;
 }
 
-// With the lock held: is the program to be told now? Once; the sweeper has no file to write to.
+// Requires the lock. True once after a failed sweep: the sweeper itself has no standard error.
 bool must_tell() noexcept {
   if (blindness != Blindness::found) return false;
   blindness = Blindness::told;
@@ -263,14 +263,15 @@ void tell() noexcept {
   Message{} << "warning: ALLOD_HARDENED=sweep has stopped: /proc no longer shows this process";
 }
 
-// The sweeper is not there any more.
+// The sweeper is gone, as in the child of a fork.
 void forget_sweeper() noexcept {
   if (phase == Phase::sweeping) phase = Phase::holding;
   lookups.store(0);
   Sweeper::reset_after_fork();
   StoppedThreads::reset_in_child();
 }
-// With the lock held: is there a sweep? Not in the child of a fork of which nobody was told.
+// Requires the lock. Whether a sweep is under way in this process. Detects the child of a fork that
+// skipped our handlers.
 bool is_sweeping() noexcept {
   if (phase != Phase::sweeping) return false;
   const bool is_owner = sweeping_process == raw_syscall(SYS_getpid);
@@ -278,8 +279,8 @@ bool is_sweeping() noexcept {
   return phase == Phase::sweeping;
 }
 
-// With the lock held. From then on the list stays as it is, and nobody else begins a sweep. A child
-// of vfork does not: its threads go with it, and those of its parent are not its own.
+// Requires the lock. On success the list is frozen, and nobody else begins a sweep. A child of
+// vfork never begins one: its threads would end with it, and those of its parent are not its own.
 bool begin_sweep(bool is_due) noexcept {
   if (phase != Phase::holding || !is_due || os::LinuxGuest::is_here()) return false;
   phase = Phase::sweeping;
@@ -291,19 +292,19 @@ bool begin_sweep(bool is_due) noexcept {
 void start_sweep(bool is_late) noexcept {
   if (Sweeper::start(&sweep_on_own_thread, nullptr)) return;
   if (is_late) return sweep_here();
-  // The last sweeper has not quite ended, or there is no thread to be had.
+  // The last sweeper has not quite ended, or no thread is available.
   LockGuard guard{lock};
   phase = Phase::holding;
 }
 
-// With the lock held. The next blocks to be let go of; the others stay.
+// Requires the lock. Takes the next blocks without pointers to them; the others stay.
 void take_free(Batch& batch) noexcept {
   for (std::size_t look = 0; look < kLooks && looked_at < swept && !batch.is_full(); ++look) {
     if ((list[looked_at] & kPointedTo) != 0) {
       list[looked_at++] &= ~kPointedTo;
       continue;
     }
-    // Each is looked at on its way.
+    // Each will be checked on its way to the heap.
     __builtin_prefetch(reinterpret_cast<const void*>(list[looked_at]));
     batch.add(list[looked_at]);
     list[looked_at] = list[--swept];
@@ -316,7 +317,7 @@ void hand_over(Batch& batch, LetGo let_go) noexcept {
   batch.drain([&](Address block) noexcept { bytes += let_go(reinterpret_cast<void*>(block)); });
   all_bytes_held.fetch_sub(bytes, std::memory_order_relaxed);
 }
-// Some of those that a sweep has found nothing to point to.
+// Frees some blocks to which a sweep found no pointer.
 void let_go_of_some(LetGo let_go) noexcept {
   for (int i = 0; i < kBatches; ++i) {
     Batch batch;
@@ -329,13 +330,13 @@ void let_go_of_some(LetGo let_go) noexcept {
   }
 }
 
-// Until more sweeps are done, but not for long: so that the sweeper has a processor meanwhile.
+// Waits briefly for the next sweep to end, to leave the sweeper a processor.
 constexpr std::uint32_t kShortWaitMs = 4;
 void wait_a_little(std::uint32_t done) noexcept {
   os::Linux::futex_wait_ms(&sweeps_done, done, kShortWaitMs);
 }
-// The same, for long: where many threads free, each of them for a little is not enough. The sweeper
-// waits for nothing that these hold; but if it does not get on, they do.
+// Waits up to a second, since with many freeing threads short waits do not suffice. The sweeper
+// needs nothing that these threads hold; if it makes no progress, they continue.
 void wait_for_sweeper(std::uint32_t done) noexcept {
   constexpr std::uint32_t kMostMs = 1000;
   for (std::uint32_t waited = 0; waited < kMostMs; waited += kShortWaitMs) {
@@ -344,7 +345,7 @@ void wait_for_sweeper(std::uint32_t done) noexcept {
   }
 }
 
-// No other handler of a fork has locked anything of ours yet.
+// No other fork handler of ours has taken a lock yet.
 void lock_for_fork() noexcept {
   if (!os::LinuxGuest::is_here()) wait_for_sweeper_to_end();
   lock.lock_for_fork();
@@ -400,7 +401,7 @@ bool hold(Batch& blocks, LetGo let_go) noexcept {
     all_bytes_held.fetch_add(blocks.bytes(), std::memory_order_relaxed);
     blocks.drain([](Address block) noexcept { list[count++] = block; });
     is_late = is_much_held(kPatience);
-    // Or more and more would be held, and each sweep take longer.
+    // Otherwise ever more would be held, and each sweep would take longer.
     waits = is_sweeping() && is_much_held(1);
     waits_long = waits && is_much_held(kMostPatience);
     begins = begin_sweep(is_much_held(1));
@@ -419,7 +420,7 @@ bool hold(Batch& blocks, LetGo let_go) noexcept {
 
 Room make_room(std::size_t bytes, bool may_sweep, LetGo let_go) noexcept {
   if (list == nullptr) return Room::none;
-  // What an attacker asks for is not to have the program swept again and again.
+  // Requests of an attacker must not cause sweep after sweep.
   const bool is_hopeless = bytes / kShareOfRequest > all_bytes_held.load(std::memory_order_relaxed);
   if (is_hopeless && may_sweep) return Room::none;
   bool has_swept = false;

@@ -13,12 +13,12 @@ namespace {
 
 constinit pthread_key_t key = 0;
 constinit bool has_key = false;
-// Of threads that have ended as far as we know.
+// For threads that have ended, as far as we know.
 constinit Quarantine gone{true};
-// Of threads that have ended, with what waits in them: for those that come.
+// Quarantines of ended threads, with their blocks, for new threads.
 constinit std::atomic<Quarantine*> left_behind[8];
 
-// Of one that is erased as a whole.
+// For blocks that are erased whole.
 [[nodiscard]] ALLOD_INLINE bool is_whole_zero(Address from, std::size_t bytes) noexcept {
   Pair seen{};
   const auto look = [&](const Pair& pair) noexcept { seen |= pair; };
@@ -44,7 +44,7 @@ constinit std::atomic<Quarantine*> left_behind[8];
 
 [[nodiscard]] ALLOD_HOT Block find_waiting(void* address) noexcept {
   const Block block = find(address);
-  // It cannot be anything else, unless records have been overwritten.
+  // Anything else means that records were overwritten.
   always_check(block.bytes != 0, "a block in quarantine is gone");
   if (__builtin_expect(was_written(block), 0)) {
     report_written(block, block.cell.load());
@@ -52,7 +52,7 @@ constinit std::atomic<Quarantine*> left_behind[8];
   }
   return block;
 }
-// After a sweep has held it.
+// For blocks that a sweep has held.
 [[gnu::noinline]] std::size_t let_go(void* address) noexcept {
   const std::size_t bytes = find_waiting(address).bytes;
   Process::release(address);
@@ -66,7 +66,7 @@ constinit std::atomic<Quarantine*> left_behind[8];
   }
   Process::release(ticket.address());
 }
-// The time of these in quarantine is over.
+// These blocks leave quarantine.
 ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
   const bool looks = on<Mitigation::written>() && on<Mitigation::zero>();
   const bool sweeps = on<Mitigation::sweep>();
@@ -90,7 +90,6 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
   Process::note_burst();
 }
 
-// Null when there is none.
 [[nodiscard]] ALLOD_HOT Quarantine* take_left_behind() noexcept {
   for (std::atomic<Quarantine*>& place : left_behind) {
     if (place.load(std::memory_order_relaxed) == nullptr) continue;
@@ -99,7 +98,7 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
   }
   return nullptr;
 }
-// False when there is no place for it.
+// False if all places are taken.
 [[nodiscard]] bool put_behind(Quarantine& quarantine) noexcept {
   for (std::atomic<Quarantine*>& place : left_behind) {
     Quarantine* none = nullptr;
@@ -110,7 +109,7 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
   }
   return false;
 }
-// Nor when it holds much: nobody may come for it.
+// Refuses also quarantines with large blocks, since no thread may take them over.
 [[nodiscard]] bool leave_behind(Quarantine& quarantine) noexcept {
   bool is_small = !quarantine.is_at_work();
   quarantine.for_each([&](void* word) noexcept {
@@ -123,7 +122,7 @@ void end_quarantine(Quarantine& quarantine) noexcept {
   Process::heap().space().metadata().free(&quarantine, sizeof quarantine);
 }
 
-// Of another thread that has ended, or a new one. Null when there is no memory.
+// One of an ended thread, or a new one. Null if memory is exhausted.
 [[nodiscard]] Quarantine* any_quarantine() noexcept {
   if (Quarantine* const found = take_left_behind()) return found;
   void* const memory = Process::heap().space().allocate_metadata(sizeof(Quarantine));
@@ -138,8 +137,8 @@ void end_quarantine(Quarantine& quarantine) noexcept {
   return own_quarantine;
 }
 
-// When a thread ends; and again, by an odd address, when destructors of the program have run, which
-// may free blocks, too.
+// Runs when a thread ends, and again, marked by an odd address, after destructors of the program,
+// which may free blocks.
 ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
   const Address at = address_of(quarantine);
   if (at % 2 == 0 && pthread_setspecific(key, reinterpret_cast<void*>(at + 1)) == 0) return;
@@ -147,14 +146,14 @@ ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
   auto* const own = reinterpret_cast<Quarantine*>(align_down(at, 2));
   if (on<Mitigation::sweep>() || !leave_behind(*own)) end_quarantine(*own);
 }
-// What destructors of a thread free after that waits among what others have left, for nobody tells
-// which of them is the last. A large block does not: nobody may come for it. What a sweep is to
-// look for goes there at once.
+// Blocks freed by destructors after that wait in a quarantine of an ended thread, since nobody
+// knows which destructor is last. Large blocks do not, since no thread may take them over. With
+// sweep, they are held at once.
 [[gnu::cold, gnu::noinline]] bool wait_among_others(Ticket ticket, std::size_t weight) noexcept {
   if (!on<Mitigation::sweep>() && find(ticket.address()).is_large()) return false;
   Quarantine* const quarantine = any_quarantine();
   if (quarantine == nullptr) return false;
-  // A handler of a signal that comes now finds it at work.
+  // A signal handler that comes now finds it at work.
   own_quarantine = quarantine;
   const bool waits = quarantine->take(ticket.word(), weight, random::own, leave);
   if (on<Mitigation::sweep>()) quarantine->clear(random::own, leave);
@@ -177,7 +176,7 @@ bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
 }
 
 Room make_room(std::size_t bytes, bool may_sweep) noexcept {
-  // What an attacker asks for is not to end the time of what waits where that would not help.
+  // Requests of an attacker must not end the wait of blocks where that would not help.
   constexpr std::size_t kShare = 8;
   Quarantine* const quarantine = own_quarantine;
   if (quarantine != nullptr) {

@@ -1,4 +1,4 @@
-// What a block goes through between its free and the heap: it is erased, and waits in quarantine.
+// A block between its free and the heap: it is erased, and waits in quarantine.
 #pragma once
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 namespace allod::hardened {
 
-// Nothing of what the program has written stays.
+// Erases the program's data.
 template <class Any>
 ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
   if (__builtin_expect(block.is_large(), 0)) return discard(block, state);
@@ -29,15 +29,14 @@ ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
   return {};
 }
 
-// Of those that are zero as a whole, the ticket says how large they are.
+// The ticket holds the size of blocks that are zero as a whole.
 template <class Any>
 [[nodiscard]] ALLOD_INLINE Ticket ticket_for(const Any& block) noexcept {
   static_assert(kErasedWhole >> (64 - kAddressBits) == 0);
   return Ticket{block.address, block.bytes <= kErasedWhole ? block.bytes : 0};
 }
 
-// What a block weighs in quarantine, where many large ones have no memory, and few that have are to
-// wait.
+// The block's weight in quarantine. Many large blocks without memory may wait, but few with memory.
 template <class Any>
 [[nodiscard]] ALLOD_INLINE std::size_t weight_of(const Any& block, Left left) noexcept {
   constexpr std::size_t kShutShare = 8;
@@ -48,7 +47,7 @@ template <class Any>
   return least < in_memory ? in_memory : least;
 }
 
-// False when there is no quarantine for it, and it goes to the heap at once.
+// False if it cannot wait and must go to the heap.
 [[nodiscard]] ALLOD_HOT bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept;
 
 template <class Any>
@@ -57,13 +56,13 @@ template <class Any>
   return wait_in_quarantine(ticket_for(block), weight_of(block, left));
 }
 
-// For a block that the system has refused, of what waits to be used again: what the thread has in
-// quarantine if that is a part of it, then what ended threads have left, and then what a sweep
-// finds nothing to point to, if the request `may_sweep`: that is once.
+// Frees waiting blocks after the kernel has refused memory: the thread's own quarantine, if the
+// request is in proportion to it; those of ended threads; blocks that a sweep has found free of
+// pointers. A request that `may_sweep` may cause one sweep.
 using sweep::Room;
 [[nodiscard, gnu::cold, gnu::noinline]] Room make_room(std::size_t bytes, bool may_sweep) noexcept;
 
-// From here on, the quarantine of a thread is left to another one when it ends.
+// From now on, ending threads leave their quarantine to others.
 void watch_threads() noexcept;
 
 }  // namespace allod::hardened

@@ -31,17 +31,17 @@ namespace {
 
 #if defined(DLFO_STRUCT_HAS_EH_DBASE)
 
-// An older libc may be there when the program runs.
+// Weak: the program may run with an older libc.
 #pragma weak _dl_find_object
 
 namespace {
 
-// The nearest exported name before an address of the object.
+// Finds the nearest exported symbol at or below an address.
 void find_name(const dl_find_object& object, Address at, LoadedPlace* place) noexcept {
   const Address begin = address_of(object.dlfo_map_start);
   const Address end = address_of(object.dlfo_map_end);
   const Address bias = object.dlfo_link_map->l_addr;
-  // The loader has made an address of it, but not where the table of contents cannot be written to.
+  // The loader relocates these entries in place, unless the dynamic section is read-only.
   const auto address_of_table = [&](Address table) noexcept {
     if (table < begin) table += bias;
     return table >= begin && table < end ? table : Address{0};
@@ -59,7 +59,7 @@ void find_name(const dl_find_object& object, Address at, LoadedPlace* place) noe
   });
 }
 
-// In the notes that the linker has put where the object's headers say; these are at its start.
+// Reads the build id from the object's notes, if its program headers lie in the first page.
 void find_build_id(const dl_find_object& object, LoadedPlace* place) noexcept {
   constexpr std::size_t kFirstPage = 4096;
   constexpr char kName[4] = "GNU";
@@ -99,8 +99,8 @@ void find_build_id(const dl_find_object& object, LoadedPlace* place) noexcept {
          own.st_ino == other.st_ino;
 }
 
-// The path by which the program was executed. The name that it is called by may be anything; but of
-// a script it is the interpreter's path, where the other one is the script's.
+// The path that was executed. argv[0] may be anything. For a script, AT_EXECFN is the script, and
+// argv[0] is the interpreter's path.
 [[nodiscard]] const char* path_of_program() noexcept {
   const auto* const executed = reinterpret_cast<const char*>(Auxiliary::value(AT_EXECFN));
   const char* const called = program_invocation_name;

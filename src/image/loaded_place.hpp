@@ -1,4 +1,4 @@
-// Which loaded object, and which of its functions, an address of code lies in.
+// From a code address to its loaded object and function.
 #pragma once
 
 #include "allod/base/units.hpp"
@@ -6,20 +6,19 @@
 namespace allod {
 
 struct LoadedPlace {
-  const char* file = nullptr;  // the object's; null: not known
-  Address file_base = 0;       // where its address 0 is, by which its symbols and tools count
-  Address file_end = 0;        // behind all that is mapped of it; 0: not known
-  const char* name = nullptr;  // of the nearest symbol that others can see; null: none
+  const char* file = nullptr;  // of the object; null: unknown
+  Address file_base = 0;       // load bias, from which its symbols count
+  Address file_end = 0;        // end of its mappings; 0: unknown
+  const char* name = nullptr;  // of the nearest exported symbol; null: none
   Address name_begin = 0;
-  // By which the file can be told from one that takes its place later; null: it has none, or that
-  // is not known. Where the object is mapped.
+  // Identifies the file's build. Points into the mapped object; null: none or unknown.
   const unsigned char* build_id = nullptr;
   std::size_t build_id_bytes = 0;
 };
 
-// False when there is no object. As dladdr, but without the loader's lock, where the loader can
-// tell (glibc 2.35 and later): a thread may have that while it waits for the one that asks, as the
-// constructor of a library does that starts a thread and joins it.
+// Like dladdr. Returns false if no object contains the address. With glibc 2.35 and later it does
+// not take the loader's lock. Another thread may hold that while it waits for this one, for example
+// in a library's constructor that starts a thread and joins it.
 [[nodiscard]] bool find_loaded_place(Address at, LoadedPlace* place) noexcept;
 
 }  // namespace allod

@@ -1,11 +1,11 @@
-// Where the library, or the program that it is part of, lies in memory.
+// Where this library, or the program that contains it, is mapped.
 #pragma once
 
 #include <link.h>
 
 #include "allod/base/base.hpp"
 
-// The linker's name for the start of the file.
+// The linker's name for the ELF header.
 // NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" [[gnu::visibility("hidden")]] const ElfW(Ehdr) __ehdr_start;
 
@@ -14,10 +14,10 @@ namespace allod {
 struct Image {
   Address begin = 0;
   Address code_end = 0;
-  Address end = 0;  // of everything, zeroed memory too
+  Address end = 0;  // of all segments, with .bss
 };
 
-// Read from the file's own headers: symbols like `etext` would be exported.
+// Read from the program headers: symbols like `etext` would be exported.
 [[nodiscard]] inline Image own_image() noexcept {
   Image image{.begin = address_of(&__ehdr_start)};
   const Address headers = image.begin + __ehdr_start.e_phoff;

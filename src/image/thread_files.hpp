@@ -1,4 +1,4 @@
-// What the system says of the threads of the process, in /proc.
+// The threads of the process, from /proc/self/task.
 #pragma once
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 namespace allod {
 
-struct FolderEntry {  // as the kernel writes it
+struct FolderEntry {  // linux_dirent64
   std::uint64_t inode;
   std::int64_t offset;
   unsigned short length;
@@ -18,7 +18,7 @@ struct FolderEntry {  // as the kernel writes it
   char name[1];
 };
 
-// Calls `visit` with the id of each thread. Returns 0, or the error where the system does not tell.
+// Calls `visit` with each thread id. Returns 0 or an error number.
 template <class Visit>
 int for_each_thread(Visit&& visit) noexcept {
   const long folder = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/task"),
@@ -43,8 +43,8 @@ int for_each_thread(Visit&& visit) noexcept {
   return static_cast<int>(-got);
 }
 
-// What the system says of a thread in a file. There is one text: the file that was read last has
-// it.
+// A file below /proc/self/task/TID. All objects share one buffer: it holds the file that was read
+// last.
 class ThreadFile {
  public:
   ThreadFile(std::uint32_t thread, const char* name) noexcept {
@@ -63,22 +63,21 @@ class ThreadFile {
   ~ThreadFile() {
     if (file_ >= 0) raw_syscall(SYS_close, file_);
   }
-  // What it says now: one system call.
+  // Reads the file again, by one system call.
   void read() const noexcept {
     const long got = file_ < 0 ? 0
                                : raw_syscall(SYS_pread64, file_, reinterpret_cast<long>(text_),
                                              sizeof text_ - 1, 0);
     text_[got < 0 ? 0 : got] = '\0';
   }
-  // False where it may not be read.
+  // False if the file could not be read.
   [[nodiscard]] bool is_known() const noexcept { return text_[0] != '\0'; }
-  // The thread has ended.
   [[nodiscard]] bool is_gone() const noexcept { return file_ == -ENOENT; }
   [[nodiscard]] bool has(const char* what) const noexcept { return strstr(text_, what) != nullptr; }
   [[nodiscard]] bool begins_with_digit() const noexcept {
     return text_[0] >= '0' && text_[0] <= '9';
   }
-  // What stands behind the first `key`, or 0.
+  // The number behind the first `key`, or 0.
   [[nodiscard]] std::uint64_t number(const char* key, unsigned base = 10) const noexcept {
     const char* const found = strstr(text_, key);
     return found == nullptr ? 0 : number_at(found + strlen(key), base);
@@ -88,7 +87,7 @@ class ThreadFile {
     for (int i = 0; i < 2 && at != nullptr; ++i) at = strchr(at + 1, ' ');
     return at == nullptr ? 0 : number_at(at + 1, 10);
   }
-  // The first words that begin with 0x.
+  // Parses the first words that begin with 0x.
   void read_words(Address* words, std::size_t count) const noexcept {
     const char* at = text_;
     for (std::size_t i = 0; i < count; ++i) {
@@ -109,7 +108,7 @@ class ThreadFile {
     }
   }
 
-  // A sweep may run on a small stack. The files of large machines are long.
+  // Static, because a sweep may run on a small stack. On large machines the files are long.
   static constinit inline char text_[8192] = {};
   long file_;
 };

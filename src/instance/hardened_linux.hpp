@@ -25,48 +25,48 @@ class HardenedLinux : public os::Linux {
     }
     return os::Linux::reserve(bytes, alignment);
   }
-  // Nobody is to know from one region where the next one is.
+  // False while regions are scattered, so that the address of one reveals nothing about others.
   [[nodiscard]] bool gathers() const noexcept { return !map_is_whole_; }
-  // Between two pages without access.
+  // Maps the page map between two inaccessible pages.
   [[nodiscard]] void* reserve_zeros(std::size_t bytes) noexcept {
     void* const zeros =
         scattered_ ? map_between_guards(bytes, PROT_READ) : os::Linux::reserve_zeros(bytes);
     if (scattered_ && zeros != nullptr) dump(zeros, bytes, false);
-    // This is the page map. Where it is only a window, everything must lie in that.
+    // If the page map is only a window, all memory must lie in its range.
     constexpr std::size_t kAllSlices = std::size_t{1} << (kAddressBits - kSliceShift);
     map_is_whole_ = scattered_ && zeros != nullptr && bytes / 8 >= kAllSlices;
     zeros_ = address_of(zeros);
     zeros_bytes_ = bytes;
     return zeros;
   }
-  // The same.
+  // Maps records, likewise.
   [[nodiscard]] void* map(std::size_t bytes) noexcept {
     void* const memory = scattered_ ? map_between_guards(bytes, PROT_READ | PROT_WRITE) : nullptr;
     return memory != nullptr ? memory : os::Linux::map(bytes);
   }
-  // From now on memory for blocks lies where the system puts it.
+  // From now on the kernel chooses the addresses of blocks.
   void stay_together() noexcept { map_is_whole_ = false; }
 
-  // Blocks may have tags, records have none.
+  // Memory of blocks may carry tags; records do not.
   [[nodiscard]] bool commit(void* address, std::size_t bytes) noexcept {
     const bool is_record = address_of(address) - zeros_ < zeros_bytes_;
     return is_record ? os::Linux::commit(address, bytes) : protect(address, bytes, usable());
   }
 
-  // From now on every access to the pages is a fault, and what they held is gone. False when the
-  // system cannot do that without a mapping for each: Linux can since 6.13.
+  // Discards the pages and makes every access fault. False if the kernel would need a mapping for
+  // each; Linux 6.13 and later does not.
   bool close(void* address, std::size_t bytes) noexcept {
     return light_guards_ && os::Linux::guard(address, bytes);
   }
-  // Those of the pages that were closed read as zero from now on. False when the system refuses.
+  // Makes closed pages accessible again; they read as zero. False if the kernel refuses.
   [[nodiscard]] bool open(void* address, std::size_t bytes) noexcept {
     return !light_guards_ || os::Linux::unguard(address, bytes);
   }
 
-  // Does close() work here?
+  // Whether close() works.
   [[nodiscard]] bool closes() const noexcept { return light_guards_; }
 
-  // As os::Shutting says. They are a mapping of their own meanwhile.
+  // See os::Shutting. Shut pages are a mapping of their own.
   [[nodiscard]] bool shut(void* address, std::size_t bytes) noexcept {
     return !spares_mappings_.load(std::memory_order_relaxed) && protect(address, bytes, PROT_NONE);
   }
@@ -79,8 +79,8 @@ class HardenedLinux : public os::Linux {
     return true;
   }
 
-  // As os::Guarding says. On older systems a guard is a mapping: these are rationed, and behind one
-  // slab of a few only, for the program has mappings of its own.
+  // See os::Guarding. On older kernels a guard is a mapping. The program needs mappings too, so
+  // guards are limited in number, and only some slabs get one.
   [[nodiscard]] std::size_t guard_bytes(bool) noexcept {
     if (!guards) return 0;
     if (light_guards_) return page_size();
@@ -104,7 +104,7 @@ class HardenedLinux : public os::Linux {
     return true;
   }
 
-  // As os::Erasing says.
+  // See os::Erasing.
   [[nodiscard]] bool erase(void* address, std::size_t bytes) noexcept {
     if (!erases) return false;
     if (purge(address, bytes)) return true;
@@ -117,15 +117,14 @@ class HardenedLinux : public os::Linux {
     return random::own.below(bound);
   }
 
-  // Read from the options before the start.
+  // Set from the options before start().
   static inline constinit bool addresses = true;
   static inline constinit bool positions = true;
   static inline constinit bool guards = true;
   static inline constinit bool erases = true;
 
  private:
-  // Each makes two mappings more, and a process may have 65,530 in all where nobody has said
-  // otherwise (vm.max_map_count).
+  // Each guard adds two mappings. By default a process may have 65,530 (vm.max_map_count).
   static constexpr std::uint32_t kMostHeavyGuards = 8192;
   static constexpr std::uint32_t kHeavyShare = 4;
 
@@ -133,8 +132,8 @@ class HardenedLinux : public os::Linux {
     return heavy_guards_.load(std::memory_order_relaxed) < kMostHeavyGuards &&
            !spares_mappings_.load(std::memory_order_relaxed);
   }
-  // A page between two others, with other rights, takes three. What a limit of addresses refuses
-  // is not for want of mappings.
+  // A page with other rights between two others takes three mappings. A refusal due to an
+  // address-space limit does not count as lack of mappings.
   [[nodiscard]] bool lacks_mappings() noexcept {
     const std::size_t page = page_size();
     void* const pages = os::Linux::reserve(3 * page, page);
@@ -143,7 +142,7 @@ class HardenedLinux : public os::Linux {
     unmap(pages, 3 * page);
     return !has;
   }
-  // Memory for blocks.
+  // Protection of memory for blocks.
   [[nodiscard]] static long usable() noexcept {
     return PROT_READ | PROT_WRITE | (memory_tags::are_on() ? memory_tags::kProtection : 0);
   }
@@ -152,12 +151,12 @@ class HardenedLinux : public os::Linux {
     return raw_syscall(SYS_mprotect, static_cast<long>(address_of(address)),
                        static_cast<long>(bytes), protection) == 0;
   }
-  // Anywhere in the middle half of the addresses that every process has.
+  // In the middle half of the address space that every process has.
   [[nodiscard]] static Address random_address(std::size_t grain) noexcept {
     constexpr Address kSpan = Address{1} << (kAddressBits - 1);
     return align_down(kSpan / 2 + (random::word() & (kSpan - 1)), grain);
   }
-  // At the address if it is free, else anywhere; null when there is no room.
+  // Maps at `hint` if it is free, else anywhere. Null if there is no room.
   [[nodiscard]] static void* map_at(Address hint, std::size_t bytes, long protection) noexcept {
     const long result = raw_syscall(SYS_mmap, static_cast<long>(hint), static_cast<long>(bytes),
                                     protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

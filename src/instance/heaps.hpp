@@ -1,4 +1,4 @@
-// The first-class heaps that there are.
+// The first-class heaps of the process.
 #pragma once
 
 #include "instance/process.hpp"
@@ -8,22 +8,20 @@ namespace allod::heaps {
 using HeapDomain = Process::Heap::HeapDomain;
 inline constexpr std::size_t kNameBytes = HeapDomain::kNameBytes;
 
-// The name of the heap with this id; false when there is none now.
+// Copies the name of the heap with this id. False if there is none.
 [[nodiscard]] bool copy_name(std::uint32_t id, char (&name)[kNameBytes]) noexcept;
 
-// What is told about one heap.
 struct Row {
   char name[kNameBytes];
   std::uint32_t id;
   heap::HeapFigures figures;
 };
-// The next heap in use after `*cursor`, or the first for null; unseen ones are left out. False
-// when there is none.
+// Advances to the next heap in use, or the first if *cursor is null; skips unseen heaps. False at
+// the end.
 [[nodiscard]] bool next_row(HeapDomain** cursor, Row* row) noexcept;
 
-// The first-class heap that a used span belongs to, or null.
+// The first-class heap that owns a used span, or null.
 [[nodiscard]] const HeapDomain* heap_of(const space::Span& span) noexcept;
-// Bytes that unseen heaps hold.
 [[nodiscard]] std::size_t unseen_bytes() noexcept;
 
 }  // namespace allod::heaps

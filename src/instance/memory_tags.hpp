@@ -1,8 +1,8 @@
-// Tags of memory (Armv8.5 MTE): the processor compares four bits of a pointer with four bits that
-// belong to the 16 bytes that it points to, and refuses the access when they differ.
+// Memory tags (Armv8.5 MTE). The processor compares four bits of a pointer with four bits that
+// belong to the 16 bytes it points to, and faults if they differ.
 //
-// For the hardened library. Where there are none, on other processors or because nobody has asked
-// for them, all of this does nothing, and pointers are addresses.
+// For the hardened library. On other processors, or unless enabled, all functions do nothing, and
+// pointers are addresses.
 #pragma once
 
 #include <sys/syscall.h>
@@ -13,28 +13,27 @@
 
 namespace allod::memory_tags {
 
-// As many bytes have one tag.
+// Bytes that share a tag.
 inline constexpr std::size_t kGranule = 16;
 
 #if defined(__aarch64__) && defined(ALLOD_VARIANT_HARDENED)
 
 inline constexpr bool kMayExist = true;
 
-// The assembler takes the instructions from here on. The compiler does not use them by itself.
+// Enables the instructions for the assembler only; the compiler does not emit them by itself.
 #define ALLOD_MEMTAG ".arch armv8.5-a+memtag\n\t"
 
 namespace detail {
 inline constexpr unsigned kShift = 56;
-inline constinit Address bits = 0;  // of a pointer that hold a tag
+inline constinit Address bits = 0;  // the tag bits of a pointer; 0: not in use
 }  // namespace detail
 
-// Are they in use?
 [[nodiscard]] ALLOD_INLINE bool are_on() noexcept { return detail::bits != 0; }
 
-// From now on the calling thread, and those that it starts, are refused such accesses, and stopped
-// at once. False when the processor or the system cannot do that.
+// Enables synchronous tag faults for the calling thread and those that it starts. False if the
+// processor or the kernel lacks MTE.
 [[nodiscard]] inline bool start() noexcept {
-  // Values of <asm/hwcap.h> and <linux/prctl.h>, which older headers do not have.
+  // Values of <asm/hwcap.h> and <linux/prctl.h>, which older headers lack.
   constexpr unsigned long kProcessorHasThem = 1UL << 18;  // HWCAP2_MTE
   constexpr long kSetTaggedAddresses = 55;                // PR_SET_TAGGED_ADDR_CTRL
   constexpr long kTaggedAddresses = 1;                    // PR_TAGGED_ADDR_ENABLE
@@ -48,10 +47,10 @@ inline constinit Address bits = 0;  // of a pointer that hold a tag
   detail::bits = Address{15} << detail::kShift;
   return true;
 }
-// What mmap and mprotect are told, besides, of memory that is to have tags.
+// The mmap and mprotect flag for memory with tags.
 inline constexpr long kProtection = 0x20;  // PROT_MTE
 
-// The address in a pointer, and the tag.
+// Splits a pointer into address and tag.
 [[nodiscard]] ALLOD_INLINE Address bare(Address pointer) noexcept {
   return pointer & ~detail::bits;
 }
@@ -59,14 +58,14 @@ inline constexpr long kProtection = 0x20;  // PROT_MTE
   return pointer & detail::bits;
 }
 
-// What follows is for memory that can have tags, and while they are in use.
+// The following functions require memory with tags, and are_on().
 
-// That of the memory, where `tag_in` has it.
+// The memory's tag, in the bits that `tag_in` returns.
 [[nodiscard]] ALLOD_INLINE Address tag_at(Address at) noexcept {
   __asm__ volatile(ALLOD_MEMTAG "ldg %0, [%0]" : "+r"(at) : : "memory");
   return tag_in(at);
 }
-// A pointer to the address with a random tag: neither 0 nor one of these two.
+// Returns a pointer to `at` with a random tag, neither 0 nor one of the two given.
 [[nodiscard]] ALLOD_INLINE Address draw(Address at, Address but, Address nor) noexcept {
   const std::uint64_t excluded =
       std::uint64_t{1} << (but >> detail::kShift) | std::uint64_t{1} << (nor >> detail::kShift);
@@ -74,14 +73,15 @@ inline constexpr long kProtection = 0x20;  // PROT_MTE
   __asm__ volatile(ALLOD_MEMTAG "irg %0, %1, %2" : "=r"(pointer) : "r"(at), "r"(excluded));
   return pointer;
 }
-// Gives the memory the pointer's tag. It begins with a granule, and is rounded up to whole ones.
+// Sets the tag of the memory to the pointer's. It starts at a granule; `bytes` is rounded up to
+// whole ones.
 inline void set(Address pointer, std::size_t bytes) noexcept {
   for (const Address end = pointer + bytes; pointer < end; pointer += kGranule) {
     __asm__ volatile(ALLOD_MEMTAG "stg %0, [%0]" : : "r"(pointer) : "memory");
   }
 }
 
-// While this is there, the calling thread may read everything, with any tag.
+// During its lifetime, the calling thread's accesses are not checked.
 class Unchecked {
  public:
   Unchecked() noexcept {

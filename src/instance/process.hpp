@@ -1,4 +1,4 @@
-// The heap of this library: which parts it is made of.
+// The heap of this library, composed by a policy.
 #pragma once
 
 #include <type_traits>
@@ -11,20 +11,20 @@
 
 namespace allod {
 
-// Tells the user what the program did wrong, and stops it unless told not to.
+// Reports misuse to the user, and aborts unless an option forbids it.
 struct ReportToUser {
   static void report(const heap::Misuse& misuse) noexcept;
 };
 
-// How many allocations are guarded; see guards.hpp.
+// The rate of guarded samples; see guards.hpp.
 class GuardedSamples {
  public:
   [[nodiscard]] static bool are_on() noexcept { return period() != 0; }
-  // One of so many allocations is to be guarded, on the average; 0: none.
+  // On average, one allocation in so many is guarded; 0: none.
   [[nodiscard]] static std::size_t period() noexcept {
     return period_.load(std::memory_order_relaxed);
   }
-  // Before the heap has started.
+  // Must be called before the heap starts.
   static void choose_period(std::size_t period) noexcept {
     period_.store(period, std::memory_order_relaxed);
   }
@@ -33,7 +33,7 @@ class GuardedSamples {
   static inline constinit std::atomic<std::size_t> period_{0};
 };
 
-// Samples of what is allocated, and their call stacks; see profile.hpp.
+// Sampled allocations with their call stacks; see profile.hpp.
 class Profile {
  public:
   static bool is_on() noexcept { return interval_.load(std::memory_order_relaxed) != 0; }
@@ -49,26 +49,26 @@ class Profile {
   static bool forget(void* block) noexcept;
   static void give_back(space::Tag tag, void* block) noexcept;
 
-  // From now on, one sample for `interval` bytes on the average; with 1, every allocation is one.
-  // 0: the usual one. For the first slow path, before the heap has started; prepare() must follow.
+  // Starts sampling: on average one sample per `interval` bytes; 1: every allocation; 0: the
+  // default. For the first slow path, before the heap starts; prepare() must follow.
   static void start_with_process(std::size_t interval) noexcept;
-  // Thread-safe. False for want of memory.
+  // Thread-safe. Return false if memory is exhausted.
   static bool prepare() noexcept;
   static bool start(std::size_t interval) noexcept;
   static void stop() noexcept;
   static std::size_t interval() noexcept { return interval_.load(std::memory_order_relaxed); }
-  // Of the heap that holds small samples; all ones: there is none.
+  // Id of the heap of small samples; all ones: none.
   static std::uint32_t owner() noexcept { return owner_.load(std::memory_order_relaxed); }
 
  private:
   static inline constinit std::atomic<std::size_t> interval_{0};
   static inline constinit std::atomic<std::uint64_t> period_{0};
   static inline constinit std::atomic<std::uint32_t> owner_{~0U};
-  static inline constinit std::atomic<void*> home_{nullptr};  // the heap of small samples
-  static inline constinit std::atomic<bool> used_{false};     // was on once
+  static inline constinit std::atomic<void*> home_{nullptr};  // heap of small samples
+  static inline constinit std::atomic<bool> used_{false};     // has ever been on
 };
 
-// What the heap asks for samples: those of the profile, and those that are guarded.
+// The heap's sampler: samples of the profile, and guarded ones.
 struct Samples {
   static bool is_on() noexcept { return Profile::is_on() || GuardedSamples::are_on(); }
   static bool may_know() noexcept { return Profile::may_know() || GuardedSamples::are_on(); }
@@ -101,14 +101,14 @@ struct LibraryPolicy {
 
 struct ReleasePolicy : LibraryPolicy {
   static constexpr CheckLevel kChecks = CheckLevel::always;
-  // Remember for each block who allocated and who freed it.
+  // Records who allocated and freed each block.
   static constexpr bool kTracked = false;
-  // Know of each block whether it is in use, and watch over it; see hardened.hpp.
+  // Keeps the state of each block and checks it; see hardened.hpp.
   static constexpr bool kBlockStates = false;
 };
 
 struct DebugPolicy : LibraryPolicy {
-  // Heaps that are gone and serve no other yet.
+  // Destroyed heaps that are kept before their records are reused.
   static constexpr std::uint32_t kKeptHeaps = 64;
   static constexpr CheckLevel kChecks = CheckLevel::debug;
   static constexpr bool kTracked = true;
@@ -124,7 +124,7 @@ struct HardenedPolicy : LibraryPolicy {
   static constexpr CheckLevel kChecks = CheckLevel::always;
   static constexpr bool kTracked = false;
   static constexpr bool kBlockStates = true;
-  // What is compiled in. Options choose among these.
+  // Measures that are compiled in. Options choose among these.
   static constexpr Mitigations kMitigations = Mitigations::named(ALLOD_MITIGATIONS);
   ALLOD_HOT static heap::HeapOptions options() noexcept;
   static constexpr unsigned kGroup = 16;
@@ -138,8 +138,8 @@ using Policy = std::conditional_t<
 
 using Process = thread::ProcessHeap<Policy>;
 
-// What the process needs besides the heap, which does not wait for it but starts with the first
-// allocation. May allocate, and takes locks of libc. Once: later calls do nothing.
+// Starts all but the heap itself, which starts with the first allocation. May allocate, and takes
+// locks of libc. Idempotent.
 ALLOD_HOT void start_process() noexcept;
 
 }  // namespace allod

@@ -1,6 +1,5 @@
-// The search for leaks: what a conservative collector would free. After the mark phase of H.
-// Boehm's collector, and LeakSanitizer's distinction of what leaks directly and what only leaks
-// with it.
+// The leak search: finds the blocks that a conservative collector would free. After the mark phase
+// of H. Boehm's collector, and LeakSanitizer's distinction of direct and indirect leaks.
 #include "leaks/leaks.hpp"
 
 #include <fcntl.h>
@@ -29,8 +28,8 @@ namespace {
 using profile::Suspect;
 using Leak = Suspect::Leak;
 
-// Suspects by address, and those of them that have been reached but not been looked into. In memory
-// of its own, which no search looks at.
+// Suspects sorted by address, and a stack of those reached but not scanned. Lives in memory that no
+// search reads.
 class Graph {
  public:
   explicit Graph(std::size_t count) noexcept
@@ -67,7 +66,7 @@ class Graph {
     highest_ = suspects_[count_ - 1].end;
   }
 
-  // What the words lead to does not leak, or only indirectly; to be looked into.
+  // Marks suspects to which the words point, and queues them for scanning.
   void mark(const volatile Address* words, std::size_t number, Leak becomes,
             std::size_t but) noexcept {
     for (std::size_t i = 0; i < number; ++i) {
@@ -81,17 +80,17 @@ class Graph {
       waiting_[depth_++] = found;
     }
   }
-  // One that was reached; null: there is none left.
+  // The next suspect to scan, or null.
   [[nodiscard]] const Suspect* next() noexcept {
     return depth_ == 0 ? nullptr : &suspects_[waiting_[--depth_]];
   }
 
-  // Notes that a page can be read as it is, where it lies in a suspect as a whole.
+  // Notes that a page within a suspect is readable directly.
   void note_page(Address page) noexcept {
     const std::size_t found = find(page);
     if (found != kNone && page + page_ <= suspects_[found].end) ++pages_[found];
   }
-  // Were all pages in it noted? Of which it has but a part, the program cannot refuse.
+  // Whether all whole pages in it were noted. A page that it shares with others is always readable.
   [[nodiscard]] bool is_readable(const Suspect& suspect) const noexcept {
     const Address begin = align_up(suspect.begin, page_);
     const Address end = align_down(suspect.end, page_);
@@ -114,22 +113,21 @@ class Graph {
   void* memory_;
   Suspect* suspects_;
   std::size_t* waiting_;
-  std::size_t* pages_;  // of each suspect, how many were noted
+  std::size_t* pages_;  // pages noted, by suspect
   std::size_t page_ = Process::heap().space().platform().page_size();
   std::size_t depth_ = 0;
   Address lowest_ = 0;
   Address highest_ = 0;
 };
 
-// Follows the words in memory. There may be pages that the system lists as readable and that are
-// not: guards of the program or of its stacks, and files that have become shorter. So the system
-// copies what is not known to be there.
+// Follows pointers. Some pages in readable mappings fault: guards of the program or of stacks, and
+// files that were truncated. So the kernel copies pages that are not known to be present.
 class Marker {
  public:
   explicit Marker(Graph& graph) noexcept
       : graph_{graph}, reader_{graph.reader_memory(), page_, false} {}
 
-  // The words in [from, to) lead to what does not leak. `look(address)` says what a page is.
+  // Marks from the words in [from, to). `look(address)` classifies a page.
   enum class Page : std::uint8_t { skipped, suspects, own, others };
   template <class Look>
   void mark_roots(Address from, Address to, Look&& look) noexcept {
@@ -147,12 +145,11 @@ class Marker {
       mark_words(from, std::min(align_down(from, page_) + page_, to), Leak::none);
     }
   }
-  // What some words lead to does not leak.
   void mark_root(Address at) noexcept { mark_words(at, at + sizeof(Address), Leak::none); }
   void mark_roots(const Address* words, std::size_t count) noexcept {
     graph_.mark(words, count, Leak::none, Graph::kNone);
   }
-  // What was reached, and what that leads to. All roots must have been seen.
+  // Scans all queued suspects, and those reached from them. All roots must have been marked before.
   void mark_reached(Leak becomes, std::size_t but = Graph::kNone) noexcept {
     while (const Suspect* const next = graph_.next()) mark_block(*next, becomes, but);
   }
@@ -160,7 +157,7 @@ class Marker {
     mark_block(suspect, becomes, but);
     mark_reached(becomes, but);
   }
-  // What leaks is sorted into heads, and what they lead to.
+  // Separates direct leaks from those reached from them.
   void find_heads() noexcept {
     for (std::size_t i = 0; i < graph_.count(); ++i) {
       const Suspect& suspect = graph_.suspects()[i];
@@ -196,14 +193,14 @@ class Marker {
   bool can_ask_ = PageReader::works();
 };
 
-// --- what a search begins with ---------------------------------------------------------------
+// --- roots -----------------------------------------------------------------------------------
 
-// Is it ours, and no place where a program keeps pointers?
+// Memory of Allod, in which no program keeps pointers.
 bool is_bookkeeping(Address at, const Graph& graph) noexcept {
   return graph.holds(at) || Process::heap().space().metadata().holds(at) || OwnData{}.holds(at);
 }
 
-// Would a look there be a fault?
+// Whether a read would fault.
 bool is_guarded(Address at) noexcept {
   if (Process::heap().is_guarded(reinterpret_cast<const void*>(at))) return true;
   if constexpr (Policy::kBlockStates) {
@@ -212,7 +209,8 @@ bool is_guarded(Address at) noexcept {
   return false;
 }
 
-// Blocks are looked into when something leads to them. Those that are no samples always count.
+// Memory of sampled blocks, which is scanned only when reached. Blocks that are not samples are
+// always roots.
 bool is_of_suspects(Address at, const Graph& graph) noexcept {
   const space::Tag tag = Process::heap().space().map().tag_of(at);
   if (space::owner_of(tag) == Profile::owner() || tag == space::kFreeTag) return true;
@@ -230,8 +228,8 @@ void mark_from_mapping(const DataMapping& mapping, const StoppedThreads& stopped
                        Marker& marker) noexcept {
   const space::PageMap& map = Process::heap().space().map();
   const Address to = mapping.end;
-  // What is not in use of a stack holds pointers of calls that are over. Others may lie in a block,
-  // or beside the program's data.
+  // The unused part of a stack holds stale pointers. A stack within a block, or beside the
+  // program's data, is not recognised and counts whole.
   const bool is_stack =
       mapping.is_main_stack || (mapping.follows_guard && map.tag_of(to - 1) == space::kForeignTag);
   const Address begin = is_stack ? stopped.used_from(mapping.begin, to, own.end()) : mapping.begin;
@@ -265,7 +263,7 @@ int mark_from_roots(const StoppedThreads& stopped, const OwnFrames& own, const G
   });
 }
 
-// All registers of the caller are on its stack by now, and nothing that this has found.
+// The caller has saved all its registers on the stack. Results go into frames below this one.
 [[gnu::noinline]] long search() noexcept {
   const OwnFrames own{address_of(__builtin_frame_address(0))};
   profile::AtRest at_rest;
@@ -285,7 +283,7 @@ int mark_from_roots(const StoppedThreads& stopped, const OwnFrames& own, const G
     for (std::size_t i = 0; i < graph.count(); ++i) {
       const Suspect& suspect = graph.suspects()[i];
       if (suspect.leak == Leak::direct && !suspect.is_new) {
-        // What leads to it does not matter, nor what it leads to.
+        // Blocks older than begin() do not count as leaks, nor do blocks reached from them.
         graph.suspects()[i].leak = Leak::none;
         marker.mark_from(suspect, Leak::none);
       }
@@ -303,7 +301,7 @@ int mark_from_roots(const StoppedThreads& stopped, const OwnFrames& own, const G
 long find() noexcept {
   __builtin_unwind_init();
   const long leaking = search();
-  // No jump: the registers are there until then.
+  // Prevents a tail call, which would drop the saved registers.
   asm volatile("" : : : "memory");
   return leaking;
 }

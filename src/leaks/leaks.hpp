@@ -1,15 +1,15 @@
-// Blocks that nothing leads to.
+// Search for blocks without pointers to them.
 #pragma once
 
 #include "allod/base/cpu.hpp"
 
 namespace allod::leaks {
 
-// As the functions of allod.h.
+// See allod.h.
 void begin() noexcept;
 long check() noexcept;
 
-// For a destructor: what the options ask for.
+// For a destructor: checks if the options ask for it.
 ALLOD_HOT void check_at_end() noexcept;
 
 }  // namespace allod::leaks

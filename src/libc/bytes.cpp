@@ -1,10 +1,9 @@
-// Functions of <string.h> for a preloaded library alone: what it calls, and what compilers make of
-// its loops, is found here. Those of the C library may be somebody else's, who allocates, and they
-// are called with locks held, with all other threads stopped, and on threads of our own. The
-// contents of blocks are copied and cleared by the C library all the same, see
-// allod/base/bytes.hpp.
+// <string.h> functions for the preloaded libraries alone, hidden from the program. They serve our
+// own calls and those that compilers make of loops. The C library's may be interposed by code that
+// allocates, and we call these with locks held, with all threads stopped, and on threads of our
+// own. Contents of blocks are still copied and cleared by the C library, see allod/base/bytes.hpp.
 //
-// Compiled so that no loop becomes a call of the function that it is the body of.
+// This file is compiled so that no loop becomes a call of the function that it implements.
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,7 +14,7 @@ using Half = uint32_t;
 using Word = uint64_t;
 using Quad [[gnu::vector_size(16)]] = Byte;
 
-// Anywhere in memory.
+// Unaligned access.
 template <class T>
 struct [[gnu::packed, gnu::may_alias]] Loose {
   T value;
@@ -29,7 +28,6 @@ template <class T>
   reinterpret_cast<Loose<T>*>(to)->value = value;
 }
 
-// Two or four in a row.
 template <class T, size_t kCount>
 struct Row {
   T parts[kCount];
@@ -51,8 +49,8 @@ constexpr size_t kRound = 4 * sizeof(Quad);
   return load_row<Quad, 4>(from);
 }
 
-// Of at least kCount parts and at most twice as many: both ends, which overlap. All is read before
-// anything is written.
+// Moves both ends, which may overlap: for kCount to 2 * kCount parts. Reads everything before it
+// writes.
 template <class T, size_t kCount = 1>
 [[gnu::always_inline]] inline void move_ends(Byte* to, const Byte* from, size_t bytes) noexcept {
   const size_t last = bytes - kCount * sizeof(T);
@@ -94,7 +92,7 @@ template <class T, size_t kCount = 1>
 }
 [[gnu::hot]] void fill_long(Byte* to, const Quad& filler, size_t bytes) noexcept {
 #if defined(__x86_64__)
-  // The processor writes long runs without reading them first.
+  // For long runs, the processor writes whole cache lines without reading them first.
   constexpr size_t kInstruction = 4096;
   if (bytes >= kInstruction) {
     fill_ends<Quad>(to, filler, bytes);
@@ -116,13 +114,13 @@ template <class T, size_t kCount = 1>
   store_row<Quad, 4>(to + bytes - kRound, round);
 }
 
-// Has the word a byte that is zero? In such a byte the highest bit is set, and in none below it.
+// Sets the highest bit of the first zero byte, and none below it; 0 if no byte is zero.
 constexpr Word kOnes = 0x0101010101010101;
 constexpr uint64_t zeros_of(uint64_t word) noexcept { return (word - kOnes) & ~word & kOnes << 7; }
 
 }  // namespace
 
-// Hot: with what every program needs, see ALLOD_HOT.
+// Hot: placed beside what every program needs, see ALLOD_HOT.
 extern "C" {
 
 [[gnu::hot]] void* memmove(void* target, const void* source, size_t bytes) noexcept {
@@ -192,7 +190,7 @@ size_t strnlen(const char* text, size_t most) noexcept {
     if (text[i] == '\0') return i;
     ++i;
   }
-  // A word that is aligned does not reach into another page.
+  // An aligned word does not cross a page.
   const auto* const bytes = reinterpret_cast<const Byte*>(text);
   while (i < most && zeros_of(load<Word>(bytes + i)) == 0) i += sizeof(Word);
   while (i < most && text[i] != '\0') ++i;

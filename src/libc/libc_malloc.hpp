@@ -1,5 +1,5 @@
-// What glibc's <malloc.h> declares, where libc has another one: programs that were compiled
-// elsewhere, or declare it themselves, can have it from the library all the same.
+// glibc's <malloc.h> declarations for other C libraries. Programs that were compiled against glibc,
+// or declare these functions themselves, link against them.
 #pragma once
 #pragma GCC system_header
 

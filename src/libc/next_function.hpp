@@ -1,4 +1,4 @@
-// Functions of libc that we stand in front of.
+// libc functions that Allod interposes.
 #pragma once
 
 #include <dlfcn.h>
@@ -7,7 +7,8 @@
 
 namespace allod {
 
-// The function of that name behind ours, or null; found once, and kept in `known`. Thread-safe.
+// Finds the next function of that name behind ours, and keeps it in `known`. Null if none exists.
+// Thread-safe.
 template <class Function>
 [[nodiscard]] Function next_function(std::atomic<Function>& known, const char* name) noexcept {
   Function next = known.load(std::memory_order_relaxed);

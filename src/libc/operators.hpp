@@ -1,20 +1,19 @@
-// Which forms of operator new and delete are the library's own.
+// Which forms of operator new and delete are Allod's, and which the program has replaced.
 //
-// A program may replace some of them only. Those that it leaves out have to do their work by those
-// that it has: an array form by the single one, a nothrow form by the one that throws, and one that
-// is told a size or has no use for exceptions by the one that is not ([new.delete] in the
-// standard). These here are the forms that others are made of.
+// A program may replace only some forms. By [new.delete] in the standard, the others must then call
+// the replaced ones: array forms call the single form, nothrow forms the throwing one, sized forms
+// the unsized one. The forms below are those that others call.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <new>
 
-// Which function has the name in this process, and which one is ours.
+// A pair: the function that has this name in the process, and ours.
 #define ALLOD_OPERATOR(symbol) \
   ".set allod_own" symbol ", " symbol "\n\t.quad " symbol ", allod_own" symbol "\n\t"
 
-// In assembly, because a compiler knows two names to be two functions.
+// Assembly, because a compiler assumes that two names are two functions.
 __asm__(
     ".pushsection .data.rel.ro,\"aw\",%progbits\n\t"
     ".balign 8\n\t"
@@ -66,9 +65,9 @@ template <class... Forms>
   return (Forms::is_replaced() || ...);
 }
 
-// Up to where in the page map forms that are made of others look for a block before they ask
-// whether they may: nowhere, until it is known that no form of delete is replaced, nor when the map
-// has become a window or was narrowed.
+// The bound of the page map below which derived forms of delete free a block before they check for
+// replaced forms. Zero until all forms of delete are known to be Allod's, and after the map was
+// narrowed or became a window.
 extern std::atomic<std::size_t> slices_at_once;
 
 }  // namespace allod::operators

@@ -1,8 +1,7 @@
-// Before a fork, the handler that was registered last runs first. Ours closes the heap, and those
-// of others may wait for threads that allocate: so ours has to be the first that is registered.
-// With glibc the library is marked to be initialised before all others. musl has no such mark:
-// there it stands in front of the function that registers handlers, in case that the constructor of
-// a library which is initialised before this one calls it.
+// Fork handlers that were registered last run first. Ours closes the heap, and other handlers may
+// wait for threads that allocate, so ours must be registered first. With glibc, this library is
+// marked to be initialised before all others. musl has no such mark, so there we interpose
+// pthread_atfork, in case an earlier library's constructor calls it.
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>

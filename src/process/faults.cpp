@@ -14,24 +14,24 @@ namespace allod::faults {
 
 namespace {
 
-// What there was before. Written before the first fault can come here.
+// The previous action. Written before our handler is installed.
 struct sigaction before;
 
 constinit std::atomic<bool> is_watching{false};
 
-// Of a heap that is hardened in a library that is not.
+// For hardened heaps in the other libraries.
 [[nodiscard, maybe_unused]] bool explain_guard(const void* address, heap::Misuse* misuse) noexcept {
   if (!Process::heap().is_guarded(address)) return false;
   *misuse = Process::heap().describe(misuse->kind, address);
   return misuse->block != nullptr || Process::heap().describe_behind(address, misuse);
 }
 
-// By a program, and not by the processor.
+// Sent by a process, not raised by an access.
 [[nodiscard]] bool is_sent(const siginfo_t& info) noexcept { return info.si_code <= 0; }
 
 constexpr int kWrongTag = 9;  // SEGV_MTESERR of <asm-generic/siginfo.h>
 
-// False when there was nothing to report.
+// Reports the fault. False if it is not ours.
 bool explain(const void* address, int code) noexcept {
   heap::Misuse misuse{.kind = heap::MisuseKind::access_past_the_end, .address = address};
   bool is_ours = Guards::explain_fault(address, &misuse);
@@ -45,9 +45,9 @@ bool explain(const void* address, int code) noexcept {
   return is_ours;
 }
 
-// As if nobody had watched. An access that fails is tried again, and fails again; what another
-// process has sent must be sent again, and so must a fault that was reported: while that was
-// written, another thread may have opened the page. What is sent comes before the access.
+// Restores the default action. The access then faults again. A sent signal must be sent again. So
+// must a reported fault, since another thread may have opened the page meanwhile. A sent signal is
+// delivered before the access is repeated.
 void leave_to_system(const siginfo_t& info, bool was_reported) noexcept {
   SignalAction{}.set_for(SIGSEGV);
   if (is_sent(info) || was_reported) {
@@ -63,7 +63,7 @@ void on_fault(int signal, siginfo_t* info, void* context) noexcept {
     errno = error;
   }
   const struct sigaction next = before;
-  // Faults cannot be ignored, but end the process.
+  // A fault cannot be ignored: it ends the process.
   if (next.sa_handler == SIG_IGN && is_sent(*info)) return;
   if (next.sa_handler == SIG_DFL || next.sa_handler == SIG_IGN) {
     return leave_to_system(*info, was_reported);
@@ -80,8 +80,8 @@ void watch() noexcept {
   struct sigaction action{};
   action.sa_sigaction = &on_fault;
   action.sa_mask = before.sa_mask;
-  // On the thread's own stack for signals, where it has one: programs have such stacks to survive
-  // the end of the usual one, which must then come to their handler, or to the system.
+  // SA_ONSTACK: a program with an alternate signal stack wants to survive a stack overflow, so this
+  // handler must run on it too.
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | (before.sa_flags & (SA_NODEFER | SA_RESTART));
   sigaction(SIGSEGV, &action, nullptr);
 }

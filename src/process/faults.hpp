@@ -1,13 +1,13 @@
-// Accesses to memory that is closed on purpose, told from other faults.
+// Tells accesses to guards from other faults.
 #pragma once
 
 #include "allod/base/cpu.hpp"
 
 namespace allod::faults {
 
-// From now on a fault on a guard is reported before it goes where it would have gone: to the
-// program's handler, as it is now, or to the system, which ends the process by the same signal. A
-// handler that the program sets up later takes the place of this one. Thread-safe; once is enough.
+// Handles SIGSEGV from now on. A fault on a guard is reported, and then passed on to the program's
+// handler, or to the default action, which ends the process. A handler that the program installs
+// later replaces this one. Thread-safe, idempotent.
 ALLOD_HOT void watch() noexcept;
 
 }  // namespace allod::faults

@@ -1,4 +1,4 @@
-// Start and end of the process, as far as the heap is concerned.
+// Start and end of the process.
 #include "instance/process.hpp"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@
 #include "statistics/usage.hpp"
 
 #if defined(DLFO_STRUCT_HAS_EH_DBASE)
-// An older libc may be there when the program runs.
+// Weak: the program may run with an older libc.
 #pragma weak _dl_find_object
 #endif
 
@@ -42,22 +42,22 @@ heap::HeapOptions LibraryPolicy::options() noexcept {
 
 namespace {
 
-// To register the first handler of fork, glibc reads one constant of its own. The kernel maps what
-// lies around it in the file: 64 KiB, or more where the file came into memory in larger pieces. The
-// smallest programs read none of that again. For others, it is mapped again when they do.
+// Releases pages of libc's constants. glibc reads one of them to register the first fork handler,
+// and the kernel then maps at least 64 KiB of the file around it. The smallest programs read none
+// of that again; for others the kernel maps it again.
 ALLOD_HOT void drop_constants_of_libc() noexcept {
 #if defined(DLFO_STRUCT_HAS_EH_DBASE)
   dl_find_object libc{};
   if (&_dl_find_object == nullptr) return;
   if (_dl_find_object(reinterpret_cast<void*>(&__register_atfork), &libc) != 0) return;
   const auto& header = *static_cast<const ElfW(Ehdr)*>(libc.dlfo_map_start);
-  // In a program that libc is a part of, these may be constants of anybody.
+  // In a static program, these may be constants of any part of it.
   if (header.e_type != ET_DYN || libc.dlfo_map_start == &__ehdr_start) return;
   const Address begin = address_of(&header);
   const auto* const parts = reinterpret_cast<const ElfW(Phdr)*>(begin + header.e_phoff);
   for (unsigned i = 0; i < header.e_phnum; ++i) {
     const auto& part = parts[i];
-    // Never written: relocations of the loader go elsewhere.
+    // Read-only from the start: relocated data lies in other segments.
     if (part.p_type != PT_LOAD || part.p_flags != PF_R || part.p_offset == 0) continue;
     raw_syscall(SYS_madvise, static_cast<long>(begin + part.p_vaddr),
                 static_cast<long>(part.p_memsz), MADV_DONTNEED);
@@ -72,7 +72,7 @@ void start_process() noexcept {
   if (was_called.exchange(true, std::memory_order_relaxed)) return;
   os::LinuxGuest::note_owner();
   Process::start();
-  // Now, as these are files, which the program may forbid itself later.
+  // Reads files now, since the program may forbid itself to do so later.
   Process::respect_quota();
   respect_memory_limit(Process::heap().space().platform().memory_limit());
   if (Profile::is_on() || settings().profile_signal != 0) static_cast<void>(Profile::prepare());
@@ -81,7 +81,7 @@ void start_process() noexcept {
   profile::watch_signal();
   os::at_fork(&profile::lock, &profile::unlock, &profile::reset_lock_after_fork);
   if constexpr (Policy::kTracked) {
-    // Registered last, so taken first, as its rank demands.
+    // Registered last, so its lock is taken first at a fork, as its rank demands.
     os::at_fork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
   }
   if constexpr (Policy::kBlockStates) {
@@ -95,18 +95,18 @@ void start_process() noexcept {
 
 namespace {
 
-// Before the constructors of the program, and mostly before those of libraries; see at_fork.cpp.
+// Runs before the program's constructors, and before those of most libraries; see at_fork.cpp.
 [[gnu::constructor(101)]] void start_with_constructors([[maybe_unused]] int count,
                                                        [[maybe_unused]] char** arguments,
                                                        [[maybe_unused]] char** variables) noexcept {
 #ifdef __GLIBC__
-  // As libc is about to do.
+  // As libc will do.
   if (environ == nullptr) environ = variables;
 #endif
   start_process();
 }
 
-// Says so where a report was asked for.
+// Warns if the options asked for a report.
 void end_without_reports() noexcept {
   const Settings& chosen = settings();
   if (!chosen.leaks && chosen.show_stats == StatsFormat::none && !Profile::is_on()) return;

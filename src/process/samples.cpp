@@ -1,6 +1,5 @@
-// Two kinds of samples on one line: those of the heap profile, and those that are guarded. Points
-// of two Poisson processes are together the points of a third; which of the two has put one there
-// is drawn when it is met.
+// Draws both kinds of samples at once: profiled and guarded ones. The union of two Poisson
+// processes is one; which of the two a point belongs to is drawn when it is reached.
 #include "allod/base/random.hpp"
 #include "guards/guards.hpp"
 #include "instance/process.hpp"
@@ -10,15 +9,15 @@ namespace allod {
 
 namespace {
 
-// 0 <= x < 1.
+// Uniform in [0, 1).
 double uniform() noexcept { return static_cast<double>(random::word() >> 11) * 0x1p-53; }
 
 bool is_guarded_size(std::size_t bytes) noexcept {
   return Guards::is_on() && bytes <= Guards::largest();
 }
 
-// How likely a block of `bytes` is a sample. Those of the profile are points among all bytes, those
-// that are guarded are points among all blocks.
+// The probabilities that a block of `bytes` is a sample. Profiled samples are points among bytes,
+// guarded ones points among blocks.
 struct Chances {
   double profiled;
   double guarded;
@@ -55,8 +54,8 @@ std::uint64_t Samples::draw(std::size_t bytes) noexcept {
 
 bool Samples::is_due(std::size_t bytes) noexcept { return uniform() < chances_of(bytes).any(); }
 
-// One number decides for both, so that each kind comes as often as alone, both together as often as
-// by chance, and one of them always.
+// One random number decides both, so that each kind keeps its own probability, both coincide as
+// often as by chance, and at least one applies.
 void* Samples::allocate(std::size_t size, std::size_t alignment, std::size_t bytes,
                         bool* zero) noexcept {
   if (!is_guarded_size(bytes)) return Profile::allocate(size, alignment, bytes, zero);

@@ -19,7 +19,7 @@ void start_samples() noexcept {
   } else if (chosen.profiles) {
     Profile::start_with_process(chosen.profile_interval);
   }
-  // Every block of the hardened library has a state; a guarded one would have none.
+  // The hardened library keeps a state for every block, which guarded ones would lack.
   if constexpr (!Policy::kBlockStates) GuardedSamples::choose_period(chosen.guard_period);
   Guards::choose_slots(chosen.guard_slots);
 }
@@ -44,7 +44,7 @@ int set_option(const char* name, const char* value) noexcept {
 
 namespace {
 
-// Those that are in use, which may be fewer than were asked for.
+// Active measures may be fewer than requested.
 [[maybe_unused]] void announce_measures() noexcept {
   Message message;
   std::string_view separator = "measures: ";

@@ -1,4 +1,4 @@
-// What the options choose, put into force.
+// Applies the options.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,14 @@
 
 namespace allod {
 
-// Before the heap has started: what is sampled from the first allocation on.
+// Starts the samplers. Must run before the heap starts.
 ALLOD_HOT void start_samples() noexcept;
-// Once, when the heap has started: of the memory that a container may have (bytes; 0: no limit),
-// free memory is to keep a small part, unless an option says how much.
+// Limits the free memory that is kept to a share of the container's limit (bytes; 0: no limit),
+// unless an option sets it. Once, after the heap has started.
 ALLOD_HOT void respect_memory_limit(std::size_t limit) noexcept;
-// As change_setting(), for a heap that runs.
+// Like change_setting(), and applies it to the running heap.
 int set_option(const char* name, const char* value) noexcept;
-// Says which library this is and, if wanted, how it is set up.
+// Prints version and variant and, at verbosity 2, the settings.
 void announce_start() noexcept;
 
 }  // namespace allod

@@ -17,7 +17,7 @@ std::uint64_t hash_of_block(Address block) noexcept { return block / 8 * kMix; }
 Sample*& next_sample(Sample& sample) noexcept { return sample.next; }
 KnownStack*& next_stack(KnownStack& stack) noexcept { return stack.next_in_bucket; }
 
-// `live` of the stack is about to change.
+// To be called before `live` of the stack changes.
 void before_change(KnownStack& stack) noexcept {
   if (stack.changed == book.peaks) return;
   stack.before_change = stack.live;
@@ -100,7 +100,7 @@ Sample* new_sample(KnownStack* stack, Address block) noexcept {
   return sample;
 }
 
-// Is more live than ever before?
+// True at a new peak.
 bool count_in(const Sample& sample) noexcept {
   KnownStack& stack = *sample.stack;
   const Sum weight = weight_of(sample);
@@ -135,7 +135,5 @@ void forget_locked(void* block, std::uint64_t now) noexcept {
   sample->next = book.spare;
   book.spare = sample;
 }
-
-// How many blocks of `bytes` one sample among them stands for.
 
 }  // namespace allod::profile

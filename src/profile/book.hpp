@@ -1,4 +1,4 @@
-// The book of samples: what is known of them, by block and by call stack.
+// Records of samples, by block and by call stack.
 #pragma once
 
 #include "allod.h"
@@ -12,26 +12,26 @@ using Sum = allod_profile_sum_t;
 inline Process::Heap& engine() noexcept { return Process::heap(); }
 inline std::uint64_t now_ms() noexcept { return engine().space().platform().now_ms(); }
 
-// What the samples of one call stack add up to. Kept for good.
+// Sums over the samples of one call stack. Never freed.
 struct KnownStack {
   KnownStack* next_in_bucket;
-  std::atomic<KnownStack*> next;  // the one that was met after it
+  std::atomic<KnownStack*> next;  // the stack first seen after it
   std::uint64_t id;
   std::uint64_t hash;
   Sum live;
   Sum total;
-  Sum before_change;      // `live` at the last peak, if it has changed since
+  Sum before_change;      // `live` at the last peak, if changed since
   std::uint64_t changed;  // the number of the last peak when `live` changed
   std::uint64_t live_samples;
   std::uint64_t total_samples;
   std::uint64_t freed_samples;
-  std::uint64_t births_ms;  // of the live ones, summed up
-  std::uint64_t lives_ms;   // of the freed ones, summed up
-  Sum leaked_directly;      // when leaks were looked for last
+  std::uint64_t births_ms;  // sum over live samples
+  std::uint64_t lives_ms;   // sum over freed samples
+  Sum leaked_directly;      // by the last leak search
   Sum leaked;
-  bool is_complete;  // its code is no more: no sample has it any more
+  bool is_complete;  // its code was unloaded, so it gets no new samples
   std::uint32_t depth;
-  std::uintptr_t frames[1];  // as many as there are
+  std::uintptr_t frames[1];  // `depth` of them
 };
 
 struct Sample {
@@ -40,13 +40,14 @@ struct Sample {
   KnownStack* stack;
   std::size_t bytes;
   std::size_t requested;
-  std::uint64_t count_x256;  // blocks that it stands for
+  std::uint64_t count_x256;  // blocks that it represents, times 256
   std::uint64_t birth_ms;
   std::uint64_t number;
   std::uint32_t thread;
 };
 
-// What a sample stands for, times 256 like all sums here. The same when it comes and when it goes.
+// The blocks and bytes that a sample represents, times 256 like all sums here. Equal at allocation
+// and at free.
 inline Sum weight_of(const Sample& sample) noexcept {
   const std::uint64_t count = sample.count_x256;
   return {count, sample.bytes * count, sample.requested * count};
@@ -66,7 +67,7 @@ inline void subtract(Sum& sum, const Sum& less) noexcept {
   sum.requested -= less.requested;
 }
 
-// A table of lists that doubles when it is full.
+// A hash table that doubles when full.
 template <class Entry>
 struct Buckets {
   Entry** lists = nullptr;
@@ -75,7 +76,7 @@ struct Buckets {
 
   [[nodiscard]] Entry*& at(std::uint64_t hash) noexcept { return lists[hash >> shift]; }
   [[nodiscard]] std::size_t count() const noexcept { return std::size_t{1} << (64 - shift); }
-  // False when there is no room for any entry.
+  // False if memory is exhausted and the table is empty.
   template <class NextOf, class HashOf>
   [[nodiscard]] bool make_room(NextOf next_of, HashOf hash_of) noexcept {
     if (lists != nullptr && entries < 2 * count()) return true;
@@ -103,26 +104,26 @@ struct Book {
   Process::Heap::Lock lock{LockRank::samples};
   Buckets<Sample> samples;
   Buckets<KnownStack> stacks;
-  Sample* spare = nullptr;  // records that are free
+  Sample* spare = nullptr;  // free records
   std::atomic<KnownStack*> first{nullptr};
   KnownStack* last = nullptr;
   std::uint64_t stack_count = 0;
   Sum live{};
   Sum peak{};
   Sum total{};
-  std::uint64_t peaks = 0;  // how often `live` was larger than ever
+  std::uint64_t peaks = 0;  // number of new peaks of `live`
   std::uint64_t live_samples = 0;
   std::uint64_t total_samples = 0;
   std::uint64_t lost_samples = 0;
   std::uint64_t samples_ever = 0;
-  std::uint64_t forgiven = 0;  // so many of them do not leak
+  std::uint64_t forgiven = 0;  // samples up to this number do not leak
   std::uint64_t since_ms = 0;
   std::uint64_t peak_ms = 0;
   Sum lifetimes[ALLOD_PROFILE_LIFETIMES] = {};
 };
 extern constinit Book book;
 
-// A signal handler may have interrupted its thread here: it takes no samples.
+// Set while the thread is in the profile: a signal handler that interrupts it takes no samples.
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit bool busy;
 
 class Busy {
@@ -139,17 +140,16 @@ class Busy {
   Busy& operator=(const Busy&) = delete;
 };
 
-// --- with the lock held ---------------------------------------------------------------
+// --- these require the lock ----------------------------------------------------------
 
-// What is known of a call stack from now on; null for want of memory.
+// Finds or adds the record of a call stack. Null if memory is exhausted.
 KnownStack* remember(const Stack& stack) noexcept;
-// What was live at the last peak.
 Sum peak_of(const KnownStack& stack) noexcept;
-// A record that can be found; null for want of memory, or without a stack.
+// Adds a record to the table. Null if memory is exhausted or `stack` is null.
 Sample* new_sample(KnownStack* stack, Address block) noexcept;
-// True if as much was never live before.
+// Returns true at a new peak.
 bool count_in(const Sample& sample) noexcept;
-// Nothing where there is no sample of the block.
+// Ignores blocks that are no samples.
 void forget_locked(void* block, std::uint64_t now) noexcept;
 
 }  // namespace allod::profile

@@ -9,20 +9,20 @@ namespace allod::profile {
 
 namespace {
 
-// Kept for good.
+// Never freed.
 struct ClosedFile {
-  ClosedFile* next;  // was closed before it
+  ClosedFile* next;  // closed before it
   Address begin;
   Address end;
   std::atomic<std::uint64_t> last_stack;
   std::size_t length;
-  char line[1];  // of the system's list, with a zero
+  char line[1];  // of /proc/self/maps, zero-terminated
 
   [[nodiscard]] std::string_view text() const noexcept { return {line, length}; }
   [[nodiscard]] bool overlaps(Address from, Address to) const noexcept {
     return begin < to && from < end;
   }
-  // Where the line has it; before that are numbers alone.
+  // The path starts at the first slash; the fields before it are numbers.
   [[nodiscard]] const char* path() const noexcept { return strchr(line, '/'); }
   [[nodiscard]] Address offset() const noexcept {
     std::size_t at = text().find(' ', text().find(' ') + 1) + 1;
@@ -35,7 +35,7 @@ constinit std::atomic<ClosedFile*> newest{nullptr};
 constexpr std::size_t kRoomBytes = std::size_t{1} << 20;
 constexpr std::size_t kListBytes = (kRoomBytes - sizeof(MappingLines)) / 2;
 
-// Lines of code from files, each with its end.
+// Lists the executable file mappings, one per line.
 std::size_t list_code(MappingLines& lines, char* to) noexcept {
   std::size_t length = 0;
   const int error = for_each_mapping_line(lines, [&](std::string_view text) noexcept {
@@ -52,7 +52,7 @@ void note(std::string_view text) noexcept {
   const MappingLine line{text};
   ClosedFile* before = newest.load(std::memory_order_acquire);
   while (before != nullptr && !before->overlaps(line.begin, line.end)) before = before->next;
-  // One that comes and goes again and again has the same stacks each time.
+  // A file that is loaded and closed repeatedly has the same stacks each time.
   const bool is_known = before != nullptr && before->text() == text;
   const std::uint64_t last = end_stacks_in(line.begin, line.end, is_known);
   if (is_known) return before->last_stack.store(last, std::memory_order_relaxed);

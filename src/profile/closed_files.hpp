@@ -1,5 +1,5 @@
-// Files of code that the program has closed, and in which call stacks of samples lie: without them,
-// these would be named by nobody, or by what was loaded to the same place since.
+// Unloaded files that call stacks of samples point into. Without them, these frames would get no
+// name, or that of a file loaded at the same address since.
 #pragma once
 
 #include "allod/base/units.hpp"
@@ -8,8 +8,9 @@
 
 namespace allod::profile {
 
-// The mappings of code before dlclose(), of which those that are gone are noted after it. Nothing
-// when the profile knows of no sample. Waits for the profile's lock; not for signal handlers.
+// Created before dlclose(), it lists the executable mappings; its destructor notes those that are
+// gone. Does nothing unless the profile has been on. Waits for the profile's lock; not for signal
+// handlers.
 class Closing {
  public:
   Closing() noexcept;
@@ -22,13 +23,13 @@ class Closing {
   std::size_t length_ = 0;
 };
 
-// As lines like those of the system's list of mappings, each with the number of the last stack that
-// had frames there. Of several at one place, the first whose number is not less than a stack's is
-// the stack's.
+// Writes lines like those of /proc/self/maps, each with the number of the last stack that has
+// frames there. If files overlap, a stack belongs to the first whose number is not less than its
+// own.
 void write_closed_files(Text& out) noexcept;
 
-// The closed file in which a frame of a stack lay, by the stack's number. Names no function. False
-// if there is none. Thread-safe.
+// Finds the closed file that contained a frame of the stack with this number. Finds no function
+// names. Thread-safe.
 [[nodiscard]] bool find_closed_place(Address frame, std::uint64_t stack,
                                      LoadedPlace* place) noexcept;
 

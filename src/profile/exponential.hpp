@@ -14,7 +14,7 @@ namespace allod {
     m /= 2;
     ++exponent;
   }
-  // ln m = 2 artanh((m - 1) / (m + 1)); the argument is at most 0.172.
+  // ln m = 2 artanh((m - 1) / (m + 1)), with an argument of at most 0.172.
   const double t = (m - 1) / (m + 1);
   const double square = t * t;
   double sum = 0;
@@ -24,23 +24,23 @@ namespace allod {
   return 2 * t * sum + exponent * 0.6931471805599453;
 }
 
-// With mean 1, from 64 random bits.
+// An exponential variate of mean 1, from 64 random bits.
 [[nodiscard]] constexpr double exponential(std::uint64_t random_bits) noexcept {
   // In (0, 1].
   const double uniform = (static_cast<double>(random_bits >> 11) + 1) * 0x1p-53;
   return -natural_log(uniform);
 }
 
-// 1 - exp(-x) for x >= 0: how likely the value above is at most x.
+// 1 - exp(-x) for x >= 0: the probability that the variate is at most x.
 [[nodiscard]] constexpr double chance_within(double x) noexcept {
   if (x > 40) return 1;
   int doublings = 0;
   for (; x > 0.125; x /= 2) ++doublings;
-  // Each term is smaller by x than the one before; to 1e-12.
+  // Each term is smaller by a factor of x; accurate to 1e-12.
   const int terms = x < 0x1p-9 ? 4 : 10;
   double chance = 0;
   for (int k = terms; k >= 1; --k) chance = x / k * (1 - chance);
-  // Not within 2x: neither within the first x nor within the second.
+  // The value exceeds 2x if it exceeds x twice.
   for (; doublings > 0; --doublings) chance = chance * (2 - chance);
   return chance;
 }

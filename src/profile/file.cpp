@@ -11,7 +11,7 @@ namespace allod::profile {
 
 namespace {
 
-// 0, or an error number.
+// Returns 0 or an error number.
 long write_to(const OutputFile& file) noexcept {
   return file.write([](Text& out) noexcept { write(out); });
 }
@@ -20,7 +20,7 @@ void write_or_warn(const OutputFile& file) noexcept {
   if (error != 0) file.warn("the profile", error);
 }
 
-// The end of the name of a file that a signal asks for.
+// The suffix ".N" of files written on a signal.
 struct Numbered {
   char text[24];
   explicit Numbered(std::uint64_t number) noexcept {
@@ -36,8 +36,8 @@ struct Numbered {
   const char* suffix;
 };
 
-constinit std::atomic<std::uint64_t> asked{0};    // by signals
-constinit std::atomic<std::uint64_t> written{0};  // for them
+constinit std::atomic<std::uint64_t> asked{0};    // signals so far
+constinit std::atomic<std::uint64_t> written{0};  // files written for them
 
 void write_what_was_asked() noexcept {
   for (;;) {
@@ -48,8 +48,8 @@ void write_what_was_asked() noexcept {
   }
 }
 
-// Takes no lock that the interrupted code may hold, but for the profile's own: a thread that is
-// busy with that writes when it is done.
+// Takes no lock that the interrupted code may hold, except the profile's own: a thread that is busy
+// with the profile writes the file afterwards.
 void on_signal(int) noexcept {
   const int error = errno;
   if (!Profile::is_on()) {
@@ -61,8 +61,8 @@ void on_signal(int) noexcept {
   errno = error;
 }
 
-// Whoever looks finds a whole one: that of the last peak, where this one cannot be written. As
-// there may be many, only the first failure is told.
+// Replaces the file atomically, so readers always find a whole profile, and the previous one if
+// writing fails. Only the first failure is reported, since there may be many.
 void write_peak() noexcept {
   const OutputFile unfinished{settings().profile_file, ".peak.new"};
   const OutputFile finished{settings().profile_file, ".peak"};
@@ -90,7 +90,7 @@ void write_due_files(unsigned long long peak) noexcept {
     write_what_was_asked();
   }
   if (peak == 0 || !settings().profile_peaks || settings().profile_file == nullptr) return;
-  // An eighth more than last time, so that there are few of them.
+  // Requires 1/8 more than the last time, to limit the number of files.
   static constinit std::atomic<unsigned long long> last{std::size_t{1} << 20};
   unsigned long long before = last.load(std::memory_order_relaxed);
   if (peak < before + before / 8) return;

@@ -1,15 +1,15 @@
-// Files with the heap profile: when the process ends, when it is told to, when it needs more memory
-// than ever. What the options say about them is in options.hpp.
+// Profile files: at exit, on a signal, and at new peaks. See options.cpp for the options.
 #pragma once
 
 #include "allod/base/cpu.hpp"
 
 namespace allod::profile {
 
-// For a constructor: waits for the signal that the options name.
+// For a constructor: handles the signal that the options name.
 ALLOD_HOT void watch_signal() noexcept;
 
-// What a signal asked for meanwhile; and, unless 0, a peak of so many bytes. Called without a lock.
+// Writes the files that signals have requested, and one for a peak of so many bytes unless it is 0.
+// Must be called without a lock.
 void write_due_files(unsigned long long peak) noexcept;
 
 // For a destructor.

@@ -1,12 +1,12 @@
-// Places where tracers (bpftrace, perf, gdb, SystemTap) can look on. Each is an instruction that
-// does nothing, and a note in the file that says where it is and where its arguments are. The
-// format is that of SystemTap's sys/sdt.h, version 3.
+// Static probes for tracers (bpftrace, perf, gdb, SystemTap), in the format of SystemTap's
+// sys/sdt.h, version 3. A probe is a nop, and a note in the file with its address and the places of
+// its arguments.
 #pragma once
 
 #include <cstdint>
 
-// An assembler's text cannot be a parameter, hence a macro. NAME is a text; the arguments are four
-// numbers of eight bytes.
+// A macro, since assembler text cannot be a parameter. NAME is a string literal; the arguments are
+// four 8-byte numbers.
 #define ALLOD_PROBE(NAME, A, B, C, D)                                             \
   asm volatile(                                                                   \
       "990: nop\n\t"                                                              \

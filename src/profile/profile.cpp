@@ -13,7 +13,7 @@ namespace allod::profile {
 
 namespace {
 
-// What can be read of a block, behind which there may be a guard; 0: it has been freed, and waits.
+// Readable bytes of a block, before any guard; 0 if it was freed and waits.
 std::size_t readable_bytes(const Sample& sample) noexcept {
   const auto* const block = reinterpret_cast<const void*>(sample.block);
   if constexpr (Policy::kBlockStates) return hardened::readable_bytes(block);
@@ -58,7 +58,7 @@ void summarise(allod_profile_summary_t& summary) noexcept {
 
 namespace {
 
-// With the lock held.
+// Requires the lock.
 allod_profile_stack_t describe(const KnownStack& stack, std::uint64_t now) noexcept {
   const std::uint64_t live = stack.live_samples;
   return {.id = stack.id,
@@ -78,7 +78,7 @@ allod_profile_stack_t describe(const KnownStack& stack, std::uint64_t now) noexc
 
 int visit_stacks(allod_profile_stack_visit_t visit, void* context) noexcept {
   constexpr std::size_t kMost = 64;
-  // Stacks stay, and so do their frames.
+  // Stacks and frames are never freed.
   for (KnownStack* stack = book.first.load(std::memory_order_acquire); stack != nullptr;) {
     allod_profile_stack_t seen[kMost];
     std::size_t count = 0;
@@ -97,13 +97,13 @@ int visit_stacks(allod_profile_stack_visit_t visit, void* context) noexcept {
 }
 
 int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
-  // Copied in portions: the table may double between two of them, and lists come to other
-  // places. They are taken by their share of all hashes, which stays.
+  // Copies in portions. The table may double between two of them and move its lists, so a portion
+  // is a range of hashes, which stays valid.
   constexpr std::uint64_t kParts = 1024;
   constexpr std::uint64_t kPartsAtOnce = 32;
   constexpr std::size_t kMost = 64;
   const std::uint64_t now = now_ms();
-  std::size_t done = 0;  // of the next part
+  std::size_t done = 0;  // in the next part
   for (std::uint64_t part = 0; part < kParts;) {
     allod_profile_block_t seen[kMost];
     std::size_t count = 0;
@@ -127,7 +127,7 @@ int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
                              sample->thread};
           }
         }
-        // Perhaps there are more in the part.
+        // There may be more in this part.
         done = count == kMost ? passed : 0;
         if (done == 0) ++part;
       }

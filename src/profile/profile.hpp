@@ -1,5 +1,4 @@
-// The heap profile: which call stacks have allocated what. Samples are drawn in
-// thread/counting.hpp; here is what is known of them.
+// The heap profile: allocations by call stack. thread/counting.hpp draws the samples.
 #pragma once
 
 #include "allod.h"
@@ -10,7 +9,7 @@ namespace allod::profile {
 
 inline constexpr std::size_t kUsualInterval = std::size_t{512} << 10;
 
-// As the functions of allod.h whose names end alike. Thread-safe.
+// Like the functions of allod.h with the same endings. Thread-safe.
 void reset() noexcept;
 void summarise(allod_profile_summary_t& summary) noexcept;
 int visit_stacks(allod_profile_stack_visit_t visit, void* context) noexcept;
@@ -18,12 +17,12 @@ int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept;
 int visit_classes(allod_profile_class_visit_t visit, void* context) noexcept;
 void write(Text& out) noexcept;
 
-// The code in [begin, end) is no more: stacks with frames there are complete, unless it is `known`
-// to come back, and the same frames are another stack from now on. Returns the number of the last
-// stack so far; 0: none has frames there.
+// Ends the stacks with frames in [begin, end), whose code was unloaded: the same frames make a new
+// stack from now on. If `is_known`, the same code is expected back, and the stacks continue.
+// Returns the number of the latest stack; 0 if none has frames there.
 std::uint64_t end_stacks_in(Address begin, Address end, bool is_known) noexcept;
 
-// --- for whoever looks for leaks ---
+// --- for the leak search ---
 
 // A sample in use.
 struct Suspect {
@@ -32,11 +31,11 @@ struct Suspect {
   Address end;
   void* sample;
   Leak leak;
-  bool is_new;  // came after forgive()
+  bool is_new;  // allocated after forgive()
 };
-// What is in use now does not leak, whatever happens to it.
+// Samples now in use will never count as leaks.
 void forgive() noexcept;
-// While it exists, no sample comes or goes.
+// During its lifetime, samples neither come nor go.
 class AtRest {
  public:
   AtRest() noexcept;
@@ -46,17 +45,17 @@ class AtRest {
 
   [[nodiscard]] std::size_t count() const noexcept;
   void list(Suspect* suspects) const noexcept;
-  // Adds up by stack what leaks.
+  // Adds up leaks by stack.
   void note(const Suspect* suspects, std::size_t count) noexcept;
 };
-// What note() added up last: `live` is what leaks directly, `total` all that leaks. In the form of
-// the profile.
+// Writes the sums of the last note() in the profile's format: `live` for direct leaks, `total` for
+// all.
 void write_leaks(Text& out) noexcept;
 int visit_leaks(allod_profile_stack_visit_t visit, void* context) noexcept;
-// The same for people, without names of files and lines.
+// The same for people, without file names and lines.
 void show_leaks(Text& out) noexcept;
 
-// Around a fork.
+// Fork handlers.
 void lock() noexcept;
 void unlock() noexcept;
 void reset_lock_after_fork() noexcept;

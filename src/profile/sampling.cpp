@@ -1,4 +1,4 @@
-// Which allocations are samples of the profile, as the heap asks.
+// The profile's sampler.
 #include <string.h>
 
 #include "hardened/hardened.hpp"
@@ -14,8 +14,8 @@ namespace profile {
 
 namespace {
 
-// What a signal handler frees while it has interrupted its thread here: a list through the blocks
-// themselves, which are nobody's until then.
+// Blocks that a signal handler frees while it interrupts the profile, linked through their first
+// words. Nobody else owns them.
 constinit std::atomic<void*> late_frees{nullptr};
 
 std::uint64_t count_x256(std::size_t bytes, std::size_t interval) noexcept {
@@ -85,7 +85,7 @@ bool Profile::forget(void* block) noexcept {
   using namespace profile;
   if (busy) {
     if constexpr (Policy::kBlockStates) {
-      if (!hardened::lend(block)) return false;  // and it is lost
+      if (!hardened::lend(block)) return false;  // and the block is lost
     }
     void* next = late_frees.load(std::memory_order_relaxed);
     do {
@@ -115,7 +115,7 @@ void Profile::give_back(space::Tag tag, void* block) noexcept {
   engine().release_to_heap(Process::own_domain(), tag, block);
 }
 
-// Not in the midst of a malloc, where it could come while another thread forks.
+// Not within malloc, which may run while another thread forks.
 bool Profile::prepare() noexcept {
   using namespace profile;
   Process::ensure_started();

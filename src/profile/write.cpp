@@ -1,4 +1,4 @@
-// The heap profile as a text that pprof reads, and counts by thread and class.
+// The heap profile as text for pprof, and counts by thread and class.
 #include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -39,7 +39,7 @@ int write_stack(const allod_profile_stack_t* stack, void* context) noexcept {
   Text& out = *static_cast<Text*>(context);
   write_sums(out, stack->live, stack->total);
   for (std::size_t i = 0; i < stack->depth; ++i) out << " " << Hex{stack->frames[i]};
-  // Lines like this one are comments to pprof.
+  // pprof ignores these lines.
   out << "\n# id " << stack->id << " peak " << stack->peak.blocks << " " << stack->peak.bytes
       << " requested " << stack->live.requested << " " << stack->peak.requested << " "
       << stack->total.requested << " samples " << stack->live_samples << " " << stack->total_samples
@@ -49,7 +49,7 @@ int write_stack(const allod_profile_stack_t* stack, void* context) noexcept {
 
 }  // namespace
 
-// The format of gperftools with estimates in place of samples, so that readers scale nothing.
+// The gperftools format, with estimates instead of samples, so that readers do not scale them.
 void write(Text& out) noexcept {
   allod_profile_summary_t summary;
   summarise(summary);
@@ -74,7 +74,7 @@ void write_leaks(Text& out) noexcept {
 
 namespace {
 
-// What one thread, or one shared domain, has of each class.
+// Counts of one thread or shared domain, by class.
 struct Rows {
   std::uint32_t thread = 0;
   std::uint32_t domain = 0;
@@ -104,7 +104,7 @@ struct Rows {
     ++row.slabs;
     row.used += slab.capacity() - slab.free_count() - slab.remote_count();
   }
-  // Blocks that somebody has at hand are free, although they are not in their slabs.
+  // Blocks in magazines are free, although their slabs count them as used.
   void take_off(const Process::Front& front) noexcept {
     for (ClassIndex c = 0; c < kClasses; ++c) {
       const std::uint64_t cached = front.cached(c);
@@ -145,7 +145,7 @@ int visit_classes(allod_profile_class_visit_t visit, void* context) noexcept {
     rows.take_off(*domain);
     Heap::for_each_cache(*domain, [&](const Heap::Cache& cache) { rows.take_off(cache); });
     if (const int result = rows.tell(visit, context)) return result;
-    // Of threads with a cache over it; caches stay.
+    // Threads with a cache over this domain. Caches are never freed.
     for (Heap::Cache* cache = domain->caches.load(std::memory_order_acquire); cache != nullptr;
          cache = cache->next) {
       if (!cache->is_used) continue;

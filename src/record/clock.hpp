@@ -1,5 +1,4 @@
-// The clock of a trace: a counter of the processor that all its cores share, a few nanoseconds to a
-// tick.
+// The clock of traces: a processor counter that all cores share, with ticks of a few nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +14,9 @@ inline constexpr unsigned kTickShift = 4;
 // About a microsecond.
 inline constexpr std::uint64_t kBriefTicks = 128;
 
-// Not earlier than any load that came before: rdtscp waits for them. And not later than any store
-// that follows: stores are seen in order, and after the read. The first orders a block's release
-// after what handed the block over, the second before its memory can be allocated again.
+// rdtscp waits for all earlier loads, so a release is timed after the block was handed over. Later
+// stores become visible after the read, so a release is timed before its memory can be allocated
+// again.
 ALLOD_INLINE std::uint64_t read_ticks() noexcept {
   unsigned processor;
   return __builtin_ia32_rdtscp(&processor) >> kTickShift;
@@ -25,10 +24,10 @@ ALLOD_INLINE std::uint64_t read_ticks() noexcept {
 
 #elif defined(__aarch64__)
 
-// A few microseconds where the counter has the usual 24 to 62 MHz, less where it has 1 GHz.
+// At 24 to 62 MHz a few microseconds; at 1 GHz 128 ns.
 inline constexpr std::uint64_t kBriefTicks = 128;
 
-// The same two: nothing before is still under way, and nothing that follows begins before the read.
+// The same order: the first isb waits for earlier instructions, the second holds back later ones.
 ALLOD_INLINE std::uint64_t read_ticks() noexcept {
   std::uint64_t value;
   __asm__ volatile("isb\n\tmrs %0, cntvct_el0\n\tisb" : "=r"(value)::"memory");

@@ -1,4 +1,4 @@
-// The file of a trace, and how it keeps clear of the program's own files.
+// The trace file, and how its descriptor avoids the program's own.
 #pragma once
 
 #include <errno.h>
@@ -17,7 +17,6 @@
 
 namespace allod::record {
 
-// A file name made of a given one.
 struct Path {
   char text[PATH_MAX + 32];
 
@@ -34,7 +33,7 @@ struct Path {
   }
 };
 
-// What an error means for a file; null if there is nothing to say but its number.
+// Words for an error of a file; null: print its number.
 [[nodiscard]] inline const char* explain(int error) noexcept {
   switch (error) {
     case ENOSPC:
@@ -55,11 +54,11 @@ struct Path {
   }
 }
 
-// The file that this process writes. It is kept open, but the program may close what it does not
-// know, and open something of its own under the number: so each use looks whose it is.
+// The trace file of this process. It stays open, but the program may close descriptors that it does
+// not know and reuse their numbers. So each use checks the file's identity.
 class File {
  public:
-  // Makes FILE, or what comes in its place for all but the first program.
+  // Creates FILE for the first program, and FILE.PID or FILE.PID.N for others.
   bool create(const char* base, unsigned process, bool forked) noexcept {
     struct stat status{};
     const bool special = stat(base, &status) == 0 && !S_ISREG(status.st_mode);
@@ -75,7 +74,7 @@ class File {
     }
     return false;
   }
-  // Only if nobody else has made it.
+  // Creates FILE, unless it exists.
   bool create_first(const char* base) noexcept {
     path_.set(base);
     return open_with(O_CREAT | O_EXCL);
@@ -84,7 +83,7 @@ class File {
   bool is_made() const noexcept { return made_; }
   const char* path() const noexcept { return path_.text; }
 
-  // All or nothing, as far as the system allows; false with errno set.
+  // Appends all parts, or none as far as the system allows. Returns false with errno set.
   bool append(iovec* parts, int count) noexcept {
     std::int64_t before = 0;
     if (!is_ours(&before) && !(open_with(0) && is_ours(&before))) return false;
@@ -94,7 +93,7 @@ class File {
       if (written < 0) {
         const int error = errno;
         if (error == EFBIG) swallow_signal();
-        // Half a chunk is of no use. A device or a pipe keeps it.
+        // Drops half a chunk. Devices and pipes keep it.
         if (ftruncate(descriptor_, before) != 0) errno = 0;
         errno = error;
         return false;
@@ -113,7 +112,7 @@ class File {
     return true;
   }
 
-  // In the child of a fork: the file is the parent's.
+  // For the child of a fork: the file belongs to the parent.
   void forget() noexcept {
     std::int64_t size;
     if (made_ && is_ours(&size)) close(descriptor_);
@@ -122,7 +121,7 @@ class File {
   }
 
  private:
-  // Out of the way of what programs number themselves.
+  // Above the descriptors that programs choose themselves.
   static constexpr int kDescriptor = 512;
 
   bool open_with(int flags) noexcept {
@@ -151,7 +150,7 @@ class File {
     return status.st_dev == device_ && status.st_ino == inode_;
   }
 
-  // A write beyond the limit sends the thread a signal, which is blocked now and must not be seen.
+  // A write beyond RLIMIT_FSIZE raises SIGXFSZ. It is blocked here, and consumed.
   static void swallow_signal() noexcept {
     sigset_t set;
     sigemptyset(&set);

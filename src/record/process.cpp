@@ -1,4 +1,4 @@
-// The ways in which a process ends without its exit handlers, or becomes another program.
+// Ends of a process that skip exit handlers: _exit, exec.
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -63,7 +63,7 @@ ALLOD_EXPORT int execvpe(const char* file, char* const* argv, char* const* envir
   return become("execvpe", file, argv, environment);
 }
 
-// The forms with a list of arguments, which is on the stack for as long as it is needed.
+// The variants with an argument list. The array lives on the stack until exec.
 #define ALLOD_ARGUMENT_LIST(argv, first)                                                       \
   va_list arguments;                                                                           \
   va_start(arguments, first);                                                                  \

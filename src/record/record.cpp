@@ -1,5 +1,5 @@
-// The functions that are recorded: each calls the next allocator's function of the same name, or
-// its malloc where operators are concerned, and notes what came of it.
+// The recorded functions. Each calls the next allocator's function of the same name, and records
+// the result. The operators call the next allocator's malloc.
 #include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
@@ -24,12 +24,12 @@ using namespace allod::operators;
 
 namespace {
 
-// What is allocated while we look for the allocator: the loader may need memory for the search. It
-// is never given back.
+// Serves allocations of the loader while we search for the next allocator. Its memory is never
+// freed.
 class EarlyMemory {
  public:
   void* allocate(std::size_t size, std::size_t alignment) noexcept {
-    // The size is kept before the block, for realloc.
+    // The size precedes the block, for realloc.
     const std::size_t at = allod::align_up(used_ + kHead, alignment < kHead ? kHead : alignment);
     if (size > sizeof bytes_ || at > sizeof bytes_ - size) {
       errno = ENOMEM;
@@ -57,7 +57,7 @@ class EarlyMemory {
 };
 constinit EarlyMemory early_memory;
 
-// The allocator behind us. Each entry starts with a function that finds them all.
+// The next allocator. Initially, each entry is a function that searches for all of them.
 struct Next {
   void* (*malloc)(std::size_t);
   void* (*calloc)(std::size_t, std::size_t);
@@ -85,7 +85,7 @@ void find(Function*& function, const char* name) noexcept {
   function = reinterpret_cast<Function*>(found);
 }
 
-// Two threads may search at once, and find the same.
+// Concurrent searches find the same functions.
 [[gnu::cold]] void search() noexcept {
   searching = true;
   Next found{};
@@ -193,8 +193,8 @@ void* reallocate(void* block, std::size_t size) noexcept {
 
 std::size_t page_bytes() noexcept { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
-// The C++ runtime's own operator, which calls the new-handler and throws. It begins with malloc,
-// which is ours again. Null if no runtime is there.
+// The C++ runtime's operator, which calls the new-handler and throws. It starts with malloc, which
+// is ours. Null without a runtime.
 template <class Operator>
 [[gnu::cold]] Operator* runtime_operator(const char* name) noexcept {
   for (const char* library : {"libstdc++.so.6", "libc++abi.so.1", "libc++.so.1"}) {
@@ -234,7 +234,7 @@ void* new_or_throw(std::size_t size, align_val_t alignment) {
   if (block != nullptr) return block;
   return new_by_runtime<void*(std::size_t, align_val_t)>("_ZnwmSt11align_val_t", size, alignment);
 }
-// The runtime's form calls the one that throws, whoever has replaced that, and catches.
+// The runtime's nothrow form calls the throwing one, even a replaced one, and catches.
 [[gnu::cold, gnu::noinline]] void* null_by_runtime(const char* name, std::size_t size) noexcept {
   const auto form = runtime_operator<void*(std::size_t, const nothrow_t&)>(name);
   return form == nullptr ? nullptr : form(size, nothrow_t{});
@@ -244,7 +244,7 @@ void* new_or_throw(std::size_t size, align_val_t alignment) {
   const auto form = runtime_operator<void*(std::size_t, align_val_t, const nothrow_t&)>(name);
   return form == nullptr ? nullptr : form(size, alignment, nothrow_t{});
 }
-// `name` is that of the form, which is made of these.
+// `MadeOf` are the forms that the form `name` calls.
 template <class... MadeOf, class... Alignment>
 void* new_or_null(const char* name, std::size_t size, Alignment... alignment) noexcept {
   if (!are_replaced<MadeOf...>()) {
@@ -253,7 +253,7 @@ void* new_or_null(const char* name, std::size_t size, Alignment... alignment) no
   return null_by_runtime(name, size, alignment...);
 }
 
-// What a replaced form does is recorded where it calls malloc and free.
+// A replaced form is recorded where it calls malloc and free.
 template <class First, class... Rest, class... Alignment>
 void release_by(void* block, Alignment... alignment) noexcept {
   if (are_replaced<First, Rest...>()) return First::in_force()(block, alignment...);
@@ -273,7 +273,7 @@ const char* allocator_path() noexcept {
 
 }  // namespace allod::record
 
-// C23's sized frees and glibc's own name.
+// C23's sized frees, and glibc's cfree.
 extern "C" {
 void cfree(void*) noexcept;
 void free_sized(void*, size_t) noexcept;
@@ -319,7 +319,7 @@ ALLOD_EXPORT void* valloc(size_t size) noexcept {
 ALLOD_EXPORT void* pvalloc(size_t size) noexcept {
   const std::size_t page = page_bytes();
   const std::size_t pages = size > SIZE_MAX - page ? SIZE_MAX : allod::align_up(size, page);
-  // Which not every libc has by this name.
+  // Some C libraries lack pvalloc.
   return recorded_aligned(page, pages, 0, [=] { return next.valloc(pages); });
 }
 ALLOD_EXPORT void free(void* block) noexcept { release<Kind::free>(block); }

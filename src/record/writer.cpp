@@ -1,4 +1,4 @@
-// Buffers of threads, the file of the trace, and what happens to both at fork, exec and exit.
+// Buffers of threads, the trace file, and both at fork, exec and exit.
 #include "record/writer.hpp"
 
 #include <errno.h>
@@ -22,9 +22,8 @@ namespace allod::record {
 
 namespace {
 
-// One is in a section while it changes what the threads share. Nothing in it can be interrupted by
-// a handler or by the end of the thread, and it leaves errno alone. A thread may enter it twice:
-// between the handlers of a fork it is in one already.
+// A critical section over the state that threads share. It blocks all signals and cancellation, and
+// preserves errno. Threads may nest it: a fork holds it between its handlers.
 class Section {
  public:
   Section() noexcept : errno_{errno} {
@@ -49,7 +48,7 @@ class Section {
   static void release() noexcept {
     if (--depth_ == 0) pthread_mutex_unlock(&lock_);
   }
-  // In the child of a fork, whose only thread was in a section.
+  // In the child of a fork, whose only thread held it.
   static void reset() noexcept {
     lock_ = PTHREAD_MUTEX_INITIALIZER;
     depth_ = 0;
@@ -71,7 +70,7 @@ std::uint64_t nanoseconds(clockid_t clock) noexcept {
          static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-// What became of the trace: a reason, or the number of an error.
+// Writes why the trace ended: a reason or an error number.
 void tell_why(Text& out, const char* path, const char* reason, int error) noexcept {
   if (path[0] != '\0') out << path << ": ";
   if (reason != nullptr) {
@@ -86,7 +85,7 @@ void at_quick_end() noexcept { Recorder::end(); }
 
 }  // namespace
 
-// All of it in a Section.
+// All functions must be called within a Section.
 class Writer {
  public:
   static Thread* attach() noexcept;
@@ -121,7 +120,7 @@ class Writer {
   static inline std::uint64_t time_ = 0;
   static inline std::uint32_t count_ = 0;
   static inline pthread_key_t key_ = 0;
-  // Threads that run, and threads that are at their very end or gone, the oldest first.
+  // Running threads, and threads that are ending or gone, oldest first.
   static inline Thread* threads_ = nullptr;
   static inline Thread* ending_ = nullptr;
   static inline File file_;
@@ -149,7 +148,7 @@ void Writer::stop(const char* reason) noexcept {
     message << "recording stopped: ";
     tell_why(message, file_.path(), reason, error);
   }
-  // The program may have closed standard error. Who started it may have named another place.
+  // The program may have closed standard error; the parent may have named another file.
   const char* const errors = getenv("LIBALLOD_RECORD_ERRORS");
   const int file = errors == nullptr ? -1 : open(errors, O_WRONLY | O_APPEND | O_CLOEXEC);
   if (file < 0) return;
@@ -163,13 +162,13 @@ void Writer::stop(const char* reason) noexcept {
 
 void Writer::begin() noexcept {
   if (!started_) start();
-  // The first handler is the last to run: after the destructors of all libraries.
+  // The handler that is registered first runs last, after the destructors of all libraries.
   __cxa_atexit(at_exit, nullptr, nullptr);
   at_quick_exit(at_quick_end);
   pthread_atfork(fork_begins, fork_ended, became_child);
   const char* base = getenv("LIBALLOD_RECORD");
   if (base == nullptr) return stop("LIBALLOD_RECORD names no file");
-  // The first program takes the name at once; others have theirs made when they need it.
+  // The first program creates its file at once; others do so when they have events.
   if (!file_.is_made() && file_.create_first(base) && !write_file_header()) stop(explain(errno));
 }
 
@@ -277,8 +276,7 @@ Thread* Writer::attach() noexcept {
     }
   }
   if (thread != nullptr) {
-    // Of an event at the end there must be room for all its bytes, and for what is stored in
-    // excess.
+    // Leaves room for one event and for the excess of its last 8-byte store.
     thread->limit_ = Thread::kBytes - sizeof(Thread) - kMostEventBytes - sizeof(std::uint64_t);
     thread->ending_ = 0;
     name(*thread);
@@ -291,8 +289,8 @@ Thread* Writer::attach() noexcept {
   return thread;
 }
 
-// Other destructors of the thread free memory too: in all rounds but the last we only ask to be
-// called again. What is freed after the last one is written out at once.
+// Other thread destructors free memory too, so we ask to be called again until the last round.
+// Frees after that are written out at once.
 void Writer::thread_ended(void* value) noexcept {
   auto* const thread = static_cast<Thread*>(value);
   if (++thread->ending_ < PTHREAD_DESTRUCTOR_ITERATIONS) {
@@ -323,7 +321,7 @@ void Writer::end() noexcept {
     has_events = true;
     if (thread != own) write_chunk(*thread, 0);
   }
-  // A child that did nothing leaves nothing.
+  // A child without events leaves no file.
   if (has_events) write_chunk(*own, kProcessEnded);
   ended_ = true;
   Recorder::current_ = &Recorder::none_;
@@ -332,7 +330,7 @@ void Writer::end() noexcept {
 void Writer::before_exec() noexcept {
   Thread* const own = Recorder::current_;
   if (!started_ || ended_ || own == &Recorder::none_ || !is_own_process()) return;
-  // A child that was made to become another program has nothing to tell.
+  // A child that was forked only to exec leaves no file.
   if (!forked_ || file_.is_made()) write_chunk(*own, kExec);
   reset(*own);
 }
@@ -393,7 +391,7 @@ void Recorder::before_exec() noexcept {
 
 namespace {
 
-// After the C library, before the program.
+// After the C library's start, before the program's.
 [[gnu::constructor(101)]] void begin_recording() noexcept { Recorder::begin(); }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The recorder's buffers and its file. Every thread fills a buffer of its own without any lock, and
-// writes it out when it is full; a lock orders the writing.
+// The recorder's buffers. Each thread fills its own without a lock, and writes it to the file when
+// it is full. A lock orders these writes.
 #pragma once
 
 #include <atomic>
@@ -15,17 +15,15 @@ class Thread {
  public:
   static constexpr std::size_t kBytes = 64 * 1024;
 
-  // While true, what this thread calls is not recorded: it is called by an allocator, or by us.
+  // While true, calls of this thread are not recorded: the allocator or the recorder makes them.
   volatile bool busy = true;
 
-  // The time for an event: of a call that allocates, asked for when it has returned; of one that
-  // releases, before it is made.
+  // The time of an event: for an allocation, read after the call; for a release, before it.
   //
-  // Reading the clock takes longer than all else that is done for an event. So events of a thread
-  // share a reading while no other thread has any. That keeps the order of events between threads:
-  // the first event of another thread takes the right to share away before its time is read, and
-  // whatever our thread does after that event finds it gone. Sharing makes times older, never
-  // newer.
+  // Reading the clock is the most expensive part of an event. So events of a thread share a reading
+  // while no other thread records any. The order between threads is kept: another thread's first
+  // event revokes the right to share before it reads the clock, and our thread checks that right at
+  // each event. Sharing makes times older, never newer.
   [[nodiscard]] ALLOD_INLINE std::uint64_t time() noexcept {
     if (shares_ > 0 && sole_.load(std::memory_order_relaxed) == this) {
       --shares_;
@@ -34,7 +32,7 @@ class Thread {
     std::uint64_t ticks = read_ticks();
     const Thread* const sole = sole_.load(std::memory_order_relaxed);
     if (sole == this) {
-      // Where events are rare, sharing would save nothing and hide the pauses between them.
+      // With rare events, sharing would save nothing and hide the pauses between them.
       shares_ = ticks - ticks_ < kBriefTicks ? kSharing : 0;
     } else if (sole != nullptr) [[unlikely]] {
       end_sharing();
@@ -78,29 +76,30 @@ class Thread {
  private:
   friend class Writer;
 
-  // How many events share a reading of the clock, but for the first one.
+  // Events that share a reading, without the first.
   static constexpr unsigned kSharing = 31;
 
-  // Where an event begins, as `filled_` says it, and where it goes on.
+  // The value of `filled_` at the event's start, and where to write next.
   struct Place {
     std::uint64_t filled;
     const std::uint8_t* start;
     std::uint8_t* at;
   };
 
-  // From now on, and until another thread comes: the calling thread shares readings. Of a thread
-  // that has just found nobody sharing, the reading must be over before the first of ours: there
-  // are system calls between this and our next event.
+  // The calling thread shares readings until another thread records an event. A thread that found
+  // no sharing thread must finish its reading before our next event. System calls in between
+  // guarantee this.
   void begin_sharing() noexcept {
     shares_ = 0;
     sole_.store(this);
   }
   [[gnu::cold, gnu::noinline]] static void end_sharing() noexcept { sole_.exchange(nullptr); }
 
-  // The buffer is behind the object, up to kBytes from its beginning.
+  // The buffer follows the object, up to kBytes in all.
   [[nodiscard]] std::uint8_t* data() noexcept { return reinterpret_cast<std::uint8_t*>(this + 1); }
 
-  // Addresses beyond those of user space cannot be blocks, and must not spoil the encoding.
+  // Drops the upper bits, which no address of user space has, so that invalid pointers fit the
+  // encoding.
   static std::uint64_t unit_of(const void* address) noexcept {
     return (reinterpret_cast<std::uintptr_t>(address) << 7U) >> (7U + kAddressShift);
   }
@@ -112,12 +111,12 @@ class Thread {
     const std::uint64_t unit = unit_of(address);
     const std::uint64_t moved = zigzag(unit - unit_);
     if (address != nullptr) unit_ = unit;
-    // The bits of the number, which has less than 63, and so its bytes.
+    // The number of significant bits, less than 63.
     const auto bits = 63U - static_cast<unsigned>(__builtin_clzll(moved << 1U | 1U));
     const unsigned address_bytes = (bits + 7) / 8;
     const std::uint64_t first = static_cast<unsigned>(kind) | std::uint64_t{address_bytes}
                                                                   << kAddressBytesShift;
-    // The cores' counters agree, but nobody promises how well.
+    // Counters of different cores may disagree slightly; time never runs backwards.
     if (ticks <= ticks_) {
       store64(start, first | moved << 8U);
       return {filled, start, start + 1 + address_bytes};
@@ -135,7 +134,7 @@ class Thread {
   ALLOD_INLINE void finish(const Place& place, const std::uint8_t* at) noexcept {
     const std::uint64_t filled =
         place.filled + (std::uint64_t{1} << 32U) + static_cast<std::uint64_t>(at - place.start);
-    // Another thread may write the buffer out when the process ends.
+    // Release: another thread may write this buffer out when the process ends.
     filled_.store(filled, std::memory_order_release);
     if (static_cast<std::uint32_t>(filled) >= limit_) [[unlikely]]
       write_out();
@@ -151,11 +150,11 @@ class Thread {
 
   [[gnu::cold, gnu::noinline]] void write_out() noexcept;
 
-  // The thread whose events share readings of the clock, if there is one. Written when a thread
-  // begins or writes its buffer out, and when another one has an event after that.
+  // The thread that shares readings, or null. Written when a thread begins or writes its buffer
+  // out, and by the first event of another thread after that.
   alignas(64) static std::atomic<const Thread*> sole_;
 
-  // Events and bytes, in the upper and lower half.
+  // Upper half: events. Lower half: bytes.
   std::atomic<std::uint64_t> filled_ = 0;
   std::uint32_t limit_ = 0;
   unsigned shares_ = 0;
@@ -168,10 +167,9 @@ class Thread {
   Thread* next_ = nullptr;
 };
 
-// The process's recorder.
 class Recorder {
  public:
-  // The buffer of the calling thread, from now on in use; null if the call is not to be recorded.
+  // Returns the calling thread's buffer and marks it busy. Null if the call is not to be recorded.
   [[nodiscard]] static ALLOD_INLINE Thread* enter() noexcept {
     Thread* thread = current_;
     if (thread->busy) [[unlikely]] {
@@ -183,7 +181,6 @@ class Recorder {
   }
   static ALLOD_INLINE void leave(Thread* thread) noexcept { thread->busy = false; }
 
-  // The process begins, ends, or becomes another program.
   static void begin() noexcept;
   static void end() noexcept;
   static void before_exec() noexcept;
@@ -193,12 +190,12 @@ class Recorder {
 
   [[gnu::cold, gnu::noinline]] static Thread* bind() noexcept;
 
-  // Of a thread that has no buffer: always busy, never written to.
+  // For threads without a buffer: always busy, never written.
   static Thread none_;
   static thread_local constinit Thread* current_;
 };
 
-// The library that serves malloc.
+// Path of the recorded allocator.
 [[nodiscard]] const char* allocator_path() noexcept;
 
 }  // namespace allod::record

@@ -1,15 +1,15 @@
-// What is said of first-class heaps.
+// Reports about first-class heaps.
 #pragma once
 
 #include "instance/heaps.hpp"
 
 namespace allod::heaps {
 
-// Ends the process with a report, in the debug library.
+// Reports a use of a destroyed or deleted heap, and aborts.
 [[noreturn]] void report_gone(const HeapDomain& heap) noexcept;
-// Tells of the blocks in use; returns how many there are.
+// Reports the blocks in use; returns their number.
 std::size_t report_leaks(HeapDomain& heap) noexcept;
-// The same for every heap that wants it, at the end of the process.
+// Reports leaks of each heap that asks for it, at the end of the process.
 ALLOD_HOT void report_leaks_at_exit() noexcept;
 
 }  // namespace allod::heaps

@@ -12,24 +12,24 @@ namespace allod::marks {
 
 namespace {
 
-// Neither is zero, which is what programs write one too far, nor a letter.
+// Neither is a letter, nor zero, which off-by-one writes often store.
 constexpr unsigned char kBehind = 0xfd;
 constexpr unsigned char kFreed = 0xdd;
-// Of what rounding leaves behind a large block: its pages shall not all be touched.
+// Marks only the start of the room behind a large block, so as not to touch all its pages.
 constexpr std::size_t kMostBehind = 4096;
-// Larger blocks do not wait.
+// Larger blocks skip the queue.
 constexpr std::size_t kLargestWaiting = std::size_t{256} << 10;
 
 [[nodiscard]] std::size_t marked_behind(const Extent& block) noexcept {
   return std::min(block.room - block.requested, kMostBehind);
 }
 
-// The first byte that is not as it was written; null: none.
+// The first changed byte, or null.
 [[nodiscard]] const unsigned char* find_change(const void* from, std::size_t bytes,
                                                unsigned char mark) noexcept {
   const auto* const begin = static_cast<const unsigned char*>(from);
   const auto* const end = begin + bytes;
-  // Mostly there is none, which libc sees many bytes at a time.
+  // Usually nothing has changed, and memcmp compares many bytes at a time.
   if (bytes == 0 || (*begin == mark && memcmp(begin, begin + 1, bytes - 1) == 0)) return nullptr;
   const auto* const found =
       std::find_if(begin, end, [mark](unsigned char byte) { return byte != mark; });
@@ -52,8 +52,8 @@ void report_overflow(void* block, const Extent& extent, const unsigned char* cha
   mark_end(block, extent);
 }
 
-// What was never touched takes no memory when it is freed. So a large block becomes zero instead,
-// of which only what is in memory has to be written.
+// Large blocks are zeroed instead of filled, since only their present pages must be written.
+// Untouched pages stay absent.
 [[nodiscard]] bool becomes_zero(const Extent& freed) noexcept { return freed.room >= heap::kAsked; }
 
 void mark_freed(void* block, const Extent& extent) noexcept {
@@ -66,7 +66,7 @@ void mark_freed(void* block, const Extent& extent) noexcept {
 [[nodiscard]] const unsigned char* find_change_in_freed(const void* block,
                                                         const Extent& extent) noexcept {
   if (!becomes_zero(extent)) return find_change(block, extent.room, kFreed);
-  // A block of a heap that is gone may have room for any number of bytes.
+  // A block of a destroyed heap may have any size.
   const std::size_t words = align_down(extent.room, sizeof(std::uint64_t));
   const unsigned char* const rest = static_cast<const unsigned char*>(block) + words;
   os::Linux& system = Process::heap().space().platform();
@@ -76,7 +76,7 @@ void mark_freed(void* block, const Extent& extent) noexcept {
   return is_clear ? nullptr : find_change(block, extent.room, 0);
 }
 
-// Blocks of first-class heaps go with their heap, and samples are known to be free at once.
+// Blocks of first-class heaps end with their heap; samples must be known to be free at once.
 [[nodiscard]] bool may_wait(const void* block, const Extent& extent) noexcept {
   if (extent.room == 0 || extent.room > kLargestWaiting || Samples::may_know()) return false;
   return !space::is_heaps(Process::heap().space().map().tag_of(address_of(block)));
@@ -87,7 +87,7 @@ void give_to_heap(void* block) noexcept {
   Process::release(block);
 }
 
-// Its time is over.
+// Checks a block that has waited long enough, and frees it.
 void let_go(void* block) noexcept {
   Extent extent;
   if (find_extent(block, &extent)) {

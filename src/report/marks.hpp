@@ -1,19 +1,19 @@
-// What the debug library writes behind the blocks of the program and into those that are freed, and
-// finds changed there: writes past the end, and writes after free.
+// Fill patterns of the debug library, behind blocks and in freed ones. A changed pattern reveals a
+// write past the end or after free.
 #pragma once
 
 #include "instance/process.hpp"
 
 namespace allod::marks {
 
-// Behind each block, besides what rounding leaves. None while there are samples, whose sizes the
-// profile tells, and of which some have guards; and none in first-class heaps, which have limits.
+// Bytes added behind each block. None while sampling is on, since the profile shows sizes and some
+// samples have guards; none in first-class heaps, which have limits.
 inline constexpr std::size_t kZoneBytes = 64;
 [[nodiscard]] std::size_t room_for(std::size_t size) noexcept;
 
-// While a thread is within a call of the heap. A signal handler that interrupts it there has to
-// give back what it takes in reverse order and at once, as the heap may be about to hand out the
-// same: what is freed meanwhile does not wait.
+// In scope while a thread is in a call of the heap. A signal handler must then free its blocks at
+// once and in reverse order, since the heap may be about to hand out the same ones. So these do not
+// wait.
 class InHeap {
  public:
   InHeap() noexcept { depth_ = depth_ + 1; }
@@ -26,21 +26,21 @@ class InHeap {
   static inline constinit thread_local volatile unsigned depth_ = 0;
 };
 
-// A block of the heap goes to the program, which has asked for so many bytes; null is passed over.
+// Marks the end of a block that the program requested with `bytes`. Ignores null.
 void hand_out(void* block, std::size_t bytes) noexcept;
 
-// Tells of a block in use that was written to past its end; once for each write. Of what is no
-// block it says nothing. Thread-safe, like all of these.
+// Reports a write past the end of a block in use, once for each write. Ignores other addresses.
+// Thread-safe, like the functions below.
 void check_end(void* block) noexcept;
 
-// What take_back() of the records has let pass: the block waits, or goes to the heap.
+// Frees a block that track_release() has accepted: it waits, or goes to the heap.
 void release(void* block) noexcept;
 
-// When the system refuses memory: all that waits goes to the heap. False when nothing did.
+// Frees all waiting blocks when memory is exhausted. False if there were none.
 [[nodiscard]] bool make_room() noexcept;
 
-// All that waits, and the end of all blocks in use but those of first-class heaps, of which the
-// memory may be gone with its owner.
+// Checks all waiting blocks, and the ends of all blocks in use. Skips first-class heaps, whose
+// buffers may be gone.
 void check_all() noexcept;
 
 }  // namespace allod::marks

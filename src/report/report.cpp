@@ -51,7 +51,7 @@ std::string_view name_of(heap::MisuseKind kind) noexcept {
   return "misuse of ";
 }
 
-// For programs that read reports.
+// Names in JSON reports.
 std::string_view word_for(heap::MisuseKind kind) noexcept {
   constexpr std::string_view kWords[] = {"double_free",         "invalid_free",
                                          "foreign_free",        "size_mismatch",
@@ -74,9 +74,9 @@ std::string_view freeing_function(slab::Origin origin) noexcept {
   return kNames[static_cast<unsigned>(origin)];
 }
 
-// `record` is that of the heap with this id, if it is known. Names are asked for under locks, which
-// whoever was interrupted, by a fault or a signal, may have: then the record is asked, which stays
-// where it is.
+// `record`: the heap with this id, if known. Looking up a name takes locks, which an interrupted
+// thread may hold. After a fault or in a signal handler, the name comes from the record, which
+// never moves.
 void write_owner(Text& out, const heap::Misuse& misuse, std::uint32_t id,
                  const heaps::HeapDomain* record) noexcept {
   char name[heaps::kNameBytes] = {};
@@ -98,8 +98,8 @@ void write_owner(Text& out, const heap::Misuse& misuse, std::uint32_t id,
 
 bool is_guarded(const heap::Misuse& misuse) noexcept { return Guards::holds(misuse.block); }
 
-// What is known of the block's life; false for nothing. Only the debug library knows by that what
-// was asked for.
+// Finds the block's history; false if unknown. Only the debug library learns the requested size
+// from it.
 bool recall(heap::Misuse* misuse, History* history) noexcept {
   if (is_guarded(*misuse)) {
     *history = Guards::history_of(*misuse);
@@ -145,7 +145,6 @@ void write_block(Text& out, const heap::Misuse& misuse) noexcept {
   }
 }
 
-// Is it in use, what was asked for, and by which function?
 void write_state(Text& out, const heap::Misuse& misuse) noexcept {
   if (misuse.requested != heap::kUnknownBytes) {
     out << "\nallod:   " << (misuse.state.is_live() ? "in use" : "free") << ", requested with "
@@ -160,7 +159,7 @@ void write_state(Text& out, const heap::Misuse& misuse) noexcept {
   }
 }
 
-// So that it can be left out for a program that means no harm.
+// Names the measure, so that users can disable it for a harmless mismatch.
 void write_measure(Text& out, heap::MisuseKind kind) noexcept {
   using heap::MisuseKind;
   if (!Policy::kBlockStates) return;
@@ -169,26 +168,25 @@ void write_measure(Text& out, heap::MisuseKind kind) noexcept {
   }
 }
 
-// What a function was asked to copy.
 void write_copy(Text& out, const heap::Misuse& misuse) noexcept {
   out << "\nallod:   " << misuse.function << (misuse.is_write ? " would write " : " would read ")
       << std::uint64_t{misuse.claimed_bytes} << " bytes there";
 }
 
-// Where nothing is known of a block's past, the release library shows no stacks.
+// Without a block's history, the release library shows no stacks.
 bool tells_stack(const heap::Misuse& misuse) noexcept {
   return Policy::kTracked || Policy::kBlockStates || is_guarded(misuse) ||
          heap::is_fault(misuse.kind) || heap::is_copy(misuse.kind);
 }
-// Of whoever does the wrong thing now.
+// The stack of the faulty call or access.
 void capture_culprit(Stack& stack, heap::MisuseKind kind) noexcept {
   if (heap::is_fault(kind)) return capture_interrupted_stack(stack);
   capture_stack(stack);
-  // The release library's entry points have no frames that would name them.
+  // The release library's entry points have no frames of their own.
   if constexpr (!Policy::kTracked && !Policy::kBlockStates) leave_out_own(stack);
 }
 
-// One line that begins with {"allod":"error".
+// One line, starting with {"allod":"error".
 void write_json(Text& out, const heap::Misuse& misuse, const History* history) noexcept {
   const auto address = [&](std::string_view name, const void* value) {
     out << ",\"" << name << "\":\"" << Hex{address_of(value)} << "\"";
@@ -246,7 +244,7 @@ void write_culprit(Text& out, const heap::Misuse& misuse) noexcept {
               Process::heap().space().platform().thread_id(), stack);
 }
 
-// It follows as text, even if that is not wanted.
+// The report follows as text, even if text reports are off.
 void warn_of_lost_report(int descriptor, long error) noexcept {
   Message{} << "warning: cannot write a report to file descriptor " << descriptor << ": "
             << SystemError{error} << "; it follows here";
@@ -285,7 +283,7 @@ void ReportToUser::report(const heap::Misuse& found) noexcept {
     if (tells_stack(misuse)) write_culprit(message, misuse);
   }
   if (heap::is_fault(misuse.kind)) return;
-  // Programs that mix allocators free what is not ours, and mean no harm.
+  // Programs that mix allocators free foreign blocks without harm.
   const bool is_deadly = Policy::kBlockStates || misuse.kind != heap::MisuseKind::foreign_free;
   if (settings().abort_on_error && is_deadly) abort();
 }

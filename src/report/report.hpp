@@ -1,4 +1,3 @@
-// What the user is told when something is wrong.
 #pragma once
 
 #include "instance/process.hpp"
@@ -6,7 +5,7 @@
 
 namespace allod {
 
-// For check_failure_handler: a defect of Allod itself.
+// For check_failure_handler: reports a defect of Allod, and aborts.
 void report_failed_check(const char* what) noexcept;
 
 }  // namespace allod

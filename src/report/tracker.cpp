@@ -9,7 +9,7 @@ namespace allod {
 
 namespace {
 
-// Stacks are few and blocks are many, so each stack is kept once.
+// Each distinct stack is stored once, since blocks far outnumber stacks.
 struct NotedStack {
   NotedStack* next;
   Stack stack;
@@ -27,7 +27,7 @@ struct Record {
   const NotedStack* freed_at = nullptr;
 };
 
-// Records are kept when blocks are freed, so that a second free finds the first.
+// Records outlive their blocks, so that a double free finds the first free.
 constexpr std::size_t kRecordBuckets = std::size_t{1} << 18;
 constexpr std::size_t kStackBuckets = std::size_t{1} << 14;
 struct Tables {
@@ -35,10 +35,10 @@ struct Tables {
   NotedStack* stacks[kStackBuckets];
   WaitingBlocks waiting;
 };
-// Null before the first record. As a variable it would be large enough for a huge page, which the
-// system may make of it where a neighbour is touched.
+// Null before the first record. Mapped, since in .bss it would be large enough for a huge page,
+// which the kernel may populate when a neighbour is touched.
 constinit std::atomic<Tables*> tables{nullptr};
-// Something could not be noted once: a block without a record may be genuine.
+// Set once a record could not be made: a block without a record may then be genuine.
 constinit std::atomic<bool> records_missing{false};
 constinit Process::Heap::Lock records_lock{LockRank::records};
 
@@ -52,7 +52,7 @@ void* metadata(std::size_t bytes) noexcept {
   return space.allocate_metadata(bytes);
 }
 
-// With or without the lock: records are never dropped, and are whole before they can be found.
+// Lock-free: records are never dropped, and are complete before they are reachable.
 Record* find_record(Address block) noexcept {
   Tables* const in = tables.load(std::memory_order_acquire);
   if (in == nullptr) return nullptr;
@@ -61,7 +61,7 @@ Record* find_record(Address block) noexcept {
   return record;
 }
 
-// With the lock and a record. Null when there is no metadata: a report then lacks a stack.
+// Requires the lock and a record. Null if metadata is exhausted: a report then lacks a stack.
 const NotedStack* note(const Stack& stack) noexcept {
   std::uint64_t hash = stack.depth;
   for (std::uint32_t i = 0; i < stack.depth; ++i) hash = (hash ^ stack.frames[i]) * kMix;
@@ -81,7 +81,7 @@ const NotedStack* note(const Stack& stack) noexcept {
   return known;
 }
 
-// With the lock. Null when there is no memory.
+// Requires the lock. Null if memory is exhausted.
 Tables* find_tables() noexcept {
   Tables* found = tables.load(std::memory_order_relaxed);
   if (found == nullptr) {
@@ -104,16 +104,16 @@ Record* new_record(Address block) noexcept {
   return record;
 }
 
-// So that the system is not asked at each call. 0: not asked yet.
+// Caches the thread id; 0: unknown.
 [[gnu::tls_model("initial-exec")]] constinit thread_local std::uint32_t own_id = 0;
 std::uint32_t this_thread() noexcept {
   if (__builtin_expect(own_id == 0, 0)) own_id = Process::heap().space().platform().thread_id();
   return own_id;
 }
 
-// The lock, and the caller's stack. A signal handler that has interrupted its thread with a lock of
-// ours must not wait for one, nor for the loader's: it has neither. The records of its own blocks
-// it may change all the same, as nobody else does, but there will be no new ones.
+// Holds the lock and the caller's stack. A signal handler that interrupted a thread with one of our
+// locks gets neither, since it must not wait for them or for the loader's lock. It may still change
+// the records of its own blocks, as nobody else does, but adds none.
 class Turn {
  public:
   Turn() noexcept : has_lock_{!HeldLocks::any()} {
@@ -166,7 +166,7 @@ void track_allocation(void* block, std::size_t bytes, std::size_t room) noexcept
 
 namespace {
 
-// May the block be freed, or resized, by a caller that claims this size? If not, `*kind` says why.
+// Whether a caller that claims this size may free or resize the block. If not, `*kind` says why.
 // `record` may be null.
 bool is_in_use(const Record* record, std::size_t claimed_bytes, heap::MisuseKind* kind) noexcept {
   if (record == nullptr) {
@@ -208,7 +208,7 @@ bool track_release(void* address, std::size_t claimed_bytes) noexcept {
 void track_end(void* block) noexcept {
   const Turn turn;
   Record* const record = find_record(address_of(block));
-  // Another thread may have been about to note it when it forked this process.
+  // There may be no live record if another thread was noting it at the fork.
   if (record != nullptr && record->live) turn.end(*record);
 }
 
@@ -219,7 +219,7 @@ bool track_resize(void* address) noexcept {
   return false;
 }
 
-// The program's own block does not change while it asks.
+// No lock: the program's own block does not change during the call.
 bool track_bounds(const void* block, std::size_t* bytes) noexcept {
   const Record* const record = find_record(address_of(block));
   if (record == nullptr) return true;
@@ -266,7 +266,7 @@ void* next_in_use(RecordCursor* cursor, ChooseBlock wanted) noexcept {
   for (; in != nullptr && cursor->bucket < kRecordBuckets; ++cursor->bucket) {
     const Record* record = in->records[cursor->bucket];
     if (cursor->last != nullptr) {
-      // New ones come at the front.
+      // New records are added at the front.
       while (record->block != address_of(cursor->last)) record = record->next;
       record = record->next;
       cursor->last = nullptr;

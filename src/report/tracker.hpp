@@ -1,5 +1,5 @@
-// What happened to each block, and whether the next thing may happen to it. For the debug library,
-// and for the hardened one where its measure "history" is on.
+// Records of who allocated and freed each block, and checks based on them. For the debug library,
+// and the hardened one with measure "history".
 #pragma once
 
 #include "instance/process.hpp"
@@ -9,34 +9,31 @@ namespace allod {
 
 inline constexpr bool kMayKeepHistory = Policy::kTracked || Policy::kBlockStates;
 
-// Notes that `block` was handed out for `bytes`, and has room for so many; 0: not known.
-// Thread-safe.
+// Records that `block` was allocated for `bytes`, with `room` bytes; 0: unknown. Thread-safe.
 void track_allocation(void* block, std::size_t bytes, std::size_t room = 0) noexcept;
 
-// What a caller of a free function claims about the size: nothing.
+// The caller claims no size.
 inline constexpr std::size_t kAnySize = ~std::size_t{0};
 
-// Notes that `address` is being freed. False when it must not be: that has been
-// reported. Thread-safe.
+// Records a free. Returns false, after a report, if the block must not be freed. Thread-safe.
 [[nodiscard]] bool track_release(void* address, std::size_t claimed_bytes) noexcept;
 
-// Notes that `block` is being freed or goes with its heap, if it is known at all. Thread-safe.
+// Records that a block is freed, or ends with its heap. Ignores unknown blocks. Thread-safe.
 void track_end(void* block) noexcept;
 
-// Is `address` a block in use, that may be resized? False when it is not: that has been reported.
-// Thread-safe.
+// Whether `address` is a block in use. Reports if it is not. Thread-safe.
 [[nodiscard]] bool track_resize(void* address) noexcept;
 
-// Is the block in use, as far as is known, and how many bytes were asked for? Nothing is written
-// to `*bytes` where there is no record. Thread-safe, also in a signal handler: takes no lock.
+// Whether the block is in use, as far as is known, and its requested size. Leaves `*bytes` alone if
+// there is no record. Lock-free, async-signal-safe.
 [[nodiscard]] bool track_bounds(const void* block, std::size_t* bytes) noexcept;
 
-// The last that is known of the block, and how many bytes were asked for. False when nothing is.
-// Thread-safe, also in a signal handler: takes no lock, so what is just changing is told in part.
+// Finds the latest record of a block and its requested size. False if there is none. Lock-free,
+// async-signal-safe; a concurrent change may be seen in part.
 [[nodiscard]] bool find_history(const void* block, History* history,
                                 std::size_t* requested) noexcept;
 
-// What is known of a block's memory. False when nothing is. Thread-safe, and takes no lock.
+// The memory of a block. find_extent() returns false if there is no record. Lock-free.
 struct Extent {
   std::size_t requested;
   std::size_t room;
@@ -44,8 +41,8 @@ struct Extent {
 };
 [[nodiscard]] bool find_extent(const void* block, Extent* extent) noexcept;
 
-// The blocks in use, one after the other; null: no more. `wanted` chooses among them while nothing
-// can be freed. Thread-safe.
+// Iterates over the blocks in use for which `wanted` is true; null at the end. Nothing can be freed
+// while `wanted` runs. Thread-safe.
 struct RecordCursor {
   std::size_t bucket = 0;
   const void* last = nullptr;  // in the bucket
@@ -53,9 +50,9 @@ struct RecordCursor {
 using ChooseBlock = bool (*)(const void* block, const Extent& extent) noexcept;
 [[nodiscard]] void* next_in_use(RecordCursor* cursor, ChooseBlock wanted) noexcept;
 
-// A block that was freed waits before it goes to the heap. False when it cannot. Thread-safe.
+// Queues a freed block before it goes to the heap. False if it cannot. Thread-safe.
 [[nodiscard]] bool put_waiting(void* block, std::size_t bytes) noexcept;
-// The one that waits longest, if there is any, or if there are too many; else null. Thread-safe.
+// Takes the oldest waiting block; with `overdue`, only if too many wait. Null if none. Thread-safe.
 enum class Waiting : std::uint8_t { all, overdue };
 [[nodiscard]] void* take_waiting(Waiting which) noexcept;
 

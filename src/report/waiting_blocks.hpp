@@ -1,4 +1,4 @@
-// Freed blocks, until as many or as much have been freed later.
+// Delays the reuse of freed blocks.
 #pragma once
 
 #include <cstddef>
@@ -6,13 +6,13 @@
 
 namespace allod {
 
-// First in, first out. Zero-initialised memory is an empty one. Not thread-safe.
+// A queue, first in, first out. Zeroed memory is an empty one. Not thread-safe.
 class WaitingBlocks {
  public:
   static constexpr std::size_t kMostBlocks = std::size_t{1} << 13;
   static constexpr std::size_t kMostBytes = std::size_t{8} << 20;
 
-  // False when there is no place: take() has to be called first.
+  // False if it is full: the caller must take() first.
   [[nodiscard]] bool put(void* block, std::size_t bytes) noexcept {
     if (count_ == kMostBlocks) return false;
     places_[(first_ + count_++) % kMostBlocks] = {block, bytes};
@@ -22,7 +22,7 @@ class WaitingBlocks {
   [[nodiscard]] bool is_overdue() const noexcept {
     return count_ == kMostBlocks || bytes_ > kMostBytes;
   }
-  // The one that waits longest; null when there is none.
+  // The oldest block; null if empty.
   [[nodiscard]] void* take() noexcept {
     if (count_ == 0) return nullptr;
     const Place& place = places_[first_];

@@ -1,4 +1,4 @@
-// The memory that a program keeps pointers in, for those who search it.
+// The memory in which a program keeps pointers, for searches.
 #pragma once
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 namespace allod {
 
-// The data of this library, where that is not part of the program.
+// The data of this library. Empty if Allod is linked into the program.
 class OwnData {
  public:
   OwnData() noexcept : image_{own_image()} {
@@ -40,18 +40,18 @@ class OwnData {
   return number;
 }
 
-// A mapping that is private and readable, and no device, which might mind to be read. One that
-// cannot be written may have been before; not counted are those of files, which are many and hold
-// code and constants, and the page map, which is large and empty.
+// A private, readable mapping. A read-only one counts too, since it may have been writable, unless
+// it is of a file (code and constants) or the page map (large and empty). Devices do not count:
+// reads may have effects.
 struct DataMapping {
   Address begin;
   Address end;
   bool is_main_stack;
-  bool follows_guard;  // memory without any access ends where it begins, as below stacks
+  bool follows_guard;  // follows inaccessible memory, as stacks do
 };
 using MappingLines = char[8192];
 
-// A line of the system's list, or the beginning of one with a long name.
+// A line of /proc/thread-self/maps, perhaps cut after a long name.
 class MappingLine {
  public:
   explicit MappingLine(std::string_view line) noexcept : line_{line} {
@@ -65,7 +65,7 @@ class MappingLine {
   [[nodiscard]] bool is_data() const noexcept {
     if (rights[0] != 'r' || rights[3] != 'p' || is_device()) return false;
     if (rights[1] == 'w') return true;
-    const bool is_systems = has(" [v");  // vvar, vdso
+    const bool is_systems = has(" [v");
     return has(" 00:00 0 ") && !is_systems && !Process::heap().space().map().lies_at(begin);
   }
   [[nodiscard]] bool is_closed() const noexcept { return rights == "---p"; }
@@ -79,7 +79,7 @@ class MappingLine {
   [[nodiscard]] bool has(std::string_view text) const noexcept {
     return line_.find(text) != std::string_view::npos;
   }
-  // What is private of /dev/zero is memory like any other.
+  // Private mappings of /dev/zero are ordinary memory.
   [[nodiscard]] bool is_device() const noexcept {
     return has(" /dev/") && !has(" /dev/zero") && !has(" /dev/shm/");
   }
@@ -87,9 +87,8 @@ class MappingLine {
   std::string_view line_;
 };
 
-// Calls `visit` with each line of the system's list, or its beginning if it has a long name.
-// Returns 0, or the error where the system does not tell. The first thread may have ended, and
-// knows of no memory then.
+// Calls `visit` with each line of /proc/thread-self/maps, cut if too long for the buffer. Returns 0
+// or an error number. /proc/self/maps would be empty once the main thread has ended.
 template <class Visit>
 [[nodiscard]] int for_each_mapping_line(MappingLines& buffer, Visit&& visit) noexcept {
   const long file = raw_syscall(
@@ -97,7 +96,7 @@ template <class Visit>
   if (file < 0) return static_cast<int>(-file);
   bool is_any = false;
   std::size_t held = 0;
-  bool is_rest = false;  // of a line whose beginning was visited
+  bool is_rest = false;  // of a line that was already visited
   long got = 0;
   for (;;) {
     got = raw_syscall(SYS_read, file, reinterpret_cast<long>(buffer + held),
@@ -124,7 +123,7 @@ template <class Visit>
   return is_any ? 0 : ENOENT;
 }
 
-// The same with each data mapping.
+// Calls `visit` with each data mapping; otherwise the same.
 template <class Visit>
 [[nodiscard]] int for_each_data_mapping(MappingLines& buffer, Visit&& visit) noexcept {
   Address guard_end = 0;

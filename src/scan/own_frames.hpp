@@ -1,4 +1,4 @@
-// What a search of the program's memory has on the stack of the thread that searches.
+// Frames of a search on the stack of the searching thread.
 #pragma once
 
 #include <algorithm>
@@ -7,18 +7,18 @@
 
 namespace allod {
 
-// Those frames hold what was found, and are not the program's. Above them are the frames of whoever
-// called, and the registers that these have saved.
+// These frames hold what the search finds, and no data of the program. Above them are the caller's
+// frames, and the registers saved for it.
 class OwnFrames {
  public:
-  // `end`: the frame address of a function that is called with all registers of the caller on the
-  // stack. 0: the search has a stack of its own.
+  // `end`: the frame address of a function that was called after all registers of its caller were
+  // saved on the stack. 0: the search runs on its own stack.
   explicit OwnFrames(Address end) noexcept : end_{end} {}
 
   [[nodiscard]] Address end() const noexcept { return end_; }
   [[nodiscard]] bool are_there() const noexcept { return end_ != 0; }
 
-  // Calls `read(begin, end)` for what is not theirs of [from, to).
+  // Calls `read(begin, end)` for the parts of [from, to) outside these frames.
   template <class Read>
   void read_around(Address from, Address to, Read&& read) const noexcept {
     if (end_ < from || end_ >= to) return read(from, to);
@@ -28,7 +28,7 @@ class OwnFrames {
   }
 
  private:
-  // A search takes more than that, and what it finds is nowhere below.
+  // The size of the frames that hold what the search finds. Deeper frames hold nothing of it.
   static constexpr std::size_t kBytes = std::size_t{6} << 10;
 
   Address end_;

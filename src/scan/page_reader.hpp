@@ -1,4 +1,4 @@
-// Reads memory that the program goes on writing, and again what it has written meanwhile.
+// Reads memory while the program writes it, and rereads the pages written since.
 #pragma once
 
 #include <fcntl.h>
@@ -14,22 +14,21 @@
 
 namespace allod {
 
-// /proc/thread-self/pagemap tells which pages are there: the rest holds nothing, or is a guard.
-// Pages are copied by the system, so that it does not matter if they go away. Those that were read
-// are protected by a userfaultfd, and the system takes that off again when the program writes to
-// them (Linux 6.7).
+// Reads only pages that exist by /proc/thread-self/pagemap; others are empty or guards. The kernel
+// copies the pages, so they may disappear at any time. Pages that were read are write-protected by
+// a userfaultfd, and the kernel removes the protection at the first write (Linux 6.7).
 class PageReader {
   static constexpr std::size_t kTogether = 512;
 
  public:
-  // What it works with, where no search must find what was copied there.
+  // Working memory. Searches must skip it, since it holds copies.
   struct Memory {
     iovec pieces[kTogether];
     std::uint64_t states[kTogether];
     Address words[32 * 1024];
   };
 
-  // Can the memory of this process be read like that?
+  // Whether the kernel allows this process to copy its memory so.
   [[nodiscard]] static bool works() noexcept {
     Address word = 1;
     Address copied = 0;
@@ -37,8 +36,8 @@ class PageReader {
     return copy(&piece, 1, &copied, sizeof copied) == sizeof copied && copied == word;
   }
 
-  // `watches`: it is to be told what is written, in a thread whose descriptors no child inherits,
-  // or memory would still be protected when this is gone.
+  // `watches`: track later writes. This must run in a thread whose descriptors no child inherits,
+  // or memory would stay protected after this object is gone.
   PageReader(Memory& memory, std::size_t page_bytes, bool watches) noexcept
       : memory_{memory},
         pagemap_{raw_syscall(SYS_openat, AT_FDCWD,
@@ -53,11 +52,11 @@ class PageReader {
   PageReader(const PageReader&) = delete;
   PageReader& operator=(const PageReader&) = delete;
 
-  // Does the system tell what was written since it was read?
+  // Whether the kernel can track writes.
   [[nodiscard]] bool can_watch() const noexcept { return watch_ >= 0; }
-  // What is written from here on need not be told.
+  // Stops protecting pages: later writes do not matter.
   void begin_last() noexcept { is_last_ = true; }
-  // Is it told what is written in a mapping? Not if the program itself watches that.
+  // Tracks writes to a mapping. False if the program itself tracks it by userfaultfd.
   [[nodiscard]] bool watch(Address begin, Address end) noexcept {
     if (!can_watch()) return false;
     uffdio_register mapping{};
@@ -66,9 +65,9 @@ class PageReader {
     return control(UFFDIO_REGISTER, &mapping);
   }
 
-  // Hands what is in the pages of [begin, end) that are there, and that `skip(from, to, elsewhere)`
-  // does not leave out, to `look(words, count)`. If they are `watched`, those alone that were
-  // written since they were read last.
+  // Passes the words in existing pages of [begin, end) to `look(words, count)`, except where
+  // `skip(from, to, elsewhere)` is true. If `watched`, only pages written since they were last
+  // read.
   template <class Skip, class Look>
   void read(Address begin, Address end, bool watched, Skip&& skip, Look&& look) noexcept {
     auto& states = memory_.states;
@@ -80,7 +79,7 @@ class PageReader {
                                    static_cast<long>(first / page_ * sizeof states[0]));
       const std::size_t known = got < 0 ? 0 : static_cast<std::size_t>(got) / sizeof states[0];
       for (std::size_t i = 0; i < pages; ++i) {
-        // Unknown ones may be there.
+        // A page of unknown state may exist.
         const std::uint64_t state = i < known ? states[i] : kSwapped;
         const bool is_there = (state & (kPresent | kSwapped)) != 0 && (state & kGuard) == 0;
         const bool is_old = watched && (state & kProtected) != 0;
@@ -95,7 +94,7 @@ class PageReader {
  private:
   static constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
   static constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62;
-  // Since Linux 6.15. Before, a guard looks like a page that is elsewhere, and cannot be read.
+  // Linux 6.15 and later. Before, a guard looks like a swapped page, and cannot be read.
   static constexpr std::uint64_t kGuard = std::uint64_t{1} << 58;
   static constexpr std::uint64_t kProtected = std::uint64_t{1} << 57;
 
@@ -117,7 +116,7 @@ class PageReader {
                        reinterpret_cast<long>(argument)) == 0;
   }
 
-  // Of the pages that are read together, those that are neighbours as one piece.
+  // Adds a range, merged with its neighbour.
   void add(Address begin, Address end) noexcept {
     iovec* const pieces = memory_.pieces;
     if (count_ != 0 &&
@@ -127,8 +126,8 @@ class PageReader {
       pieces[count_++] = {reinterpret_cast<void*>(begin), end - begin};
     }
   }
-  // Protected before they are read, and nothing but them: what is written in between is read once
-  // more.
+  // Protects exactly these pages before it reads them, so a write in between makes the page be read
+  // again.
   template <class Look>
   void read_added(bool watched, Look& look) noexcept {
     const iovec* const pieces = memory_.pieces;
@@ -148,7 +147,8 @@ class PageReader {
     }
     count_ = 0;
   }
-  // So much of the pieces was read. Where the system stopped, a page cannot be.
+  // Advances by the bytes that were copied. Skips a page at which the kernel stopped: it cannot be
+  // read.
   std::size_t pass(std::size_t from, std::size_t bytes, bool is_full) noexcept {
     iovec* const pieces = memory_.pieces;
     while (from < count_ && bytes >= pieces[from].iov_len) bytes -= pieces[from++].iov_len;

@@ -8,25 +8,25 @@ namespace allod {
 
 enum class Mitigation : std::uint8_t {
   canary,      // a secret word behind each block
-  neighbours,  // a free also looks at the end of the block before
-  zero,        // blocks are zero when they are freed
-  written,     // and must be zero when they leave the quarantine
-  quarantine,  // a freed block is not used again at once
+  neighbours,  // a free also checks the end of the block before
+  zero,        // freed blocks are zeroed
+  written,     // and must still be zero when they leave the quarantine
+  quarantine,  // a freed block is not reused at once
   shuffle,     // free blocks are handed out in random order
-  guards,      // memory without access behind slabs and large blocks
-  empty,       // blocks of no bytes have no memory that could be read
-  origin,      // delete for new, free for malloc
-  addresses,   // memory at random addresses, records between guards
+  guards,      // inaccessible memory behind slabs and large blocks
+  empty,       // blocks of size 0 have no readable memory
+  origin,      // delete matches new, free matches malloc
+  addresses,   // memory at random addresses, guards around records
   positions,   // slabs at random places among the free ones
-  sweep,       // a freed block is not used again while something points to it
-  tags,        // pointers and memory have tags that must agree
-  history,     // reports tell who allocated a block, and who freed it
+  sweep,       // a freed block is not reused while a pointer to it exists
+  tags,        // pointers carry tags that must match their memory's
+  history,     // reports name the stacks that allocated and freed a block
 };
 
 struct MitigationName {
   Mitigation mitigation;
   std::string_view name;
-  bool is_usual = true;  // or only where it is named
+  bool is_usual = true;  // false: only if named
 };
 inline constexpr MitigationName kMitigationNames[] = {
     {Mitigation::canary, "canary"},
@@ -68,9 +68,9 @@ class Mitigations {
     return {a.bits_ & b.bits_};
   }
 
-  // Takes names, separated by commas: those to have, perhaps after "all" or "none"; "-name" is one
-  // to leave out, of all if it stands first. False for a name that is unknown or missing, and for
-  // "all" and "none" elsewhere, which would undo what stands before them.
+  // Parses names separated by commas. "all" or "none" may stand first; "-name" removes a measure,
+  // from all of them if it is first. Returns false for unknown or empty names, and for "all" or
+  // "none" in another place, where they would undo the names before them.
   [[nodiscard]] static constexpr bool parse(std::string_view text, Mitigations* result) noexcept {
     if (text.empty()) return false;
     Mitigations set = text.starts_with('-') ? all() : Mitigations{};
@@ -84,7 +84,7 @@ class Mitigations {
     *result = set;
     return true;
   }
-  // The same for a name in code: one that is unknown does not compile.
+  // The same for a constant. An unknown name does not compile.
   [[nodiscard]] static consteval Mitigations named(std::string_view text) noexcept {
     Mitigations set;
     if (!parse(text, &set)) __builtin_unreachable();

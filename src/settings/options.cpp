@@ -25,12 +25,12 @@ constexpr std::string_view kPrefix = "ALLOD_";
 
 constexpr bool kReportsForeign = kVariant != Variant::release;
 
-// Values are kept here, because the environment may change under us.
+// Copies, since the environment may change.
 constinit char stats_file_name[4096];
 constinit char profile_file_name[4096];
 constinit char leaks_file_name[4096];
 
-// False when it does not fit.
+// False if it is empty or too long.
 bool keep(char (&name)[4096], std::string_view value) noexcept {
   if (value.empty() || value.size() >= sizeof name) return false;
   memcpy(name, value.data(), value.size());
@@ -38,7 +38,7 @@ bool keep(char (&name)[4096], std::string_view value) noexcept {
   return true;
 }
 
-// False when it is closed.
+// False if the descriptor is closed.
 bool identify(int descriptor, struct stat* file) noexcept {
   return raw_syscall(SYS_fstat, descriptor, reinterpret_cast<long>(file)) == 0;
 }
@@ -53,8 +53,8 @@ static_assert([] {
   return true;
 }());
 
-// May the profile have the signal? Not that of an error, which would come again and again, nor what
-// cannot be caught, nor those of the C library and our own.
+// Whether the profile may use the signal. Excluded: signals of faults, which would recur without
+// end; signals that cannot be caught; those of the C library, and our own.
 bool can_take(std::int64_t signal) noexcept {
   if (signal < 1 || signal > kLastSignal || signal == kSecondStopSignal) return false;
   if (signal >= 32 && signal < kFirstFreeSignal) return false;
@@ -267,7 +267,7 @@ constexpr Option kOptions[] = {
        s.heap.region_bytes = bytes;
        return true;
      }},
-    // These are for liballod-live.so, which reads them itself.
+    // Read by liballod-live.so itself.
     {"LIVE", "address:port, or 1", "none", true,
      "address of the live page, if liballod-live.so is preloaded, too; 1: any free port at "
      "127.0.0.1",
@@ -299,12 +299,12 @@ ALLOD_HOT const Option* find_option(std::string_view name) noexcept {
   return nullptr;
 }
 
-// Not substr: it can throw.
+// substr can throw.
 constexpr std::string_view part(std::string_view text, std::size_t from, std::size_t to) noexcept {
   return {text.data() + from, to - from};
 }
 
-// The words of a list, without signs that are no part of them.
+// Visits the words of a list, without blanks, "or" and "-".
 template <class Visit>
 void for_each_word(std::string_view list, Visit&& visit) noexcept {
   while (!list.empty()) {
@@ -324,8 +324,8 @@ void suggest_name(Text& out, std::string_view name) noexcept {
   if (!meant.nearest().empty()) out << " did you mean " << kPrefix << meant.nearest() << "?";
 }
 
-// Of the words that the option's value may be, or be made of. Where it says "bytes", any number may
-// stand.
+// Suggests one of the option's values for each unknown word. "bytes" and "milliseconds" stand for
+// numbers and are not suggested.
 void suggest_value(Text& out, const Option& option, std::string_view value) noexcept {
   for_each_word(value, [&](std::string_view word) noexcept {
     NearestWord meant{word};
@@ -361,7 +361,7 @@ ALLOD_HOT void take_variable(std::string_view variable) noexcept {
   }
 }
 
-// In the loader, libc's environ may not be set yet; the kernel knows.
+// libc's environ may be unset inside the loader, so this reads /proc/self/environ.
 void take_initial_environment() noexcept {
   const long file = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/environ"),
                                 O_RDONLY | O_CLOEXEC);
@@ -384,7 +384,7 @@ void take_initial_environment() noexcept {
     held -= start;
     memmove(buffer, buffer + start, held);
     if (held == sizeof buffer) {
-      skipping = true;  // longer than any value of ours
+      skipping = true;  // longer than any option
       held = 0;
     }
   }
@@ -410,7 +410,8 @@ int report_descriptor() noexcept {
 void read_options_from_environment() noexcept {
   current_settings.heap.report_foreign = kReportsForeign;
   if (environ == nullptr) return take_initial_environment();
-  // Hardly any variable is ours, and the length of the others would make more of libc resident.
+  // Compares prefixes only: most variables are not ours, and strlen would make more of libc
+  // resident.
   const auto is_ours = [](const char* variable) noexcept {
     for (const char letter : kPrefix) {
       if (*variable++ != letter) return false;

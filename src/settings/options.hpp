@@ -1,5 +1,4 @@
-// What a user can set, by environment and by API. The table of options is in
-// options.cpp, and nowhere else.
+// Options that a user sets by environment or API. The table is in options.cpp.
 #pragma once
 
 #include <sys/types.h>
@@ -15,45 +14,45 @@ enum class StatsFormat { none, text, json };
 
 struct Settings {
   heap::HeapOptions heap;
-  bool has_purge_budget = false;  // it was set, even if to the default
+  bool has_purge_budget = false;  // set explicitly, even if to the default
   std::int64_t verbosity = 0;
   StatsFormat show_stats = StatsFormat::none;
   const char* stats_file = nullptr;    // null: standard error
   const char* profile_file = nullptr;  // null: none
-  bool leaks = false;                  // look for them when the process ends
+  bool leaks = false;                  // search at the end of the process
   const char* leaks_file = nullptr;    // null: standard error
   bool profiles = false;               // from the start
-  std::size_t profile_interval = 0;    // bytes; 0: the usual one
+  std::size_t profile_interval = 0;    // bytes; 0: the default
   bool profile_peaks = false;
   int profile_signal = 0;  // 0: none
   bool show_errors = true;
   bool abort_on_error = true;
   int report_descriptor = -1;  // for reports as JSON; -1: none
-  dev_t report_device = 0;     // which file that was when it was set
+  dev_t report_device = 0;     // identity of the descriptor's file when it was set
   ino_t report_inode = 0;
-  Mitigations mitigations = Mitigations::all();  // as asked for
-  std::size_t guard_period = 0;                  // one of so many allocations is guarded; 0: none
+  Mitigations mitigations = Mitigations::all();  // as requested
+  std::size_t guard_period = 0;                  // one allocation in so many is guarded; 0: none
   std::uint32_t guard_slots = 192;
   bool keeps_deepbind = false;
   bool help = false;
 };
 
-// Read by any thread; written at start and by set_option.
+// Written at start and by set_option; read by any thread.
 [[nodiscard]] ALLOD_HOT Settings& settings() noexcept;
 [[nodiscard]] ALLOD_HOT heap::HeapOptions heap_options() noexcept;
 [[nodiscard]] ALLOD_HOT std::int64_t verbosity() noexcept;
-// Where reports as JSON go; -1: nowhere, or the number is another file's by now.
+// Descriptor for JSON reports. -1 if none is set, or if the number now refers to another file.
 [[nodiscard]] int report_descriptor() noexcept;
 
-// Takes every ALLOD_* variable. What it does not know or understand, it says.
+// Reads all ALLOD_* variables, and warns about unknown names and invalid values.
 ALLOD_HOT void read_options_from_environment() noexcept;
 
-// Sets one option by its name, with or without "ALLOD_", at run time. Returns 0,
-// or an errno value: ENOENT for an unknown name, EINVAL for a value that does not
-// fit, EPERM for an option that only counts at start. The heap does not know of it yet.
+// Sets one option at run time; `name` with or without "ALLOD_". Returns 0, ENOENT for an unknown
+// name, EINVAL for an invalid value, or EPERM for an option that only counts at start. Does not
+// inform the heap.
 int change_setting(const char* name, const char* value) noexcept;
 
-// Writes all options with their values, meanings and defaults.
+// Lists all options with values, defaults and meanings.
 void write_options(Text& out) noexcept;
 // The same as a Markdown table, for the reference.
 void write_options_markdown(Text& out) noexcept;

@@ -1,4 +1,4 @@
-// Values of options, from what the user wrote. False, and nothing is set, when it is no such value.
+// Parsers of option values. They return false, and leave *value alone, if the text is invalid.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which of the libraries this is.
+// Which of the three libraries this is.
 #pragma once
 
 #include <cstdint>

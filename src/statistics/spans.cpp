@@ -1,4 +1,4 @@
-// The map of memory: what every span holds.
+// allod_spans_get: what each span holds.
 #include "allod.h"
 #include "instance/heaps.hpp"
 
@@ -11,7 +11,7 @@ std::uint32_t kind_of(const space::Span& span) noexcept {
     case space::SpanState::used:
       if (Process::heap().is_kept(span)) return ALLOD_SPAN_DIRTY;
       return span.home == nullptr ? ALLOD_SPAN_HUGE : ALLOD_SPAN_SLAB;
-    // Its memory is still there.
+    // Still in memory.
     case space::SpanState::purging:
     case space::SpanState::dirty:
       return ALLOD_SPAN_DIRTY;
@@ -51,7 +51,7 @@ size_t allod_spans_get(allod_span_t* spans, size_t room, size_t size) noexcept {
   if (size != sizeof *spans) return 0;
   Process::ensure_started();
   size_t count = 0;
-  // Owners come and go with the registry's lock held.
+  // The registry's lock keeps owners from changing.
   allod::LockGuard guard{Process::heap().registry_lock()};
   Process::heap().space().for_each_span([&](const allod::space::Span& span) {
     if (count++ >= room) return;

@@ -32,11 +32,11 @@ struct Count {
   ClassCount classes[kClasses] = {};
   std::uint64_t huge_blocks = 0;
   std::uint64_t huge_bytes = 0;
-  std::uint64_t kept_blocks = 0;  // huge ones, free, and used spans as far as the space knows
+  std::uint64_t kept_blocks = 0;  // free huge spans kept for reuse; used as far as the space knows
   std::uint64_t kept_bytes = 0;
-  std::uint64_t kept_present = 0;  // of these bytes, in memory
-  std::uint64_t kept_reused = 0;   // ever
-  std::uint64_t mixed_blocks = 0;  // of any size, in buffers of first-class heaps
+  std::uint64_t kept_present = 0;  // of these bytes, resident
+  std::uint64_t kept_reused = 0;   // since the start
+  std::uint64_t mixed_blocks = 0;  // blocks of any size in buffers of first-class heaps
   std::uint64_t mixed_bytes = 0;
   std::uint64_t orphan_slabs = 0;
   std::uint64_t domains = 0;
@@ -94,8 +94,8 @@ void count_span(Count& count, const space::Span& span) noexcept {
   if (slab.owner() == nullptr) ++count.orphan_slabs;
 }
 
-// Blocks in magazines and in batches on their way to other domains. Those
-// belong to running threads, so a figure may be out of date when it is read.
+// Counts blocks in magazines and in outgoing batches of remote frees. Running threads own them, so
+// the figures may be slightly stale.
 void count_domain(Count& count, Heap::Domain& domain) noexcept {
   ++count.domains;
   count.kept_reused += domain.counters.kept_reused.value();
@@ -188,7 +188,6 @@ allod_stats_t summarise(const Count& count) noexcept {
   return stats;
 }
 
-// All that a report tells.
 struct Snapshot {
   Count count;
   allod_stats_t all;
@@ -208,7 +207,6 @@ Snapshot take_snapshot() noexcept {
   return now;
 }
 
-// Writes `"name": value` pairs of one JSON object.
 class JsonObject {
  public:
   explicit JsonObject(Text& out) noexcept : out_{out} { out_ << "{"; }
@@ -369,7 +367,7 @@ void write_stats_json(Text& out) noexcept {
       DomainSums own;
       std::uint32_t thread = 0;
       {
-        // Not while text is handed over: its receiver may allocate.
+        // Not while text is handed over, since the sink may allocate.
         LockGuard guard{heap.registry_lock()};
         domain = heap.next_domain(domain);
         if (domain == nullptr) break;

@@ -16,14 +16,14 @@ Faults all_page_faults() noexcept {
   return {static_cast<std::uint64_t>(usage.ru_minflt), static_cast<std::uint64_t>(usage.ru_majflt)};
 }
 
-// The kernel's counts go on through exec: they begin with what another program did.
+// Page faults at the start: the kernel's counters survive exec and include the previous program's.
 struct Start {
   long process;
   Faults faults;
 };
 constinit Start start{};
 
-// Takes in the text of /proc/self/status, however it is cut.
+// Parses /proc/self/status, in pieces of any size.
 class ResidentReader {
  public:
   void take(char c) noexcept {
@@ -58,7 +58,7 @@ void note_start() noexcept { start = {raw_syscall(SYS_getpid), all_page_faults()
 
 Faults page_faults() noexcept {
   Faults faults = all_page_faults();
-  // The counts of a child begin at its fork.
+  // In a child, the counters began at its fork.
   if (start.process != raw_syscall(SYS_getpid)) return faults;
   faults.minor -= start.faults.minor < faults.minor ? start.faults.minor : faults.minor;
   faults.major -= start.faults.major < faults.major ? start.faults.major : faults.major;
@@ -66,7 +66,7 @@ Faults page_faults() noexcept {
 }
 
 Resident resident() noexcept {
-  // Not that of the process: its first thread may have ended, and knows nothing then.
+  // Not /proc/self/status, which is empty once the main thread has ended.
   constexpr char kFile[] = "/proc/thread-self/status";
   const long file =
       raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(kFile), O_RDONLY | O_CLOEXEC);

@@ -1,4 +1,4 @@
-// What the system says of the memory of the process.
+// Memory figures of the process from the kernel.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace allod {
 
-// As early as can be: page faults of the process are counted from here. Once.
+// Page faults are counted from this call. To be called once, as early as possible.
 ALLOD_HOT void note_start() noexcept;
 
 struct Faults {
@@ -15,8 +15,7 @@ struct Faults {
 };
 [[nodiscard]] Faults page_faults() noexcept;
 
-// Of the whole process, in bytes; 0 where the system does not tell. The peak of getrusage would be
-// that of the program before this one.
+// Resident set in bytes; 0 if unknown. Not from getrusage, whose peak survives exec.
 struct Resident {
   std::uint64_t now = 0, peak = 0;
 };

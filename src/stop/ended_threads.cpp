@@ -16,17 +16,16 @@ namespace {
   return os::Linux::peek(to, from, count * sizeof *to) == 0;
 }
 
-// How glibc describes a thread, where the thread pointer leads: the first word and the third lead
-// to it again, by the conventions of the processor, and the second to the thread's table. Further
-// on are a link of a list of threads, the thread's id, and its stack: where its mapping begins, how
-// large that is, and how much of it is a guard.
+// glibc's thread descriptor, at the thread pointer. Words 0 and 2 point to itself, and word 1 to
+// the thread's table (DTV). Later words hold a list link, the thread id, and the stack: start of
+// the mapping, its size, and the guard's size.
 struct Descriptor {
   static constexpr std::size_t kWords = 320;
-  static constexpr std::size_t kFirst = 16;  // what is before is in the same place in each version
+  static constexpr std::size_t kFirst = 16;  // earlier words are the same in all versions
 
   explicit Descriptor(Address at) noexcept : address{at} {
     constexpr std::size_t kPage = 4096;
-    // It ends where the page does, or on the next one.
+    // The descriptor ends on this page or the next.
     const std::size_t words = std::min(kWords, (kPage - at % kPage) / sizeof(Address));
     const bool is_there = at % sizeof(Address) == 0 && copy_words(at, word, words);
     if (is_there && words < kWords) {
@@ -58,7 +57,7 @@ struct Descriptor {
   Address word[kWords] = {};
 };
 
-// A link of a list that is closed to a ring, with a head that belongs to no thread.
+// A link of a circular list, whose head belongs to no thread.
 struct Link {
   explicit Link(Address at) noexcept {
     Address words[2] = {};
@@ -67,13 +66,13 @@ struct Link {
     if (!copy_words(words[0] + sizeof at, &back, 1) || back != at) return;
     next = words[0];
   }
-  Address next = 0;  // 0: this is no link
+  Address next = 0;  // 0: not a link
 };
 
 constexpr std::size_t kMostLinks = 1 << 16;
 
-// Where the word with the thread's id is in descriptors, by that of the calling thread, which has
-// its link before it; 0: they do not look like that.
+// Finds the index of the thread id in descriptors, from the calling thread's: the link precedes the
+// id. 0 if the layout is unknown.
 std::size_t find_place_of_id() noexcept {
   const Descriptor own{address_of(os::Linux::self())};
   const long self = raw_syscall(SYS_gettid);
@@ -85,7 +84,7 @@ std::size_t find_place_of_id() noexcept {
   return 0;
 }
 
-// The head of the list in which the calling thread is.
+// The head of the calling thread's list.
 Address find_own_head(std::size_t link_offset) noexcept {
   const Address own = address_of(os::Linux::self()) + link_offset;
   Address at = Link{own}.next;
@@ -96,8 +95,8 @@ Address find_own_head(std::size_t link_offset) noexcept {
   return 0;
 }
 
-// Calls `visit` with the descriptors of threads whose stacks are kept. Heads lie in a row: of
-// threads with stacks of glibc's, of those with stacks of the program's, and of kept stacks.
+// Visits the descriptors of threads whose stacks glibc caches. Three list heads lie in a row:
+// threads on glibc's stacks, threads on the program's stacks, cached stacks.
 template <class Visit>
 void for_each_kept(Visit&& visit) noexcept {
   const std::size_t place = find_place_of_id();
@@ -111,7 +110,7 @@ void for_each_kept(Visit&& visit) noexcept {
   Address at = Link{head}.next;
   for (std::size_t i = 0; i < kMostLinks && at != 0 && at != head; ++i, at = Link{at}.next) {
     const Descriptor thread{at - link_offset};
-    // The system has cleared the id, or pthread_join() has made it negative.
+    // The kernel has cleared the id, or pthread_join() has negated it.
     if (!thread.is_one || thread.thread(place) > 0) return;
     visit(thread);
   }

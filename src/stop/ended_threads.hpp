@@ -1,24 +1,24 @@
-// The stacks of threads that have ended, which libc keeps for threads to come.
+// Stacks of ended threads, which libc caches for new threads.
 #pragma once
 
 #include "allod/base/base.hpp"
 
 namespace allod {
 
-// Nothing there is in use but what leads to the thread's table of its thread-local variables, which
-// goes with the stack to the next thread. Known of glibc on x86-64 from 2.34 on; elsewhere there is
-// none. One at a time, while the other threads stand still.
+// Such a stack holds nothing live except the pointer to its table of thread-local variables, which
+// the next thread inherits. Implemented for glibc 2.34 and later on x86-64; empty elsewhere. Only
+// one object at a time, while all other threads are stopped.
 class EndedThreads {
  public:
-  // Looks for them: nothing is read that cannot be, or taken for what it does not look like.
+  // Finds them. Reads only mapped memory, and accepts only what has the expected layout.
   EndedThreads() noexcept;
 
   struct Stack {
     Address begin;
     Address end;
-    Address table;  // the place of the word that leads to it
+    Address table;  // where the pointer to the table is
   };
-  // The first that is at least in part within [from, to); null: there is none.
+  // The first that overlaps [from, to), or null.
   [[nodiscard]] const Stack* next(Address from, Address to) const noexcept;
 
  private:

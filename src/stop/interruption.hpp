@@ -1,4 +1,4 @@
-// What a signal does to a system call.
+// The effect of a signal on a system call.
 #pragma once
 
 #include <linux/futex.h>
@@ -12,16 +12,17 @@
 
 namespace allod {
 
-// How `signal` ends the call that a thread sleeps in. Its handler has SA_RESTART; see signal(7).
+// How `signal` ends the system call in which a thread sleeps. Its handler has SA_RESTART; see
+// signal(7).
 enum class Interruption : std::uint8_t {
   begins_anew,
-  is_told,  // by EINTR, which some callers expect
-  is_felt,  // by programs that use no signals, or as a part of what was to be read or written
-  takes_it  // it is sigwait() or the like for this one
+  is_told,  // EINTR, which some callers expect
+  is_felt,  // visible to programs that use no signals: EINTR or a short transfer
+  takes_it  // sigwait() or the like consumes it
 };
 
-// Of a descriptor of the program: the sweeper has a table of its own. True where nobody tells, as
-// under a filter of system calls.
+// For a descriptor of the program; the sweeper has its own descriptor table. True if unknown, for
+// example under a seccomp filter.
 inline bool may_have_timeout(Address descriptor, int which) noexcept {
   timeval time{};
   socklen_t size = sizeof time;
@@ -49,7 +50,7 @@ inline bool waits_with_timeout(const Address* futex) noexcept {
   return (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET) && futex[3] != 0;
 }
 inline bool waits_for_all(Address flags) noexcept { return (flags & MSG_WAITALL) != 0; }
-// With the arguments that the call has.
+// `arguments`: those of the system call.
 inline Interruption interruption_of(std::uint64_t call, const Address* arguments,
                                     int signal) noexcept {
   const auto felt_if = [](bool is_felt) noexcept {
@@ -75,7 +76,7 @@ inline Interruption interruption_of(std::uint64_t call, const Address* arguments
       return felt_if(waits_for_all(arguments[3]) || may_have_timeout(arguments[0], SO_RCVTIMEO));
     case SYS_connect:
       return felt_if(may_have_timeout(arguments[0], SO_SNDTIMEO));
-    // They tell how much they have written until then.
+    // These return how much they have written so far.
     case SYS_write:
     case SYS_writev:
     case SYS_sendto:
@@ -103,12 +104,12 @@ inline Interruption interruption_of(std::uint64_t call, const Address* arguments
     case SYS_semtimedop:
     case SYS_msgrcv:
     case SYS_msgsnd:
-    case SYS_restart_syscall:  // one of those with a time, when the process has been stopped
+    case SYS_restart_syscall:  // a call with a timeout, after the process was stopped
     case SYS_io_getevents:
     case SYS_io_pgetevents:
     case SYS_io_uring_enter:
       return Interruption::is_told;
-    // By sem_timedwait(). The same call for conditions and mutexes is made again.
+    // sem_timedwait() reports EINTR. Condition variables and mutexes repeat the call.
     case SYS_futex:
       return waits_with_timeout(arguments) ? Interruption::is_told : Interruption::begins_anew;
     default:

@@ -1,5 +1,5 @@
-// What the kernel is to do with a signal, asked and told by raw system calls: sigaction() may be
-// somebody else's, who allocates, or keeps a list of handlers that ours is not to be on.
+// Signal actions by raw system calls. sigaction() may be interposed by code that allocates, or that
+// keeps a list of handlers.
 #pragma once
 
 #include <signal.h>
@@ -9,11 +9,11 @@
 
 namespace allod {
 
-// As the kernel has it.
+// The kernel's struct sigaction.
 struct SignalAction {
   using Handler = void (*)(int, siginfo_t*, void*);
 
-  Handler handler = nullptr;  // or one with one argument, or kDefault or kIgnored
+  Handler handler = nullptr;  // or with one argument, kDefault or kIgnored
   unsigned long flags = 0;
   void (*restorer)() = nullptr;
   std::uint64_t mask = 0;
@@ -28,13 +28,13 @@ struct SignalAction {
     raw_syscall(SYS_rt_sigaction, signal, 0, as_long(&action), sizeof action.mask);
     return action;
   }
-  // Returns what was there before.
+  // Returns the previous action.
   SignalAction set_for(int signal) const noexcept {
     SignalAction before;
     raw_syscall(SYS_rt_sigaction, signal, as_long(this), as_long(&before), sizeof mask);
     return before;
   }
-  // With all signals blocked while the handler runs.
+  // Blocks all signals while the handler runs.
   [[nodiscard]] static SignalAction calling(Handler handler, unsigned long flags) noexcept;
 
  private:
@@ -47,12 +47,13 @@ struct SignalAction {
 
 #if defined(__x86_64__)
 
-// Where a handler returns to. Debuggers and unwinders know it by these very instructions.
+// The handler's return trampoline. Debuggers and unwinders recognise it by exactly these
+// instructions.
 extern "C" [[gnu::visibility("hidden")]] void allod_return_from_signal();
 __asm__(
     ".pushsection .text\n"
     ".balign 16\n"
-    "nop\n"  // the address before it is that of no other function
+    "nop\n"  // so that the byte before belongs to no other function
     ".hidden allod_return_from_signal\n"
     ".weak allod_return_from_signal\n"
     ".type allod_return_from_signal, @function\n"

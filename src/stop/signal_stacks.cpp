@@ -9,8 +9,8 @@ namespace allod {
 
 namespace {
 
-// An address that no search for leaks takes for one: where the library is part of the program, its
-// data is searched.
+// Stored negated, so that a leak search does not take it for a pointer. It searches our data if
+// Allod is linked into the program.
 class HiddenAddress {
  public:
   [[nodiscard]] Address load() const noexcept { return -negative_.load(); }
@@ -20,21 +20,21 @@ class HiddenAddress {
   std::atomic<Address> negative_{0};
 };
 
-// Of one thread, which alone changes it. Whoever ends without taking leave keeps it: when another
-// thread gets the same memory, that looks shared. It does no harm where threads have stacks of
-// libc's, on which signals have room.
+// Written by its owner thread alone. A thread that ends without disabling its stack keeps the slot,
+// so a later thread with the same memory seems to share it. This is harmless for threads on libc's
+// stacks, which have room for signal frames.
 struct StackSlot {
-  std::atomic<void*> owner{nullptr};  // is the same in the child of a fork
+  std::atomic<void*> owner{nullptr};  // unchanged in the child of a fork
   HiddenAddress begin;
-  HiddenAddress end;  // 0: there is none
+  HiddenAddress end;  // 0: none
 };
 constexpr std::size_t kMostStacks = 1024;
 constinit StackSlot stack_slots[kMostStacks] = {};
 constinit std::atomic<bool> has_shared{false};
-// And threads are not being stopped as if it were not so.
+// Set after `has_shared`, once no stop that assumed unshared stacks is under way.
 constinit std::atomic<bool> is_settled{false};
 
-// The calling thread's; null when there are too many.
+// The calling thread's slot; null if all are taken.
 StackSlot* own_stack_slot() noexcept {
   void* const self = os::Linux::self();
   for (StackSlot& slot : stack_slots) {
@@ -55,7 +55,8 @@ bool overlaps_others(const StackSlot& own) noexcept {
   return false;
 }
 
-// Of two threads that come at once, the one that is later to store its end sees the other.
+// Of two threads that register the same memory at once, the one that stores its end later sees the
+// other.
 void note_stack(const stack_t& stack) noexcept {
   StackSlot* const own = own_stack_slot();
   if (own != nullptr) {
@@ -74,8 +75,8 @@ long set_by_system(const stack_t* stack, stack_t* old) noexcept {
   return raw_syscall(SYS_sigaltstack, reinterpret_cast<long>(stack), reinterpret_cast<long>(old));
 }
 
-// Would the system find something there? It reads a set of signals before it looks at what to do
-// with it, which is nothing. No filter of calls that lets sigaltstack pass refuses that.
+// Whether the kernel can read `*stack`. rt_sigprocmask with an invalid `how` reads the set first
+// and changes nothing. No seccomp filter that allows sigaltstack refuses it.
 bool is_readable(const stack_t* stack) noexcept {
   constexpr long kNothing = -1;
   const Address begin = address_of(stack);
@@ -89,7 +90,7 @@ bool is_readable(const stack_t* stack) noexcept {
 
 }  // namespace
 
-// A stack is known before it is in force.
+// Registers a stack before it takes effect.
 long SignalStacks::set(const stack_t* stack, stack_t* old) noexcept {
   if (stack == nullptr || is_settled.load()) return set_by_system(stack, old);
   if (!is_readable(stack)) return -EFAULT;
@@ -107,8 +108,8 @@ bool SignalStacks::is_on_one() noexcept {
   return set_by_system(nullptr, &now) == 0 && (now.ss_flags & SS_ONSTACK) != 0;
 }
 
-// Each signal's frame names the stack for signals. The first that came there is the highest of
-// them.
+// The frame of each signal on this stack names the alternate stack. The highest frame is of the
+// signal that switched to it.
 Address SignalStacks::interrupted() noexcept {
   stack_t now{};
   if (set_by_system(nullptr, &now) != 0 || (now.ss_flags & SS_ONSTACK) == 0) return 0;

@@ -1,4 +1,4 @@
-// The stacks that threads have set up for their signals by libc's sigaltstack().
+// Alternate signal stacks that threads set by libc's sigaltstack().
 #pragma once
 
 #include <signal.h>
@@ -14,7 +14,7 @@ inline constexpr Address kRedZone = 128;
 inline constexpr Address kRedZone = 0;
 #endif
 
-// Where what is in use of the stack begins that a signal has interrupted.
+// Start of the used part of the stack that a signal interrupted.
 [[nodiscard]] inline Address used_stack(const ucontext_t& context) noexcept {
 #if defined(__x86_64__)
   return static_cast<Address>(context.uc_mcontext.gregs[REG_RSP]) - kRedZone;
@@ -23,21 +23,21 @@ inline constexpr Address kRedZone = 0;
 #endif
 }
 
-// Threads may share one, where it is for a signal that ends the program anyhow. Where all of them
-// are stopped at once, their registers would be overwritten there.
+// Threads may share an alternate stack for a signal that ends the program. When all of them are
+// stopped at once, they would overwrite each other's registers on it.
 class SignalStacks {
  public:
-  // The system call, with its result. Takes no lock, and is safe in signal handlers.
+  // Makes the system call and returns its result. Lock-free and async-signal-safe.
   static long set(const stack_t* stack, stack_t* old) noexcept;
 
-  // Is the calling thread on one, in a handler?
+  // Whether the calling thread runs a handler on its alternate stack.
   [[nodiscard]] static bool is_on_one() noexcept;
 
-  // Where what is in use of the usual stack begins, of the calling thread while it is on one: the
-  // system has written that there. 0: it is on none, or that is not found.
+  // Start of the used part of the calling thread's usual stack, while it runs on an alternate one,
+  // from the kernel's signal frame. 0 if it does not, or if no frame is found.
   [[nodiscard]] static Address interrupted() noexcept;
 
-  // Have two threads set up the same memory, as far as is known? True for ever then.
+  // Whether two threads have set the same memory. Stays true.
   [[nodiscard]] static bool are_shared() noexcept;
 };
 

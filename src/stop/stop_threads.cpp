@@ -20,9 +20,8 @@ using os::Linux;
 
 constexpr std::size_t kMost = 1 << 15;
 
-// Of a thread that was signalled: its id, how far it has come, and its stack (0: not known). Only
-// the thread itself goes on, and nobody when threads are not stopped any more: a signal may come
-// late.
+// A signalled thread: its id, its stage, and its stack (0: unknown). Only the thread itself
+// advances the stage, until `close` at the end of the stop: a signal may arrive late.
 class Place {
  public:
   [[nodiscard]] std::uint32_t thread() const noexcept {
@@ -35,14 +34,14 @@ class Place {
   [[nodiscard]] Address stack() const noexcept { return stack_.load(); }
 
   void signal(std::uint32_t thread) noexcept { state_.store(thread); }
-  // False if it is not for this thread, or not now.
+  // False if it is not for this thread, or not in this stop.
   [[nodiscard]] bool come(std::uint32_t thread, Address stack) noexcept {
     if (!pass(thread, kSignalled, kIsComing)) return false;
     stack_.store(stack);
     return pass(thread, kIsComing, kHasCome);
   }
   void leave(std::uint32_t thread) noexcept { static_cast<void>(pass(thread, kHasCome, kHasLeft)); }
-  // Who has not come does not any more.
+  // Threads that have not come yet are shut out.
   void close() noexcept { static_cast<void>(pass(thread(), kSignalled, kIsClosed)); }
 
  private:
@@ -57,20 +56,21 @@ class Place {
   std::atomic<Address> stack_{0};
 };
 
-// Apart from what is not zero, so that it takes no place in the library's file.
+// Apart from non-zero data, so that it takes no space in the file (.bss).
 constinit Place places[kMost] = {};
 constinit struct {
   std::atomic<std::uint32_t> signalled{0};
-  std::atomic<std::uint32_t> moves{0};  // of threads that come and leave
+  std::atomic<std::uint32_t> moves{0};  // arrivals and departures of threads
   std::atomic<std::uint32_t> go{0};
   std::atomic<std::int32_t> process{0};
   int signal = kStopSignal;
 } stop;
-// A thread that begins to block the signal just before it is sent takes it at any time later. The
-// first one is thrown away with its handler; for the second, the handler has to be there.
+// Whether the second signal's handler must stay installed. A thread that blocks the signal just
+// before it is sent takes it at any later time. Without a handler, the first signal is ignored, but
+// the second ends the process.
 constinit bool must_stay = false;
 
-// Where the thread is among those that were signalled; kMost: it was not.
+// Index of the thread among those signalled, or kMost.
 std::size_t place_of(std::uint32_t thread) noexcept {
   const std::size_t count = stop.signalled.load();
   for (std::size_t i = 0; i < count; ++i) {
@@ -88,9 +88,9 @@ void tell_move() noexcept {
   Linux::futex_wake(&stop.moves, 1);
 }
 
-// Where the stack that was interrupted begins; the frame of the signal, which holds the registers,
-// is on it, or on a stack for signals, of which everything counts. Who was in a handler on one
-// already has a usual stack besides.
+// Start of the used part of the interrupted stack, including the signal frame, which holds the
+// registers. If the frame is on an alternate stack, that stack counts whole, and a thread that was
+// already in a handler on it has a usual stack besides.
 Address used_usual_stack(const ucontext_t& context) noexcept {
   const Address interrupted = used_stack(context);
   if (interrupted - address_of(context.uc_stack.ss_sp) < context.uc_stack.ss_size) {
@@ -100,16 +100,17 @@ Address used_usual_stack(const ucontext_t& context) noexcept {
   return interrupted - here < (Address{1} << 16) ? here : interrupted;
 }
 
-// Nothing here touches errno.
+// Must not touch errno.
 void wait_in_handler(int, siginfo_t*, void* context) {
-  // The C library leaves its own signals open in each mask; but who is cancelled would not go on.
+  // The C library leaves its own signals unblocked in every mask, but a cancelled thread would
+  // never return from here.
   const std::uint64_t all = ~std::uint64_t{0};
   raw_syscall(SYS_rt_sigprocmask, SIG_BLOCK, reinterpret_cast<long>(&all), 0, sizeof all);
-  // In the child of a fork of which nobody was told, nobody waits.
+  // In a child of a fork that skipped our handlers, nobody would wake this thread.
   if (raw_syscall(SYS_getpid) != stop.process.load()) return;
   const auto self = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
   const std::size_t place = place_of(self);
-  // One that was signalled in an earlier stop waits as well, but nobody waits for it.
+  // A thread with a signal of an earlier stop waits too, but nobody waits for it.
   const bool counts =
       place < kMost &&
       places[place].come(self, used_usual_stack(*static_cast<ucontext_t*>(context)));
@@ -121,13 +122,13 @@ void wait_in_handler(int, siginfo_t*, void* context) {
   }
 }
 
-// What the program had for it.
+// The program's action.
 SignalAction action_before;
 
 bool is_ours(const SignalAction& action) noexcept { return action.handler == &wait_in_handler; }
 
-// Does the program wait for the first signal, by signalfd() or sigwait()? When its handler goes, so
-// does what is pending. Threads that block all signals tell nothing.
+// Whether the program awaits the first signal by signalfd() or sigwait(). Restoring the default
+// action would discard a pending one. Threads that block all signals say nothing about this.
 bool is_awaited() noexcept {
   bool is_awaited = false;
   for_each_thread([&](std::uint32_t thread) noexcept {
@@ -147,7 +148,7 @@ void take(int signal) noexcept {
   stop.signal = signal;
   const unsigned long flags = SA_RESTART | (SignalStacks::are_shared() ? 0 : SA_ONSTACK);
   action_before = SignalAction::calling(&wait_in_handler, flags).set_for(signal);
-  // The program has put it back, or it had to stay.
+  // The program has restored our handler, or it had to stay.
   if (is_ours(action_before)) action_before = {};
 }
 void take_signal(StoppedThreads::Round round) noexcept {
@@ -160,7 +161,7 @@ void take_signal(StoppedThreads::Round round) noexcept {
     return take(kSecondStopSignal);
   }
   take(kStopSignal);
-  // One that has just come.
+  // The program has just installed a handler.
   if (!has_programs(action_before)) return;
   give_back();
   take(kSecondStopSignal);
@@ -171,19 +172,19 @@ bool does_not_come(std::uint32_t thread) noexcept {
   return state.is_gone || state.is_held || (state.sleeps && state.is_blocked);
 }
 
-// Threads that sleep, and are not stopped: have they run since?
+// Threads that sleep and are not stopped. The context switches show whether they have run since.
 struct Sleeper {
   std::uint32_t thread = 0;
-  std::uint64_t switches = 0;  // kRuns: it did not sleep
-  Address stack = 0;           // what is in use begins there; 0: not known
+  std::uint64_t switches = 0;  // kRuns: it was running
+  Address stack = 0;           // start of its used part; 0: unknown
 };
 constexpr std::uint64_t kRuns = ~std::uint64_t{0};
 constexpr std::size_t kMostSleepers = 1024;
 constexpr std::size_t kArguments = 6;
 constinit std::size_t sleeper_count = 0;
-constinit bool has_more_sleepers = false;  // than there is room for
+constinit bool has_more_sleepers = false;  // more than fit
 constinit Sleeper sleepers[kMostSleepers] = {};
-constinit Address arguments[kMostSleepers * kArguments] = {};  // what they have given the system
+constinit Address arguments[kMostSleepers * kArguments] = {};  // of their system calls
 
 std::uint64_t switches_of(const SignalState& state) noexcept {
   return state.sleeps || state.is_held ? state.switches : kRuns;
@@ -199,18 +200,18 @@ void note_sleeper(const Sleeper& sleeper, const Address* its_arguments) noexcept
   for (std::size_t i = 0; i < kArguments; ++i) to[i] = its_arguments[i];
 }
 
-// What becomes of the signal if it is sent to a thread: it comes to its handler, or waits, as the
-// thread blocks it, for long if it sleeps. GLib has such a thread in each program. A signal that
-// waits would be handed to the program by sigwait() or a signalfd later; and so would one that
-// comes when sigwait() is just about to take another, for it has let in both until then. Who sleeps
-// in a call that would end is let sleep, and so counts as one that blocks it.
+// The effect of a signal now. The thread handles it (`comes`) or blocks it (`waits`), for long if
+// it sleeps, as GLib's signal thread does in every GLib program. The program would receive a
+// blocked signal later by sigwait() or signalfd(). It would also receive one that arrives when
+// sigwait() is about to return another signal, since until then the thread has both unblocked.
+// Threads in calls that a signal would end stay asleep, and so count like threads that block it.
 enum class Prospect : std::uint8_t { comes, waits, waits_long, is_held, is_gone };
 
 constinit Waiters waiters;
 constinit Runs runs;
 
 struct Candidate {
-  // `state` was read just before.
+  // `state` must have just been read.
   Candidate(std::uint32_t thread, StoppedThreads::Round round, const SignalState& state) noexcept
       : call{thread, "/syscall"} {
     const bool is_in_call = call.begins_with_digit();
@@ -228,21 +229,21 @@ struct Candidate {
         if (is_felt) waiters.note(thread);
         return lets_sleep(how, round) ? Prospect::waits_long : Prospect::comes;
       }
-      // The program has dropped privileges: in which call it sleeps is not told.
+      // /proc hides the call of a process that has dropped privileges.
       if (!call.is_known() && state.sleeps) {
         return lets_sleep(Interruption::is_told, round) ? Prospect::waits_long : Prospect::comes;
       }
       if (!call.has("running")) return Prospect::comes;
       if (waiters.has(thread) || !runs.has_run(thread, state)) return Prospect::waits;
-      // Not if it has been on its way into a call, or out, since the first look.
+      // Not if it has entered or left a call since the first look.
       const SignalState now{thread, stop.signal};
       const bool has_gone_on = !state.sleeps && !now.sleeps && now.switches == state.switches;
       return has_gone_on && now.takes_now ? Prospect::comes : Prospect::waits;
     }();
   }
 
-  // Does it still run, or sleep in the same call? A call that it begins after this look, and before
-  // the signal, ends at once.
+  // True if it still runs, or sleeps in the same call. A call that begins after this check and
+  // before the signal ends early.
   [[nodiscard]] bool is_unchanged() const noexcept {
     Address now[kArguments + 1] = {};
     call.read();
@@ -252,7 +253,7 @@ struct Candidate {
 
   ThreadFile call;
   Sleeper sleeper;
-  Address words[kArguments + 1] = {};  // arguments of the call, and the stack; 0: it is in none
+  Address words[kArguments + 1] = {};  // arguments, then the stack pointer; 0: in no call
   Prospect prospect;
 
  private:
@@ -263,7 +264,7 @@ struct Candidate {
   }
 };
 
-// The signal waits for those of them that are not gone.
+// Notes the signalled threads that have not come and have not ended: their signal stays pending.
 void note_absent() noexcept {
   const long process = raw_syscall(SYS_getpid);
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
@@ -276,7 +277,7 @@ void note_absent() noexcept {
   }
 }
 
-// How many of those that have not come will not.
+// Counts threads that have not come and will not.
 std::uint32_t count_absent() noexcept {
   std::uint32_t count = 0;
   for (std::size_t i = 0; i < stop.signalled.load(); ++i) {
@@ -285,11 +286,11 @@ std::uint32_t count_absent() noexcept {
   return count;
 }
 
-// A thread that blocks the signal never comes. One may block it for a moment, and sleep in that: it
-// is looked at twice.
+// A thread that blocks the signal never comes. But a thread may block it briefly, and sleep while
+// it does, so two looks must agree.
 void wait_for_stopped() noexcept {
   constexpr int kPatience = 200;
-  constexpr int kLooks = 4;  // one each so many milliseconds
+  constexpr int kLooks = 4;  // one look every so many milliseconds
   std::uint32_t absent_before = 0;
   for (int waited = 1; waited <= kPatience; ++waited) {
     const std::uint32_t moves = stop.moves.load();
@@ -318,12 +319,13 @@ StoppedThreads::StoppedThreads(Round round) noexcept {
   error_ = stop_all(round);
 }
 
-// Until no thread is found that was not stopped, and could be.
+// Repeats until every thread that can be stopped has been signalled.
 int StoppedThreads::stop_all(Round round) noexcept {
-  constexpr int kPatience = 20;  // milliseconds, for those that run with it blocked, or are held
+  constexpr int kPatience = 20;  // milliseconds, for threads that run with the signal blocked or
+                                 // sleep uninterruptibly
   const auto self = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
-  // The list of another namespace has ids that are not those of the calls; and the system leaves
-  // some out when one that stands before them ends meanwhile.
+  // In another PID namespace, /proc lists ids that differ from ours, and never our own. The kernel
+  // may also skip threads when one listed before them ends.
   constexpr int kMostWithoutSelf = 8;
   int without_self = 0;
   const long process = raw_syscall(SYS_getpid);
@@ -346,7 +348,7 @@ int StoppedThreads::stop_all(Round round) noexcept {
         return;
       }
       if (candidate.prospect == Prospect::is_held) return note();
-      // The program has just set up a handler.
+      // The program has just installed a handler.
       if (waited < kPatience && !is_ours(SignalAction::of(stop.signal))) {
         take_signal(StoppedThreads::Round::only);
         has_runner = true;
@@ -371,8 +373,7 @@ int StoppedThreads::stop_all(Round round) noexcept {
   }
 }
 
-// Threads that have not come ignore the signal, or find the handler when they do, which lets them
-// pass.
+// Threads that have not come ignore the signal later, or the handler lets them pass.
 StoppedThreads::~StoppedThreads() {
   give_back();
   stop.go.store(1);
@@ -403,7 +404,7 @@ const Address* StoppedThreads::arguments_of_sleepers(std::size_t* count) const n
   return arguments;
 }
 
-// The system copies the handlers first, and the memory later: nothing else tells of ours.
+// The kernel copies handlers before memory, so nothing else in the child tells of our handler.
 void StoppedThreads::reset_in_child() noexcept {
   stop.go.store(1);
   give_back();

@@ -1,43 +1,42 @@
-// All other threads of the process, stopped for a moment.
+// Stops all other threads of the process for a moment.
 #pragma once
 
 #include "allod/os/linux/linux.hpp"
 
 namespace allod {
 
-// Sweeps, see sweep.cpp. It is not stopped, and neither is the one that purges: they block its
-// signal, and have nothing of the program's.
+// The thread that sweeps, see sweep.cpp. It and the purging thread are not stopped: they block the
+// signal and hold no data of the program.
 using Sweeper = os::LinuxHelper<struct Sweeping>;
 
-// While it exists, the other threads wait in a signal handler. What their registers held is on
-// their stacks. Those that block the signal go on, and so do those that wait for it in sigwait().
-// One at a time.
+// During its lifetime, the other threads wait in a signal handler, with their registers on their
+// stacks. Threads that block the signal, or wait for it in sigwait(), are not stopped. One object
+// at a time.
 class StoppedThreads {
  public:
-  // A thread sleeps in a call that a signal would end: is it stopped? Not in several rounds, for
-  // the program would notice. What such a thread does meanwhile is seen in the next round. Where
-  // there is one round only, every thread is stopped.
+  // `first` and `again`, the rounds of one sweep, do not stop threads in system calls that a signal
+  // would end, since the program would notice. The next round sees the writes of such a thread.
+  // `only` stops every thread.
   enum class Round : std::uint8_t { first, again, only };
   explicit StoppedThreads(Round round) noexcept;
   ~StoppedThreads();
   StoppedThreads(const StoppedThreads&) = delete;
   StoppedThreads& operator=(const StoppedThreads&) = delete;
 
-  // 0 when all are stopped that can be; else the error for which threads may go on unseen.
+  // 0 if every thread that can be stopped is; else the error due to which some may run unseen.
   [[nodiscard]] int error() const noexcept { return error_; }
 
-  // Of the stack that lies within [begin, end): where what is in use begins; that of the caller at
-  // `own_stack`. `begin` when there is none, or it is not known, as that of a thread which has a
-  // signal on a stack for signals.
+  // Start of the used part of the stack within [begin, end); `own_stack` for the caller's own.
+  // Returns `begin` if unknown, for example for a thread that runs a handler on an alternate stack.
   [[nodiscard]] Address used_from(Address begin, Address end, Address own_stack) const noexcept;
 
-  // What those that were found asleep have given the system: it may stand nowhere else.
+  // System-call arguments of the sleeping threads. The pointers in them may exist nowhere else.
   [[nodiscard]] const Address* arguments_of_sleepers(std::size_t* count) const noexcept;
 
-  // Have those that were found asleep, and were not stopped, slept since?
+  // Whether all threads that were found asleep, and not stopped, have slept since.
   [[nodiscard]] bool have_slept() const noexcept;
 
-  // In the child of a fork, where whoever was about to stop others is not.
+  // For the child of a fork, in which no stop is under way.
   static void reset_in_child() noexcept;
 
  private:

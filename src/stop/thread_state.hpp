@@ -1,4 +1,4 @@
-// What threads are doing, as far as the system tells, and what a signal would do to that.
+// The state of threads from /proc, and how a signal would affect it.
 #pragma once
 
 #include "image/thread_files.hpp"
@@ -6,7 +6,6 @@
 
 namespace allod {
 
-// What a thread is doing, and what that means for the signal.
 struct SignalState {
   SignalState(std::uint32_t thread, int signal) noexcept {
     const ThreadFile status{thread, "/status"};
@@ -23,17 +22,18 @@ struct SignalState {
   }
   std::uint64_t blocked;
   std::uint64_t pending;
-  bool is_gone;  // or will never run again, as the first thread that has ended
-  bool is_held;  // in the system, by what no signal ends, as the parent of a vfork
+  bool is_gone;  // or ended, as a main thread that has called pthread_exit()
+  bool is_held;  // in uninterruptible sleep, for example the parent of a vfork
   bool sleeps;
   bool is_blocked;
   bool takes_now;
-  std::uint64_t sleeps_before;  // how often it was put to sleep
-  std::uint64_t switches;       // the same, or had to wait
+  std::uint64_t sleeps_before;  // voluntary context switches
+  std::uint64_t switches;       // all context switches
 };
 
-// Threads that were found asleep, this time or the last, in a call whose end they would feel. When
-// such a one runs, it is on its way out or in: a signal would end the call at once.
+// Threads that were found asleep in this stop or the last, in a call that a signal would end
+// visibly. If such a thread runs, it is entering or leaving its call, and a signal would end the
+// call.
 class Waiters {
  public:
   void begin_stop() noexcept { ++stop_; }
@@ -63,8 +63,8 @@ class Waiters {
   std::size_t next_ = 0;
   std::uint32_t stop_ = 1;
 };
-// Has a thread that is ready to run done so since it last slept? One that has just been woken is
-// still in its call, which would end. It may be waiting for a processor for long.
+// Whether a runnable thread has run since it last slept. A thread that was just woken is still in
+// its call, which a signal would end, and may wait long for a processor.
 class Runs {
  public:
   [[nodiscard]] bool has_run(std::uint32_t thread, const SignalState& state) noexcept {
@@ -83,7 +83,7 @@ class Runs {
   struct Run {
     std::uint32_t thread;
     std::uint64_t sleeps;
-    std::uint64_t begun;  // how often a processor had begun to run it, when this was noted
+    std::uint64_t begun;  // how often a processor had begun to run it
   };
   static constexpr std::size_t kMost = 256;
   Run runs_[kMost] = {};

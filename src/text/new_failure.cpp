@@ -1,5 +1,5 @@
-// Compiled with exceptions, and linked without a C++ runtime: what is used of
-// one is weak, and is there whenever somebody can throw.
+// Compiled with exceptions, but linked without a C++ runtime: all references to one are weak. Code
+// that throws brings a runtime with it.
 #include "text/new_failure.hpp"
 
 #include <dlfcn.h>
@@ -20,8 +20,7 @@ namespace {
 
 using Handler = void (*)();
 
-// A runtime that was loaded after us, perhaps for a part of the program only, is
-// not seen by the linker.
+// The linker does not see a runtime that was loaded after us, or with RTLD_LOCAL.
 void* find_in_runtime(const char* symbol) noexcept {
   if (void* const found = dlsym(RTLD_DEFAULT, symbol)) return found;
   for (const char* library : {"libstdc++.so.6", "libc++.so.1"}) {

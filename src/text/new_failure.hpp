@@ -1,4 +1,4 @@
-// What operator new does when there is no memory.
+// operator new when memory is exhausted.
 #pragma once
 
 #include <cstddef>
@@ -6,17 +6,16 @@
 
 namespace allod::entry {
 
-// Calls the new-handler and tries again, until a block can be had or there is no
-// handler; then throws std::bad_alloc. `alignment` is 0 where the type has none
-// of its own.
+// Calls the new-handler and tries again until a block is available. Throws std::bad_alloc if no
+// handler is set. `alignment` is 0 for types without extended alignment.
 [[gnu::cold, gnu::noinline]] void* new_or_throw(std::size_t size, std::size_t alignment);
-// The same, but returns null where the other throws, also when the handler does.
+// The same, but returns null instead of throwing, even if the handler throws.
 [[gnu::cold, gnu::noinline]] void* new_or_null(std::size_t size, std::size_t alignment) noexcept;
 
-// A block, or null; in entry.cpp, as nothing here is to know the heap. `alignment` as above.
+// Returns a block or null. Defined in entry.cpp, since this room must not depend on the heap.
 [[nodiscard, gnu::cold]] void* try_new(std::size_t size, std::size_t alignment) noexcept;
 
-// What the form gives, which somebody else has replaced; or null where it throws.
+// Calls a form that the program has replaced. Returns null if it throws.
 [[nodiscard, gnu::cold]] void* or_null(void* (*form)(std::size_t), std::size_t size) noexcept;
 [[nodiscard, gnu::cold]] void* or_null(void* (*form)(std::size_t, std::align_val_t),
                                        std::size_t size, std::align_val_t alignment) noexcept;

@@ -7,11 +7,11 @@ namespace allod {
 
 class OutputFile {
  public:
-  // In `pattern`, %p stands for the process id; the suffix follows.
+  // %p in `pattern` becomes the process id; the suffix is appended.
   OutputFile(const char* pattern, const char* suffix) noexcept;
 
-  // Makes it anew, or empties it, and has `write` write its text. 0, or an error number: a file is
-  // then left empty, so that nobody takes a part for the whole.
+  // Creates or truncates the file, and lets `write` write its text. Returns 0 or an error number.
+  // On error the file is left empty, so that no partial text is taken for a whole one.
   template <class Write>
   [[nodiscard]] long write(Write&& write) const noexcept {
     const int descriptor = open();
@@ -24,19 +24,19 @@ class OutputFile {
     }
     return close(descriptor, error);
   }
-  // Takes the place of the file with that name. 0, or an error number.
+  // Renames this file to `name`, and replaces any that exists. Returns 0 or an error number.
   [[nodiscard]] long rename_to(const OutputFile& name) const noexcept;
   void remove() const noexcept;
-  // One line on standard error, up to its last words.
+  // Prints one line on standard error. `what_follows` is its end.
   void warn(const char* what, long error, const char* what_follows = "") const noexcept;
 
  private:
-  // A descriptor, or a negative error number.
+  // Returns a descriptor, or a negative error number.
   [[nodiscard]] int open() const noexcept;
-  // The error, if there was one before; else that of closing it, as of disks of other machines.
+  // Returns the earlier error if set, else that of close(), which network file systems report late.
   [[nodiscard]] static long close(int descriptor, long error) noexcept;
 
-  // Perhaps cut.
+  // Truncated if too long.
   char path_[4096];
 };
 

@@ -1,4 +1,4 @@
-// Which word somebody may have meant.
+// Suggestions for misspelt words.
 #pragma once
 
 #include <algorithm>
@@ -7,14 +7,14 @@
 
 namespace allod {
 
-// The nearest of some words to one that is none of them, where it is near enough to be taken for a
-// mistake: a changed, missing or additional letter, or two that have changed places, for each three
-// letters; capitals do not count. Allocates nothing.
+// Finds the known word nearest to an unknown one. It tolerates one mistake for each three letters:
+// a changed, missing or additional letter, or two transposed neighbours. It ignores case and
+// allocates nothing.
 class NearestWord {
  public:
   explicit NearestWord(std::string_view word) noexcept : word_{word} {}
 
-  // The word must outlive this object.
+  // `known` must outlive this object.
   void offer(std::string_view known) noexcept {
     const std::size_t most = std::max(word_.size(), known.size()) / kLettersForEach;
     const std::size_t distance = distance_to(known);
@@ -22,7 +22,7 @@ class NearestWord {
     least_ = distance;
     nearest_ = known;
   }
-  // Empty: none is near.
+  // Empty if no word is near enough.
   [[nodiscard]] std::string_view nearest() const noexcept { return nearest_; }
 
  private:
@@ -33,7 +33,7 @@ class NearestWord {
   [[nodiscard]] static char small(char c) noexcept {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
   }
-  // V. Levenshtein's, with F. Damerau's transpositions of neighbours.
+  // Levenshtein's distance with Damerau's transpositions of neighbours.
   [[nodiscard]] std::size_t distance_to(std::string_view known) const noexcept {
     if (word_.size() > kLongest || known.size() > kLongest) return kFar;
     std::size_t rows[3][kLongest + 1];

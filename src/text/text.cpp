@@ -17,9 +17,8 @@ namespace {
 
 long to_long(const void* pointer) noexcept { return reinterpret_cast<long>(pointer); }
 
-// While it exists, the calling thread can write into a pipe that nobody reads, and into a file that
-// must not become longer: the signal that the system then sends is taken back, unless the program
-// has one waiting already.
+// Suppresses SIGPIPE and SIGXFSZ for the calling thread's writes during its lifetime. It consumes a
+// signal that a write raises, unless the same signal was pending before.
 class NoSignals {
  public:
   NoSignals() noexcept {
@@ -32,7 +31,7 @@ class NoSignals {
   NoSignals(const NoSignals&) = delete;
   NoSignals& operator=(const NoSignals&) = delete;
 
-  // After a write that has failed by this.
+  // To be called after a failed write.
   void take_back(long error) const noexcept {
     const Mask sent = error == -EPIPE ? kPipe : error == -EFBIG ? kTooLong : 0;
     if (sent == 0 || (waiting_ & sent) != 0) return;
@@ -41,7 +40,7 @@ class NoSignals {
   }
 
  private:
-  using Mask = std::uint64_t;  // the kernel's
+  using Mask = std::uint64_t;
   static constexpr Mask kPipe = Mask{1} << (SIGPIPE - 1);
   static constexpr Mask kTooLong = Mask{1} << (SIGXFSZ - 1);
   static constexpr Mask kBoth = kPipe | kTooLong;
@@ -51,18 +50,18 @@ class NoSignals {
   }
 
   Mask before_ = 0;
-  Mask waiting_ = 0;  // of both
+  Mask waiting_ = 0;  // those of the two that were pending before
 };
 
-// Until a descriptor of which nobody waits takes more, but not for long.
+// Bounds the wait for a full non-blocking descriptor.
 class Patience {
  public:
-  // False when it has taken nothing all the time.
+  // Returns false once the descriptor has taken nothing for the whole time.
   bool wait_for(int descriptor) noexcept {
     if (++waits_ > kMostWaits) return false;
     pollfd one{descriptor, POLLOUT, 0};
     for (;;) {
-      // The system takes off what has passed.
+      // The kernel subtracts the time that has passed.
       const long ready = raw_syscall(SYS_ppoll, to_long(&one), 1, to_long(&left_), 0, 0);
       if (ready != -EINTR) return ready > 0;
     }
@@ -77,7 +76,7 @@ class Patience {
 
 }  // namespace
 
-// A child that is forked while others write finds their rooms taken for ever.
+// In a child of fork, rooms that other threads of the parent held stay taken for good.
 struct DescriptorText::Rooms {
   static constexpr std::size_t kCount = 8;
   static inline constinit std::atomic<bool> are_taken[kCount] = {};
@@ -177,7 +176,7 @@ Text& Text::operator<<(Human human) noexcept {
 
 namespace {
 
-// The length of the character of UTF-8 that `text` begins with, or 0 when that is none.
+// Returns the length of the UTF-8 character at the start of `text`, or 0 if it is invalid.
 std::size_t character(std::string_view text) noexcept {
   const auto lead = static_cast<unsigned char>(text[0]);
   if (lead < 0x80) return 1;
@@ -194,7 +193,7 @@ std::size_t character(std::string_view text) noexcept {
   return code < kLeast[length - 2] || is_surrogate || code > 0x10ffff ? 0 : length;
 }
 
-// The number of the control character that `text` begins with; -1: it is none.
+// Returns the code of the control character at the start of `text`, or -1.
 int control_character(std::string_view text) noexcept {
   const auto byte = [text](std::size_t i) noexcept { return static_cast<unsigned char>(text[i]); };
   if (byte(0) < 0x20 || byte(0) == 0x7f) return byte(0);
@@ -239,7 +238,7 @@ Text& Text::operator<<(Quoted quoted) noexcept {
 
 namespace {
 
-// In libc's words. Its own functions for them take locks, or are not everywhere.
+// libc's words. Its own functions take locks, or are missing in some versions.
 std::string_view words_for(long error) noexcept {
   switch (error) {
     case EPERM:
@@ -304,7 +303,7 @@ void Text::flush() noexcept {
   length_ = 0;
 }
 
-// Or as much of a line as there is, if that is longer than the buffer.
+// Writes whole lines, or the whole buffer if a line does not fit.
 void Text::flush_lines() noexcept {
   std::size_t whole = length_;
   while (whole > 0 && buffer_[whole - 1] != '\n') --whole;

@@ -7,7 +7,7 @@
 
 namespace allod {
 
-// Takes pieces of output. Must not allocate when it is used for reports.
+// Receives pieces of output. A sink for reports must not allocate.
 using Sink = void (*)(const char* text, std::size_t length, void* context);
 
 struct Hex {
@@ -17,20 +17,19 @@ struct Padded {
   std::uint64_t value;
   int width;
 };
-// A size as people read it: "12.3 MiB".
+// A size for people: "12.3 MiB".
 struct Human {
   std::uint64_t bytes;
 };
-// Text as JSON has it, within quotes. A byte that is no UTF-8 becomes the character for such.
+// Text as a JSON string, with quotes. Invalid UTF-8 becomes U+FFFD.
 struct Quoted {
   std::string_view text;
 };
-// The same for people: only where something in it would end a line, or mean something to a
-// terminal.
+// Text for people: quoted only if it contains control characters or invalid UTF-8.
 struct Shown {
   std::string_view text;
 };
-// What the system calls an error number: "No space left on device".
+// The system's words for an error number: "No space left on device".
 struct SystemError {
   long number;
 };
@@ -58,7 +57,7 @@ class Text {
   void flush() noexcept;
 
  protected:
-  // With another buffer; null: none.
+  // Uses `buffer`, or its own if null.
   Text(Sink sink, void* context, char* buffer, std::size_t bytes) noexcept
       : sink_{sink},
         context_{context},
@@ -80,9 +79,9 @@ class Text {
   char own_[768];
 };
 
-// Text for a file descriptor. Up to 4 KiB go out at once, which a pipe keeps together; of what is
-// longer, whole lines. What cannot be written is lost with all that follows: where others would
-// have to wait, it waits for a moment. Leaves errno alone, and sends neither SIGPIPE nor SIGXFSZ.
+// Writes to a file descriptor. Up to 4 KiB go out in one write, which a pipe keeps together; longer
+// text is split at line ends. On a full non-blocking descriptor it waits for up to 0.1 s. The first
+// error discards everything that follows. Keeps errno, and raises neither SIGPIPE nor SIGXFSZ.
 class DescriptorText : public Text {
  public:
   explicit DescriptorText(int descriptor) noexcept : DescriptorText{descriptor, take_room()} {}
@@ -90,8 +89,7 @@ class DescriptorText : public Text {
     flush();
     if (room_ != nullptr) give_room_back(room_);
   }
-  // Writes what is left. 0 if all was written, else the error number of the first write that
-  // failed.
+  // Writes the rest. Returns 0, or the error number of the first failed write.
   [[nodiscard]] long finish() noexcept {
     flush();
     return error_;
@@ -102,13 +100,13 @@ class DescriptorText : public Text {
       : Text{&write, this, room, kRoomBytes}, descriptor_{descriptor}, room_{room} {}
   static constexpr std::size_t kRoomBytes = 4096;  // PIPE_BUF
   static void write(const char* text, std::size_t length, void* context) noexcept;
-  // Null where there is none: nobody waits.
+  // Null if all are taken. Never waits.
   static char* take_room() noexcept;
   static void give_room_back(char* room) noexcept;
   struct Rooms;
 
   int descriptor_;
-  long error_ = 0;  // all is lost from then on
+  long error_ = 0;  // once set, output is discarded
   char* room_;
 };
 

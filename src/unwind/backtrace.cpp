@@ -32,13 +32,13 @@ _Unwind_Reason_Code take_interrupted_frame(_Unwind_Context* context, void* argum
   Stack& stack = static_cast<Capture*>(argument)->stack;
   int is_exact = 0;
   _Unwind_GetIPInfo(context, &is_exact);
-  // Frames before it are those of the handler.
+  // Earlier frames are the signal handler's.
   if (stack.depth == 0 && is_exact == 0) return _URC_NO_REASON;
   stack.begins_at_fault = true;
   return take_frame(context, argument);
 }
 
-// Where the tables are beyond our own walk, or there is none for this machine.
+// Fallback for tables that our unwinder does not understand, and for other processors.
 void capture_by_libgcc(Stack& stack, unwind::From from, std::uint32_t most) noexcept {
   stack.depth = 0;
   Capture capture{stack, most};
@@ -68,7 +68,7 @@ void capture_by_libgcc(Stack& stack, unwind::From from, std::uint32_t most) noex
 
 namespace {
 
-// How much from the start of this library's file holds its code; 0 where that is the program's.
+// The size of this library's code, from its ELF header on. 0 if Allod is linked into the program.
 std::size_t own_code_bytes() noexcept {
   constexpr std::size_t kUnknown = ~std::size_t{0};
   static constinit std::atomic<std::size_t> known{kUnknown};
@@ -81,7 +81,7 @@ std::size_t own_code_bytes() noexcept {
   return bytes;
 }
 
-// How many frames at the start of the stack are inside of this library.
+// The number of frames at the start of the stack that lie in this library.
 std::uint32_t own_frames(const Stack& stack) noexcept {
   const Address begin = address_of(&__ehdr_start);
   const std::size_t code = own_code_bytes();
@@ -90,15 +90,14 @@ std::uint32_t own_frames(const Stack& stack) noexcept {
   return count;
 }
 
-// Of a function of this library that has several names, the one that programs use: the loader
-// answers with any of them.
+// The public name of an entry point with several names. The loader may answer with any of them.
 std::string_view usual_name(std::string_view name) noexcept {
   constexpr std::string_view kInternal = "__libc_";
   if (name.starts_with(kInternal)) name.remove_prefix(kInternal.size());
   return name == "cfree" ? "free" : name;
 }
 
-// A return address may already belong to the next function.
+// A return address may already belong to the next function, so look up the byte before.
 std::uintptr_t inside(const Stack& stack, std::uint32_t frame) noexcept {
   return frame == 0 && stack.begins_at_fault ? stack.frames[0] : stack.frames[frame] - 1;
 }
@@ -107,7 +106,7 @@ std::uintptr_t inside(const Stack& stack, std::uint32_t frame) noexcept {
 
 void write_stack(Text& out, const Stack& stack, FindClosed find_closed,
                  std::uint64_t number) noexcept {
-  // The entry point that was called is worth a line; what it calls is not.
+  // Show the entry point that the program called, but none of our frames below it.
   const std::uint32_t own = own_frames(stack);
   const std::uint32_t first = own > 0 ? own - 1 : 0;
   for (std::uint32_t i = first; i < stack.depth; ++i) {
@@ -159,7 +158,7 @@ void write_build_id_as_json(Text& out, const LoadedPlace& place) noexcept {
 }  // namespace
 
 void write_files_as_json(Text& out, std::initializer_list<const Stack*> stacks) noexcept {
-  constexpr std::size_t kMost = 3 * Stack::kDepth;  // as many as three stacks can have
+  constexpr std::size_t kMost = 3 * Stack::kDepth;  // for three stacks
   Address told[kMost];
   std::size_t count = 0;
   const auto was_told = [&](Address base) noexcept {

@@ -1,4 +1,4 @@
-// Unwind rules that were found before, by the place in the code.
+// A cache of unwind rules, by code address.
 #pragma once
 
 #include <string.h>
@@ -12,21 +12,21 @@
 
 namespace allod::unwind {
 
-// The rule of nearly all places: the frame address is at an offset from rsp or rbp, the return
-// address is below it, and rbp was saved or is unchanged.
+// The rule of nearly all places: the frame address is rsp or rbp plus an offset, the return address
+// lies below it, and rbp is saved or unchanged.
 struct Usual {
   static constexpr std::int32_t kUnchanged = -1;
 
-  std::int32_t frame = 0;   // its offset, times 2, and 1 if it is from rbp; 0 for the outermost
-  std::int32_t rbp_at = 0;  // below the frame address
+  std::int32_t frame = 0;   // 2 * offset, plus 1 if from rbp; 0: outermost frame
+  std::int32_t rbp_at = 0;  // offset below the frame address
 };
 
 struct Known {
   Address place = 0;
-  const unsigned char* header = nullptr;  // of the search table
-  std::uint64_t line = 0;                 // of it
-  std::uint64_t fingerprint = 0;          // 0: in an object that stays
-  std::uint32_t number = 0;               // of the line
+  const unsigned char* header = nullptr;  // of the object's search table
+  std::uint64_t line = 0;                 // the entry in the table
+  std::uint64_t fingerprint = 0;          // of the description; 0: the object is never unloaded
+  std::uint32_t number = 0;               // the entry's index
   std::uint32_t bytes_read = 0;
   Usual rule{};
 };
@@ -37,8 +37,8 @@ constexpr std::size_t kRuleWord = offsetof(Known, rule) / sizeof(std::uint64_t);
 static_assert(sizeof(Known) % sizeof(std::uint64_t) == 0);
 static_assert(sizeof(Usual) == sizeof(std::uint64_t) && offsetof(Known, rule) % 8 == 0);
 
-// Any thread and any signal handler writes here, and nobody waits: who finds another at work
-// writes nothing, who reads meanwhile has read nothing.
+// A wait-free sequence lock, for threads and signal handlers. A writer that finds another at work
+// writes nothing; a reader that overlaps a write fails.
 class alignas(64) Drawer {
  public:
   [[nodiscard]] bool read(Known* known) const noexcept {
@@ -51,7 +51,7 @@ class alignas(64) Drawer {
     memcpy(known, words, sizeof words);
     return true;
   }
-  // The same of a place that has always been in the same object: nothing else needs a look.
+  // For a place in an object that is never unloaded: no further check is needed.
   [[nodiscard]] ALLOD_INLINE bool read(Address place, Usual* rule) const noexcept {
     const std::uint64_t version = version_.load(std::memory_order_acquire);
     const Address known_place = words_[kPlaceWord].load(std::memory_order_relaxed);
@@ -82,8 +82,7 @@ class alignas(64) Drawer {
   std::atomic<std::uint64_t> words_[kWords]{};
 };
 
-// Two places that meet in one pair do not drive each other out: a stack that has both would read
-// tables each time.
+// Two entries, so that two colliding places in one stack do not evict each other each time.
 struct Pair {
   [[nodiscard]] ALLOD_INLINE bool read(Address place, Usual* rule) const noexcept {
     return drawers[0].read(place, rule) || drawers[1].read(place, rule);
@@ -95,7 +94,7 @@ struct Pair {
   }
   void write(const Known& known) noexcept {
     Drawer* to = &drawers[drawers[0].writes() > drawers[1].writes() ? 1 : 0];
-    // What has changed for a place replaces what was known of it.
+    // A new rule for a place replaces its old one.
     for (Drawer& drawer : drawers) {
       Known old;
       if (drawer.read(&old) && old.place == known.place) to = &drawer;

@@ -4,7 +4,7 @@ namespace allod::unwind {
 
 namespace {
 
-// What is behind the end reads as zero, and `is_whole` says so.
+// Reads beyond the end yield zero and clear `is_whole`.
 class Reader {
  public:
   Reader(const unsigned char* begin, const unsigned char* end) noexcept : at_(begin), end_(end) {}
@@ -60,7 +60,7 @@ class Reader {
   bool is_whole_ = true;
 };
 
-// Addresses are written in one of these ways; what they are relative to is in other bits.
+// Pointer encodings of DWARF: format in the lower bits, base in the upper ones.
 enum Encoding : unsigned char {
   kAbsolute = 0x00,
   kUnsigned2 = 0x02,
@@ -75,7 +75,7 @@ enum Encoding : unsigned char {
   kAligned = 0x50,
 };
 
-// 0 if it is none of fixed size.
+// The size of an encoded pointer, or 0 if it is not fixed.
 std::size_t bytes_of(unsigned char encoding) noexcept {
   if (encoding == kAligned) return 0;
   switch (encoding & kFormat) {
@@ -94,7 +94,7 @@ std::size_t bytes_of(unsigned char encoding) noexcept {
   }
 }
 
-// A description (FDE) or what several have in common (CIE): four bytes say how long it is.
+// Entries of the table: descriptions (FDE), and common parts (CIE). Four bytes hold the length.
 const unsigned char* end_of(const unsigned char* entry) noexcept {
   return entry + 4 + load<std::uint32_t>(entry);
 }
@@ -154,13 +154,13 @@ bool read_common(const unsigned char* entry, Common* common) noexcept {
   return in.is_whole();
 }
 
-// A program that builds the rules of a function from its start on.
+// Runs the instructions that build the rule for a place, from the function's start.
 class Program {
  public:
   Program(const Common& common, Address function, Address place) noexcept
       : common_(common), location_(function), place_(place) {}
 
-  // Until the end, or the first instruction that is about code behind the place.
+  // Stops at the end, or at the first instruction about code behind the place.
   bool run(Reader& in, const Rule& initial) noexcept {
     while (!in.is_at_end() && location_ <= place_) {
       if (!step(in, initial)) return false;
@@ -196,7 +196,7 @@ class Program {
     kValueOffsetSigned = 0x15,
     kValueExpression = 0x16,
     kArgumentsSize = 0x2e,
-    // Those with an operand in their lower six bits.
+    // The operand is in the lower six bits.
     kAdvance = 0x40,
     kOffset = 0x80,
     kRestore = 0xc0,
@@ -277,7 +277,7 @@ class Program {
     }
   }
 
-  // What is about the canonical frame address.
+  // Instructions about the canonical frame address.
   bool step_frame_address(unsigned char operation, Reader& in) noexcept {
     switch (operation) {
       case kDefineCfa: {
@@ -307,7 +307,7 @@ class Program {
     }
   }
 
-  // What is about a register, and how it is found.
+  // Instructions about where a register is saved.
   bool step_place(unsigned char operation, Reader& in) noexcept {
     if (operation < kOffsetExtended || operation > kValueExpression) return false;
     const std::uint64_t number = in.varying();
@@ -345,7 +345,7 @@ class Program {
     rule_ = states_[--depth_];
     return true;
   }
-  // In another register, of which only three are followed.
+  // Saved in another register: not supported for the three registers that we follow.
   bool move(Reader& in) noexcept {
     const std::uint64_t number = in.varying();
     in.varying();
@@ -362,7 +362,7 @@ class Program {
   Rule states_[kMostStates];
 };
 
-// Of at least eight bytes.
+// `bytes` must be at least 8.
 std::uint64_t mixed(std::uint64_t hash, const unsigned char* from, std::size_t bytes) noexcept {
   const auto mix_in = [&hash](const unsigned char* word) {
     hash = (hash ^ load<std::uint64_t>(word)) * kMix;
@@ -407,7 +407,7 @@ Reading read_rule(const unsigned char* description, Address function, Address pl
   if (place - function >= size) return Reading::not_described;
   if (common.has_further_data) in.block();
 
-  // What all functions of a kind begin with has no places.
+  // The common instructions apply to the whole function, so they do not advance.
   Program beginning{common, function, place};
   if (!beginning.run(common.instructions, {})) return Reading::not_understood;
   const Rule initial = beginning.rule();
@@ -419,7 +419,7 @@ Reading read_rule(const unsigned char* description, Address function, Address pl
 }
 
 std::uint64_t fingerprint(const unsigned char* description, std::size_t bytes) noexcept {
-  // It may be another one since it was read.
+  // The table may have changed since it was read.
   if (!has_known_length(description) || description + bytes > end_of(description)) return 0;
   const unsigned char* const common = common_part(description);
   if (!has_known_length(common)) return 0;

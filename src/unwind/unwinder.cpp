@@ -17,7 +17,7 @@
 #if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)
 #include <gnu/libc-version.h>
 
-// An older libc may be there when the program runs.
+// Weak: the program may run with an older libc.
 #pragma weak _dl_find_object
 
 namespace allod::unwind {
@@ -26,8 +26,8 @@ namespace {
 
 // --- memory of the program ----------------------------------------------------------
 
-// Reads words where tables say that registers were saved. They may be wrong, so that each page is
-// asked for before it is touched; what the walk begins in is there.
+// Reads saved registers where tables say. Tables may be wrong, so each page is probed before it is
+// touched. The page of `present` needs no probe.
 class Memory {
  public:
   explicit Memory(Address present) noexcept : page_(page_of(present)) {}
@@ -43,8 +43,8 @@ class Memory {
  private:
   static Address page_of(Address address) noexcept { return align_down(address, 4096); }
 
-  // The kernel reads a set of signals before it looks at what to do with it, which is nothing. It
-  // would not read one at address 0.
+  // Probes by rt_sigprocmask with an invalid `how`: the kernel reads the set first, and changes
+  // nothing. It takes address 0 for no set.
   [[gnu::noinline]] bool enter(Address address) noexcept {
     constexpr long kNothing = -1;
     const Address page = page_of(address);
@@ -61,20 +61,20 @@ class Memory {
 
 // --- objects ------------------------------------------------------------------------
 
-// What the loader has put somewhere: the program, or a library.
+// A loaded object: the program or a library.
 struct Object {
   Address begin = 0;
   Address end = 0;
-  const unsigned char* header = nullptr;  // of its search table, if it has one
-  bool stays = false;                     // as long as the process runs
+  const unsigned char* header = nullptr;  // of its search table; null: none
+  bool stays = false;                     // never unloaded
 
   [[nodiscard]] ALLOD_INLINE bool holds(Address address) const noexcept {
     return address - begin < end - begin;
   }
 };
 
-// One that stays, and is found without asking the loader. Any thread may come to know it, all of
-// them the same.
+// An object that is never unloaded, found without asking the loader. Threads may learn it
+// concurrently; all store the same values.
 class Lasting {
  public:
   [[nodiscard]] bool is_known() const noexcept {
@@ -99,7 +99,7 @@ class Lasting {
   std::atomic<const unsigned char*> header_{nullptr};
 };
 
-// This library is marked to stay, and with it stays libc, which it needs; and the program does.
+// Never unloaded: this library (marked so), the libc that it needs, and the program.
 constinit Lasting lasting[3];
 
 Address inside_lasting(std::size_t i) noexcept {
@@ -133,8 +133,8 @@ bool find_object(Address place, Object* object) noexcept {
   return ask_loader(place, object);
 }
 
-// Something else may have been loaded to where a library was. What the rule follows from is read
-// again, from the table that is there now; it is still the same for one that is still there.
+// Another library may have been loaded at the address of an unloaded one. So the table entry and
+// the description are compared with those that the rule came from.
 bool still_holds(const Known& known, const unsigned char* header) noexcept {
   if (known.header != header) return false;
   const SearchTable table{header};
@@ -144,13 +144,13 @@ bool still_holds(const Known& known, const unsigned char* header) noexcept {
 
 // --- the walk -----------------------------------------------------------------------
 
-// Registers and memory are all that the expressions of compilers, linkers and libc ask for.
+// Evaluates expressions. Those of compilers, linkers and libc need only registers and memory.
 class Evaluation {
  public:
   Evaluation(const Registers& registers, Memory& memory) noexcept
       : registers_(registers), memory_(memory) {}
 
-  // The value of an expression that begins with `first`.
+  // Evaluates an expression with `first` on its stack.
   [[nodiscard]] bool evaluate(const Expression& expression, Address first,
                               Address* result) noexcept {
     code_ = expression.code;
@@ -283,12 +283,12 @@ class Walk {
   enum class Step : unsigned char { caller, end, beyond_us };
 
   [[nodiscard]] Address place() const noexcept { return registers_.rip; }
-  // Was the frame entered by a signal, so that its address is that of no call?
+  // True if a signal interrupted the frame, so that its address is not a return address.
   [[nodiscard]] bool is_interrupted() const noexcept { return is_interrupted_; }
 
-  // To the frame of the caller.
+  // Moves to the caller's frame.
   [[nodiscard]] Step step() noexcept {
-    // A call may be the last instruction of its function.
+    // A call may be the last instruction of its function, so look up the byte before.
     const Address place = is_interrupted_ ? registers_.rip : registers_.rip - 1;
     if (!object_.holds(place) && !find_object(place, &object_)) object_ = {};
     if (object_.header == nullptr) return leave_unknown_trampoline();
@@ -400,16 +400,16 @@ class Walk {
   }
 
   [[nodiscard]] Step enter(const Registers& caller, bool is_interrupted) noexcept {
-    // A frame that is its own caller.
+    // A frame that is its own caller ends the stack.
     if (caller.rsp == registers_.rsp && caller.rip == registers_.rip) return Step::end;
     registers_ = caller;
     is_interrupted_ = is_interrupted;
     return caller.rip == 0 ? Step::end : Step::caller;
   }
 
-  // Code that is not described is the end, unless it is where a signal handler returns to in a
-  // program that does not leave that to libc: mov $SYS_rt_sigreturn, %rax; syscall. The kernel's
-  // record of the signal is where the stack ends then.
+  // Code without a description ends the stack, unless it is the signal trampoline of a program that
+  // does not use libc's: mov $SYS_rt_sigreturn, %rax; syscall. Then the kernel's signal frame is at
+  // the top of the stack.
   [[gnu::noinline]] Step leave_unknown_trampoline() noexcept {
     constexpr unsigned char kReturn[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
     Address words[2];

@@ -1,5 +1,5 @@
-// Call stacks by the unwind tables, without allocation and without a lock, with a memory of what
-// the tables say. On x86-64 with glibc 2.35 or later, which tells where tables are without a lock.
+// Captures call stacks by unwind tables, without allocation or locks, and caches the rules. For
+// x86-64 with glibc 2.35 or later, which finds the tables without a lock.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Registers {
   Address rbp = 0;
 };
 
-// Those of the function that this is written in.
+// The registers of the enclosing function.
 [[gnu::always_inline]] inline Registers registers_here() noexcept {
   Registers here;
 #if defined(__x86_64__)
@@ -25,15 +25,14 @@ struct Registers {
 }
 
 enum class Outcome : unsigned char {
-  whole,       // to the outermost frame, or to as many as were wanted
-  unfinished,  // what the tables say is beyond what is followed here
+  whole,       // up to the outermost frame, or to the limit
+  unfinished,  // the tables need more than this unwinder supports
 };
 
 enum class From : unsigned char { here, interruption };
 
-// Notes the addresses of the frames from `start` on: the first is that of `start`, all others are
-// where calls return to. From an interruption: from the instruction on that a signal has
-// interrupted; nothing if there is none. `*count` is how many, `most` at most.
+// Stores the addresses of up to `most` frames: that of `start`, then return addresses. From an
+// interruption, it begins with the interrupted instruction, or stores nothing if there is none.
 [[nodiscard]] Outcome walk(Registers start, From from, std::uintptr_t* frames, std::uint32_t most,
                            std::uint32_t* count) noexcept;
 

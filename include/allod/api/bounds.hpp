@@ -1,4 +1,4 @@
-// Layer 7: which block an address lies in. Programs that use it link one of the libraries.
+// Layer 7: the block around an address. Programs that use it link one of the libraries.
 #pragma once
 
 #include <allod.h>
@@ -9,7 +9,7 @@
 
 namespace allod {
 
-// The bytes of the block in use that holds the address, as allod_bounds tells them; nothing when
+// The usable bytes of the block in use that contains the address, as by allod_bounds. Empty if
 // there is none. Thread-safe.
 [[nodiscard]] inline std::optional<std::span<std::byte>> bounds(const void* address) noexcept {
   void* start = nullptr;

@@ -12,7 +12,7 @@
 namespace allod {
 
 namespace detail {
-// Without exceptions the program ends.
+// Traps if exceptions are disabled.
 [[noreturn]] inline void throw_bad_alloc() {
 #if defined(__cpp_exceptions)
   throw std::bad_alloc{};
@@ -22,19 +22,19 @@ namespace detail {
 }
 }  // namespace detail
 
-// Owns a heap, which is destroyed with it and takes all of its blocks along; detach()
-// keeps them. May be moved, not copied. Thread-safe but for moves and the end. Functions
-// that allocate return null when the heap refuses.
+// Owns a first-class heap. The destructor destroys the heap with all its blocks, unless detach()
+// was called. Movable, not copyable. Thread-safe, except for moves and destruction. Allocation
+// functions return null if the heap refuses.
 class Heap {
  public:
-  // Throw std::bad_alloc when there is no memory for a heap.
+  // Throw std::bad_alloc if memory is exhausted.
   Heap() : Heap{nullptr, 0} {}
   explicit Heap(const char* name, std::size_t byte_limit = 0) : Heap{options(name, byte_limit)} {}
-  // Also when the options are none; errno tells.
+  // Throws also for invalid options; see errno.
   explicit Heap(const allod_heap_options_t& options) : handle_{allod_heap_new_ex(&options)} {
     if (handle_ == nullptr) detail::throw_bad_alloc();
   }
-  // To begin with: those that say nothing else.
+  // Default options with a name and a limit, to be completed.
   [[nodiscard]] static allod_heap_options_t options(const char* name = nullptr,
                                                     std::size_t byte_limit = 0) noexcept {
     allod_heap_options_t options{};
@@ -54,7 +54,7 @@ class Heap {
   [[nodiscard]] void* allocate(std::size_t size) noexcept {
     return allod_heap_malloc(handle_, size);
   }
-  // `alignment`: a power of two.
+  // `alignment` must be a power of two.
   [[nodiscard]] void* allocate(std::size_t size, std::size_t alignment) noexcept {
     if (alignment <= alignof(std::max_align_t) && size >= alignment) return allocate(size);
     return allod_heap_aligned_alloc(handle_, alignment, size);
@@ -65,14 +65,14 @@ class Heap {
   [[nodiscard]] void* reallocate(void* block, std::size_t size) noexcept {
     return allod_heap_realloc(handle_, block, size);
   }
-  // A block of this heap, or null.
+  // Frees a block of this heap, or null.
   void deallocate(void* block) noexcept { allod_heap_free(handle_, block); }
   [[nodiscard]] bool contains(const void* block) const noexcept {
     return allod_heap_contains(handle_, block) != 0;
   }
 
-  // Calls visit(block, bytes) for every block in use, until it returns false; see
-  // allod_heap_walk. It must not throw. False when there is no memory.
+  // Calls visit(block, bytes) for each block in use until it returns false; see allod_heap_walk.
+  // `visit` must not throw. Returns false if memory is exhausted.
   template <class Visit>
   bool walk(Visit&& visit) const noexcept {
     const auto tell = [](void* block, std::size_t bytes, void* visitor) -> int {
@@ -86,19 +86,19 @@ class Heap {
     allod_heap_stats_get(handle_, &stats, sizeof stats);
     return stats;
   }
-  // Returns the bytes of the slabs that were given up.
+  // Returns the bytes of the freed slabs.
   std::size_t collect() noexcept { return allod_heap_collect(handle_); }
   void set_limit(std::size_t bytes) noexcept { allod_heap_set_limit(handle_, bytes); }
   [[nodiscard]] const char* name() const noexcept { return allod_heap_name(handle_); }
 
-  // Gives the heap up; its blocks stay valid, and belong to the process. False, and nothing
-  // is changed, when it has blocks in memory of its own; see allod_heap_delete.
+  // Deletes the heap; its blocks stay valid and belong to the process. False, and nothing changed,
+  // if it has blocks in memory of its own; see allod_heap_delete.
   bool detach() noexcept {
     if (allod_heap_delete(handle_) != 0) return false;
     handle_ = nullptr;
     return true;
   }
-  // Null after a move or detach(); nothing else may then be called.
+  // Null after a move or detach(); no other function may be called then.
   [[nodiscard]] allod_heap_t* handle() const noexcept { return handle_; }
 
  private:

@@ -7,8 +7,8 @@
 
 namespace allod {
 
-// Takes memory from a heap, which must outlive it, or from the process. Thread-safe. Two
-// are equal when they name the same heap, and never equal to a resource of another kind.
+// Allocates from a heap, which must outlive it, or from the process. Thread-safe. Equal to
+// resources of the same heap only.
 class MemoryResource final : public std::pmr::memory_resource {
  public:
   MemoryResource() noexcept = default;
@@ -18,7 +18,7 @@ class MemoryResource final : public std::pmr::memory_resource {
   [[nodiscard]] allod_heap_t* handle() const noexcept { return heap_; }
 
  private:
-  // Throws std::bad_alloc, after the new-handler where the process gives the memory.
+  // Throws std::bad_alloc; for the process, after the new-handler.
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
     if (heap_ == nullptr) return allod_new_aligned(bytes, alignment);
     void* const block = alignment <= alignof(std::max_align_t) && bytes >= alignment

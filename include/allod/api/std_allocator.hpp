@@ -8,10 +8,10 @@
 
 namespace allod {
 
-// Takes memory from a heap, or from the process like operator new. The heap must outlive
-// every container that uses it. Two are equal when they name the same heap, as what one
-// heap gives must not end up in a container that outlives it: a container keeps its heap
-// when it is assigned by copy, and takes the other's along when it is moved or swapped.
+// Allocates from a heap, or from the process like operator new. The heap must outlive all
+// containers that use it. Allocators are equal if they use the same heap. A container keeps its
+// heap on copy assignment, and takes the other's on move assignment and swap, so blocks never
+// outlive their heap.
 template <class T>
 class StdAllocator {
  public:
@@ -22,14 +22,14 @@ class StdAllocator {
   using propagate_on_container_swap = std::true_type;
 
   StdAllocator() noexcept = default;
-  // Implicit, so that a heap can stand where a container wants its allocator.
+  // Implicit, so that a heap can be passed as a container's allocator.
   StdAllocator(Heap& heap) noexcept : heap_{heap.handle()} {}
   template <class U>
   StdAllocator(const StdAllocator<U>& other) noexcept : heap_{other.handle()} {}
 
-  // Throws std::bad_alloc, after the new-handler where the process gives the memory.
+  // Throws std::bad_alloc; for the process, after the new-handler.
   [[nodiscard]] T* allocate(std::size_t count) {
-    // What is too large for any size is too large for any heap.
+    // No heap has room for SIZE_MAX bytes, so an overflow fails.
     const bool fits = count <= std::numeric_limits<std::size_t>::max() / sizeof(T);
     const std::size_t bytes = fits ? count * sizeof(T) : std::numeric_limits<std::size_t>::max();
     return static_cast<T*>(allocate_bytes(bytes));

@@ -1,4 +1,4 @@
-// What tools that watch memory are told: AddressSanitizer at compile time, valgrind at run time.
+// Announces blocks to memory checkers: AddressSanitizer at compile time, valgrind at run time.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +27,12 @@ inline constexpr bool kAddressSanitizer = true;
 inline constexpr bool kAddressSanitizer = false;
 #endif
 
-// Client requests of valgrind, as its manual documents them: instructions that do nothing on a
-// processor, and that valgrind's translator knows.
+// Valgrind's client requests, from its manual: instructions without effect on a processor, which
+// valgrind recognises.
 enum class ValgrindRequest : std::uint64_t {
   block_allocated = 0x1301,
   block_freed = 0x1302,
-  no_access = 0x4d430000,  // 'M', 'C': of the tool Memcheck
+  no_access = 0x4d430000,  // 'M', 'C': Memcheck's
   undefined = 0x4d430001,
   defined = 0x4d430002,
 };
@@ -63,20 +63,20 @@ ALLOD_INLINE std::uint64_t ask_valgrind(ValgrindRequest request, std::uint64_t a
   return result;
 }
 
-// Does its tool Memcheck watch? Other tools count or time what happens, and should see what happens
-// without them. Only Memcheck answers its own requests, and -1 to this one.
+// Whether Memcheck runs. Other tools count or time accesses, and should see them unchanged. Only
+// Memcheck answers this request, with -1.
 [[nodiscard]] inline bool memcheck_watches() noexcept {
   return ask_valgrind(ValgrindRequest::defined) != 0;
 }
 
-// Memory that holds no block: nobody may touch it.
+// The memory holds no block; accesses are errors.
 inline void announce_no_access(const void* memory, std::size_t bytes) noexcept {
 #ifdef ALLOD_ASAN
   __asan_poison_memory_region(memory, bytes);
 #endif
   ask_valgrind(ValgrindRequest::no_access, reinterpret_cast<std::uintptr_t>(memory), bytes);
 }
-// Memory that is anybody's again, before it goes back to the system.
+// The memory is ordinary again, before it returns to the system.
 inline void announce_plain(const void* memory, std::size_t bytes) noexcept {
 #ifdef ALLOD_ASAN
   __asan_unpoison_memory_region(memory, bytes);
@@ -89,7 +89,7 @@ inline void announce_block(const void* block, std::size_t bytes) noexcept {
 #endif
   ask_valgrind(ValgrindRequest::block_allocated, reinterpret_cast<std::uintptr_t>(block), bytes);
 }
-// All of a block can be read, beyond what was asked for as well.
+// The whole block may be read, beyond the requested size.
 inline void announce_readable(const void* block, std::size_t bytes) noexcept {
 #ifdef ALLOD_ASAN
   __asan_unpoison_memory_region(block, bytes);

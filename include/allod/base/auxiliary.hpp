@@ -1,5 +1,4 @@
-// What the kernel told the process at its start (the auxiliary vector), read from the kernel:
-// getauxval() may be somebody else's, who allocates.
+// The auxiliary vector, read from the kernel: getauxval() may be interposed by code that allocates.
 #pragma once
 
 #include <elf.h>
@@ -13,11 +12,11 @@
 
 namespace allod {
 
-// Thread-safe, and safe in signal handlers and in threads without a C library. Up to four
-// system calls the first time, and none later.
+// Thread-safe, async-signal-safe, and usable without a C library. Makes up to four system calls the
+// first time, none later.
 class Auxiliary {
  public:
-  // The value of an entry, one of kTypes; 0 if the kernel has not given it.
+  // The value of an entry of kTypes; 0 if the kernel has not given it.
   [[nodiscard]] static unsigned long value(unsigned long type) noexcept {
     if (__builtin_expect(!is_known_.load(std::memory_order_acquire), 0)) read();
     for (std::size_t i = 0; i < kCount; ++i) {
@@ -34,14 +33,14 @@ class Auxiliary {
     unsigned long words[128] = {};  // pairs of type and value
   };
 
-  // Several threads may read at a time; all find the same. `is_known_` publishes it.
+  // Concurrent reads find the same values. `is_known_` publishes them.
   static ALLOD_COLD void read() noexcept {
     Vector vector;
-    // The file first: valgrind and emulators answer for it, and pass the call on to the kernel.
+    // The file first: valgrind and emulators emulate it, but not the system call.
     if (read_file(vector) || ask_kernel(vector)) {
       note(vector);
     } else {
-      // Before Linux 6.4, without /proc. Who stands in front of this must not allocate there.
+      // Before Linux 6.4 without /proc. An interposed function must not allocate here.
       for (std::size_t i = 0; i < kCount; ++i) {
         values_[i].store(getauxval(kTypes[i]), std::memory_order_relaxed);
       }

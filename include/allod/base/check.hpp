@@ -1,5 +1,5 @@
-// Checks at graded cost. A failed check is a defect of Allod itself, never of
-// the program that uses it; misuse by the program is reported, see heap/misuse.hpp.
+// Checks at graded cost. A failed check is a defect of Allod. Misuse by the program is reported
+// instead, see heap/misuse.hpp.
 #pragma once
 
 #include "allod/base/cpu.hpp"
@@ -7,13 +7,12 @@
 namespace allod {
 
 enum class CheckLevel : int {
-  always = 0,     // in every build: cheap, and what follows would destroy data
-  debug = 1,      // local and cheap, in debug builds
-  expensive = 2,  // walks whole structures; in tests
+  always = 0,     // in all builds: cheap, and prevents loss of data
+  debug = 1,      // in debug builds: local and cheap
+  expensive = 2,  // in tests: walks whole structures
 };
 
-// Where a failed check is told before the process ends; set by the process
-// layer. Must not allocate.
+// Reports a failed check before the process ends. Set by the process layer. Must not allocate.
 using CheckFailureHandler = void (*)(const char* what) noexcept;
 inline constinit CheckFailureHandler check_failure_handler = nullptr;
 

@@ -1,5 +1,6 @@
-// Compiler and processor conditionals. Whatever differs by processor is here or, for the one thread
-// that the allocator starts, in os/linux/helper.hpp. What only one kind has is in its own file.
+// Conditionals on compiler and processor. Everything else that depends on the processor is in
+// os/linux/helper.hpp (the thread that the allocator starts), or in a file that exists for one
+// processor only.
 #pragma once
 
 #include <atomic>
@@ -8,8 +9,8 @@
 
 #define ALLOD_INLINE inline __attribute__((always_inline))
 #define ALLOD_COLD __attribute__((noinline, cold))
-// On every program's way: such functions lie beside each other, so that a process needs few pages
-// of the library.
+// For functions that every program runs: placed side by side, so that few pages of the library
+// become resident.
 #define ALLOD_HOT __attribute__((hot))
 #define ALLOD_NOINLINE __attribute__((noinline))
 
@@ -17,7 +18,7 @@ namespace allod {
 
 inline constexpr unsigned kCacheLine = 64;
 
-// The same pointer, of which the compiler knows nothing: it must be in a register.
+// Hides the pointer's origin from the compiler, and forces it into a register.
 template <class T>
 [[nodiscard]] ALLOD_INLINE T* opaque(T* pointer) noexcept {
   __asm__("" : "+r"(pointer));
@@ -26,16 +27,16 @@ template <class T>
 
 #if defined(__x86_64__)
 
-// User-space addresses have at most this many significant bits.
+// Significant bits of user-space addresses, at most.
 inline constexpr unsigned kAddressBits = 47;
-// Are thread-local variables of libraries above the thread pointer?
+// Whether thread-local variables of libraries lie above the thread pointer.
 inline constexpr bool kTlsIsAbove = false;
 
-// Tells the processor that this is a spin-wait loop.
+// Hints to the processor that this is a spin-wait loop.
 ALLOD_INLINE void cpu_relax() noexcept { __builtin_ia32_pause(); }
 
-// A system call that never touches errno, for code that runs without a thread
-// control block of its own. Returns the kernel's value: -errno on failure.
+// A system call that never touches errno, for code without its own thread control block. Returns
+// the kernel's result: -errno on failure.
 ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, long d = 0,
                               long e = 0, long f = 0) noexcept {
   long result;
@@ -54,7 +55,7 @@ ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, l
 inline constexpr unsigned kAddressBits = 48;
 inline constexpr bool kTlsIsAbove = true;
 
-// isb, not yield: on current cores only isb stalls for long enough to matter.
+// isb, not yield: on current cores, only isb stalls long enough.
 ALLOD_INLINE void cpu_relax() noexcept { __asm__ volatile("isb" ::: "memory"); }
 
 ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, long d = 0,
@@ -91,9 +92,9 @@ inline constexpr bool kThreadSanitizer = true;
 inline constexpr bool kThreadSanitizer = false;
 #endif
 
-// A relaxed load, and value < bound after a load with acquire, for fast paths: compilers spend an
-// instruction more on each than on what is not atomic. On arm64 both are loads that the compiler
-// takes for ordinary ones. The processor does not tear them, but may exchange them.
+// For fast paths, since compilers spend an extra instruction on atomic accesses: a relaxed load,
+// and value < bound with an acquire load. On arm64 both are plain loads to the compiler. The
+// processor does not tear them, but may reorder them.
 template <class T>
 [[nodiscard]] ALLOD_INLINE T load_relaxed(const std::atomic<T>& cell) noexcept {
 #if defined(__aarch64__) && !defined(ALLOD_TSAN)
@@ -113,7 +114,7 @@ template <class T>
   return value < load_relaxed(bound);
 #endif
 }
-// A load, relaxed or with acquire, and a comparison with it, as one instruction where there is one.
+// A load, relaxed or acquire, and a comparison, in one instruction where possible.
 template <std::memory_order kOrder = std::memory_order_relaxed, class T>
 [[nodiscard]] ALLOD_INLINE bool holds(const std::atomic<T>& cell,
                                       std::type_identity_t<T> value) noexcept {

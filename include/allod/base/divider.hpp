@@ -1,4 +1,4 @@
-// Division by a number that is known long before.
+// Division by an invariant number.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace allod {
 
-// One multiplication by 2^64 / divisor, rounded up: the upper half of the product is the quotient,
-// and the lower one is less than that factor just where nothing remains (D. Lemire, O. Kaser and
-// N. Kurz, "Faster remainder by direct computation", 2019). Exact below 2^32; the quotient never
-// becomes less as the number grows.
+// Multiplies by 2^64 / divisor, rounded up. The upper half of the product is the quotient; the
+// remainder is 0 exactly if the lower half is less than the factor (D. Lemire, O. Kaser and N.
+// Kurz, "Faster remainder by direct computation", 2019). Exact below 2^32. The quotient is
+// monotonic.
 class Divider {
  public:
-  // Divides all there is into one: the quotient is 0, and nothing remains of 0 alone.
+  // Divides by infinity: the quotient is 0, and only 0 leaves no remainder.
   constexpr Divider() noexcept = default;
-  // `divisor` is from 2 to 2^32.
+  // `divisor` must be from 2 to 2^32.
   constexpr explicit Divider(std::uint64_t divisor) noexcept
       : factor_{~std::uint64_t{0} / divisor + 1} {}
 

@@ -9,8 +9,8 @@ struct ListLinks {
   T* next = nullptr;
 };
 
-// `kLinks` names the member of T that holds the links, so that one element can
-// be on several lists. Not thread-safe.
+// `kLinks` is the member of T with the links, so an element can be on several lists. Not
+// thread-safe.
 template <class T, ListLinks<T> T::* kLinks>
 class List {
  public:

@@ -1,4 +1,4 @@
-// A small lock that sleeps in the kernel, counts its contention, and knows its rank.
+// A small lock that sleeps in the kernel, counts its contention, and checks its rank.
 #pragma once
 
 #include <atomic>
@@ -10,15 +10,15 @@
 
 namespace allod {
 
-// The order in which locks may be taken, and in which fork takes them: a
-// thread that holds a lock may only take locks of a higher rank.
+// The order in which threads may take locks, and in which fork takes them: a thread may only take
+// locks of a higher rank than those it holds.
 enum class LockRank : std::uint8_t { domain, records, samples, fork, registry, space, metadata };
 
-// Locks that the calling thread holds, or is about to take: whoever interrupts it there, a signal
-// handler, must not wait for one.
+// Counts the locks that the calling thread holds or is about to take. A signal handler that
+// interrupts it then must not wait for a lock.
 struct HeldLocks {
   [[nodiscard]] static bool any() noexcept { return count != 0; }
-  // One of those without which memory cannot be had from the system, or given back.
+  // Whether one of them is needed to get memory from the system, or to return it.
   [[nodiscard]] static ALLOD_INLINE bool any_of_space() noexcept { return count >= kOfSpace; }
   [[nodiscard]] static constexpr std::uint16_t weight_of(LockRank rank) noexcept {
     return rank >= LockRank::fork ? kOfSpace : 1;
@@ -31,7 +31,7 @@ struct HeldLocks {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     count -= weight;
   }
-  // Where the calling thread counts them.
+  // Where the calling thread's counter is.
   [[nodiscard]] static Address place() noexcept { return address_of(&count); }
 
  private:
@@ -39,8 +39,7 @@ struct HeldLocks {
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint32_t count = 0;
 };
 
-// Ranks of the locks that the calling thread holds, one bit each; maintained only in builds that
-// check ranks.
+// Ranks of the calling thread's locks, one bit each. Maintained only in builds that check ranks.
 template <bool kChecked>
 struct HeldRanks {
   static void acquire(LockRank) noexcept {}
@@ -57,10 +56,10 @@ struct HeldRanks<true> {
   static inline thread_local unsigned mask = 0;
 };
 
-// Three-state futex lock (free, held, held with sleepers), after U. Drepper,
-// "Futexes Are Tricky". `Waiter` offers static futex_wait(word, expected),
-// futex_wake(word, count) and self(), which tells threads apart and is the same in
-// the child of a fork. Constant-initialised: usable before any constructor.
+// A futex lock with three states (free, held, held with sleepers), after U. Drepper, "Futexes Are
+// Tricky". `Waiter` provides static futex_wait(word, expected), futex_wake(word, count) and self(),
+// which identifies a thread, unchanged in a child of fork. Constant-initialised: usable before any
+// constructor.
 template <class Waiter, bool kCheckRanks>
 class RankedLock {
  public:
@@ -92,8 +91,8 @@ class RankedLock {
     }
     HeldLocks::end(weight_);
   }
-  // Around a fork. Other handlers of the program may run in between, on the
-  // forking thread and in its child, and they may allocate: that thread passes.
+  // Around a fork. The program's fork handlers may run in between, on the forking thread and in its
+  // child, and may allocate, so lock() lets that thread pass.
   void lock_for_fork() noexcept {
     lock();
     forker_.store(Waiter::self(), std::memory_order_relaxed);
@@ -119,7 +118,7 @@ class RankedLock {
   static constexpr std::uint32_t kContended = 2;
   static constexpr int kSpins = 64;
 
-  // Does the caller hold the lock for a fork?
+  // Whether the caller holds the lock for a fork.
   [[nodiscard]] ALLOD_HOT bool passes() const noexcept {
     void* const forker = forker_.load(std::memory_order_relaxed);
     return __builtin_expect(forker != nullptr, 0) && forker == Waiter::self();
@@ -142,7 +141,7 @@ class RankedLock {
 
   std::atomic<std::uint32_t> state_{kFree};
   const LockRank rank_;
-  const std::uint16_t weight_;  // fits beside it
+  const std::uint16_t weight_;  // fits beside rank_
   std::atomic<void*> forker_{nullptr};
   std::atomic<std::uint64_t> contended_{0};
 };

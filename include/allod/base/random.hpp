@@ -1,4 +1,4 @@
-// Random numbers: secrets from the system, and quick ones.
+// Random numbers: secrets from the system, and fast ones.
 #pragma once
 
 #include <fcntl.h>
@@ -19,17 +19,17 @@ namespace allod::random {
   return x ^ x >> 31;
 }
 
-// Both halves of the product, one upon the other, after Wang Yi's wyhash.
+// XOR of both halves of the product, after Wang Yi's wyhash.
 [[nodiscard]] constexpr ALLOD_INLINE std::uint64_t folded_product(std::uint64_t a,
                                                                   std::uint64_t b) noexcept {
   const auto product = static_cast<unsigned __int128>(a) * b;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-// A word that goes with `at`, and is not known without the key, from some others. Of a product with
-// one secret both halves could be had from those of eight places in a row: its upper half hardly
-// changes between them. So what is multiplied last has its bytes turned round: places in a row
-// differ most where it counts most.
+// Maps a place to a word that is unpredictable without the key, even from other places' words. A
+// single product would leak: its upper half hardly changes between neighbouring places, so eight
+// words in a row would reveal both halves. So the bytes are swapped before the last multiplication,
+// which makes neighbours differ most in the upper bits.
 struct PlaceKey {
   std::uint64_t inner = 1;
   std::uint64_t mask = 0;
@@ -40,7 +40,7 @@ struct PlaceKey {
   }
 };
 
-// From the system. Where it has none yet, in early boot, from what it gave the process at start.
+// A secret from getrandom. In early boot, when that has no entropy, from AT_RANDOM and the clock.
 [[nodiscard]] ALLOD_HOT inline std::uint64_t secret() noexcept {
   std::uint64_t word = 0;
   const long got =
@@ -58,7 +58,7 @@ struct PlaceKey {
   return {secret() | 1, secret(), secret() | 1};
 }
 
-// D. J. Bernstein's ChaCha with 8 rounds: the block of the stream with this number.
+// D. J. Bernstein's ChaCha with 8 rounds: block `number` of the stream.
 struct StreamBlock {
   std::uint64_t words[8];
 };
@@ -97,26 +97,26 @@ struct StreamBlock {
   return block;
 }
 
-// A stream that tells nothing of its past or future: pointers that leak are made of it. The key is
-// from the system, another one every 512 KiB. Used by one thread at a time.
+// A random stream. Known outputs reveal neither earlier nor later ones, which matters because
+// pointers that leak derive from them. Takes a new key from the system every 512 KiB. Not
+// thread-safe.
 class Sequence {
  public:
   constexpr Sequence() noexcept = default;
 
   [[nodiscard]] std::uint64_t word() noexcept {
-    // A signal handler may come in between: it leaves what is read here as it is, or another word.
+    // A signal handler in between leaves this word in place, or replaces it by another.
     std::uint32_t left = left_;
     if (__builtin_expect(left == 0, 0)) left = refill();
     left_ = --left;
     return words_[left];
   }
-  // 0 to bound - 1.
+  // Uniform in [0, bound).
   [[nodiscard]] std::uint32_t below(std::uint32_t bound) noexcept {
     return static_cast<std::uint32_t>((word() >> 32) * bound >> 32);
   }
-  // Of at most 64 items. Eight of them share a word, each what the product with their number leaves
-  // to the next, after D. Lemire: what 64 bits cannot divide evenly makes a difference of one in
-  // 65,536.
+  // Shuffles at most 64 items. Eight items share a random word: each uses the rest that the last
+  // product leaves, after D. Lemire. The bias is at most 1 in 65,536.
   void shuffle(void** items, std::uint32_t count) noexcept {
     std::uint64_t rest = 0;
     for (std::uint32_t left = count; left > 1; --left) {
@@ -129,7 +129,7 @@ class Sequence {
       items[left - 1] = item;
     }
   }
-  // Starts anew, from the system.
+  // Takes a new key from the system.
   void reseed() noexcept { left_ = number_ = 0; }
 
  private:
@@ -151,7 +151,7 @@ class Sequence {
   std::uint32_t left_ = 0;
 };
 
-// Of the calling thread.
+// The calling thread's.
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local Sequence own;
 
 [[nodiscard]] inline std::uint64_t word() noexcept { return own.word(); }

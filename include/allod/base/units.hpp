@@ -1,4 +1,4 @@
-// Units that must not be mixed up: a count of slices is not a count of bytes.
+// Types for units, so that slices and bytes cannot be mixed up.
 #pragma once
 
 #include <compare>
@@ -9,22 +9,21 @@ namespace allod {
 
 using Address = std::uintptr_t;
 
-// The unit of the page map. No page of any supported system is larger.
+// The unit of the page map, at least the largest page of any supported system.
 inline constexpr unsigned kSliceShift = 16;
 inline constexpr std::size_t kSliceBytes = std::size_t{1} << kSliceShift;
 
-// A number of 64 KiB slices.
 struct Slices {
   std::uint32_t count = 0;
 
   [[nodiscard]] constexpr std::size_t bytes() const noexcept {
     return std::size_t{count} << kSliceShift;
   }
-  // Of at most twice kMaxBlock.
+  // `bytes` must be at most 2 * kMaxBlock.
   [[nodiscard]] static constexpr Slices covering(std::size_t bytes) noexcept {
     return {static_cast<std::uint32_t>((bytes + kSliceBytes - 1) >> kSliceShift)};
   }
-  // Is it what covers so many? They may be more than a count of slices can be.
+  // Whether this is the number of slices that covers `wanted` bytes, which may be any number.
   [[nodiscard]] constexpr bool just_covers(std::size_t wanted) const noexcept {
     return wanted <= bytes() && bytes() - wanted < kSliceBytes;
   }
@@ -33,10 +32,10 @@ struct Slices {
   friend constexpr Slices operator-(Slices a, Slices b) noexcept { return {a.count - b.count}; }
 };
 
-// No block is larger, and no alignment: a count of slices holds one of each together.
+// Largest block and largest alignment, so that Slices can count one of each together.
 inline constexpr std::size_t kMaxBlock = std::size_t{1} << (kSliceShift + 31);
 
-// Index of a size class in its scheme.
+// Index of a size class.
 using ClassIndex = std::uint32_t;
 
 template <class T>

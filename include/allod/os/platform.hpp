@@ -1,4 +1,4 @@
-// What the allocator asks of an operating system.
+// The operating system as the allocator needs it.
 #pragma once
 
 #include <atomic>
@@ -10,82 +10,71 @@
 
 namespace allod::os {
 
-// Some bytes from an address on.
 struct Piece {
   void* address;
   std::size_t bytes;
 };
 
-// All functions are thread-safe, leave errno alone, and report failure by their
-// result. Addresses and lengths are multiples of page_size().
-//   start()                      reads what the others need; called once, first
+// All functions are thread-safe, keep errno, and report failure by their result. Addresses and
+// lengths must be multiples of page_size().
+//   start()                      initialises the others; called once, first
 //   page_size()                  bytes
-//   address_space_limit()        bytes this process may map; 0 means no limit
-//   memory_limit()               bytes of memory that the container of this process may
-//                                have; 0 means no limit; not cheap
-//   reserve(bytes, alignment)    addresses without access and without memory
-//   gathers()                    are reservations best beside each other, as one mapping?
-//   reserve_at(address, bytes)   the same as reserve() at these addresses, which lie behind usable
-//                                memory of the caller; false when they are somebody's, or it
-//                                cannot. Where mappings are scarce they may be usable at once
-//   reserve_zeros(bytes)         the same, but reads give zeros
+//   address_space_limit()        bytes that this process may map; 0: no limit
+//   memory_limit()               bytes that this process's container may use; 0: no limit; slow
+//   reserve(bytes, alignment)    reserves addresses, without access or memory
+//   gathers()                    whether reservations should be adjacent, as one mapping
+//   reserve_at(address, bytes)   reserve() at these addresses, right behind usable memory of the
+//                                caller; false if they are taken or on failure. May be usable at
+//                                once if mappings are scarce
+//   reserve_zeros(bytes)         reserve(), but reads return zeros
 //   commit(address, bytes)       makes reserved addresses readable and writable
-//   map(bytes)                   reserve and commit in one
-//   unmap(address, bytes)        gives addresses and memory back
-//   purge(address, bytes)        gives memory back, keeps the addresses; true
-//                                when they read as zero from now on
-//   purge_each(pieces, count)    the same for each piece, in fewer calls where the system has one
-//                                for several
-//   populate(address, bytes)     makes usable memory present in one go; may do nothing
-//   dump(address, bytes, wanted) are these addresses to be in core files? At first they are; may
-//                                do nothing
-//   prefer_huge(address, bytes)  asks for huge pages there, once it is usable; may do nothing
-//   avoid_huge(address, bytes)   no huge pages there, now or later; may do nothing
+//   map(bytes)                   reserve and commit
+//   unmap(address, bytes)        releases addresses and memory
+//   purge(address, bytes)        releases memory, keeps addresses; true if they now read as zero
+//   purge_each(pieces, count)    purge() of each piece, in one system call where there is one
+//   populate(address, bytes)     hint: makes usable memory present
+//   dump(address, bytes, wanted) hint: includes the addresses in core files, as initially, or not
+//   prefer_huge(address, bytes)  hint: huge pages for usable memory
+//   avoid_huge(address, bytes)   hint: no huge pages, now or later
 //   prefer_huge_once(address, bytes)
-//                                where they are avoided: the first byte of each huge page is made
-//                                present, with all of that page if it can be
-//   grow(address, from, to)      lengthens a mapping where it stands; 0, or an error number,
-//                                ENOMEM when there is no room behind it
+//                                where huge pages are avoided: populates the first byte of each,
+//                                and all of it as a huge page if possible
+//   grow(address, from, to)      extends a mapping in place; 0, or an error number: ENOMEM if
+//                                there is no room behind it
 //   move(address, from, target, to)
-//                                moves a mapping to reserved addresses by page
-//                                tables, without copying, and lengthens it; when it
-//                                cannot, the target may be anybody's
+//                                moves a mapping to reserved addresses without copying, and
+//                                extends it; on failure others may have taken the target
 //   map_huge(bytes, shift, error)
-//                                map in huge pages of 2^shift bytes that the system
-//                                has set aside; null, and why, when there are none
+//                                map() in reserved huge pages of 2^shift bytes; null and an error
+//                                number if there are none
 //   present_bytes(address, bytes)
-//                                about how much of whole, usable pages is in memory; all
-//                                of it when the system does not tell
-//   look(address, bytes, pages)  writes for each usable page whether it is in memory, in the lowest
-//                                bit of a byte, for each 4 KiB of which there must be room; those
-//                                that are swapped out are not; false when the system does not tell
-//   peek(to, from, bytes)        copies what may not be there any more; no multiples of pages; 0,
-//                                EFAULT when some of it cannot be read, or another error number
-//                                when the system copies nothing so
+//                                estimates the present bytes of usable pages; all if unknown
+//   look(address, bytes, pages)  sets the lowest bit of a byte for each present usable page;
+//                                `pages` has a byte for each 4 KiB. Swapped pages are not
+//                                present. False if unknown
+//   peek(to, from, bytes)        copies memory that may be gone, at any address; 0, EFAULT if it is
+//                                unreadable, or another error number if the system cannot copy
 //   lock(address, bytes)         keeps usable memory present; 0, or an error number
-//   bind(address, bytes, nodes)  takes memory from these nodes alone, one bit each;
-//                                0, or an error number
-//   name(address, bytes, text)   shows up in the system's list of mappings; may
-//                                do nothing
+//   bind(address, bytes, nodes)  restricts memory to these nodes, one bit each; 0, or an error
+//                                number
+//   name(address, bytes, text)   hint: names the mapping in the system's list
 //   now_ms()                     monotonic, coarse
 //   after_fork_in_child()        only the calling thread is left
 //   thread_id()                  of the calling thread, never 0
-//   processors()                 that this process may run on, at least 1
-//   processor_quota()            processors whose time the container of this process may
-//                                use, rounded up; 0 means no limit; not cheap
-//   processor()                  the number of the one that the thread is on; a guess
-//   start_barriers()             from now on barrier() works; false when it cannot
-//   barrier()                    every thread passes a memory barrier
+//   processors()                 on which this process may run, at least 1
+//   processor_quota()            processors whose time this process's container may use, rounded
+//                                up; 0: no limit; slow
+//   processor()                  the calling thread's current processor; a hint
+//   start_barriers()             enables barrier(); false if that is impossible
+//   barrier()                    makes every thread pass a memory barrier
 //   yield()                      lets other threads run
-//   self()                       tells threads apart; the same in a child of fork
-//   own_word()                   a reference to a pointer of the thread's own, first null
+//   self()                       identifies the calling thread; unchanged in a child of fork
+//   own_word()                   a reference to a pointer of the calling thread, initially null
 //   start_helper(function, argument)
-//                                runs function on a thread of our own that
-//                                belongs to no library; false when it cannot
-//   wait_for_helper()            until that thread, whose function is about to return, is not there
-//                                any more; false when that takes too long, or when it is somebody
-//                                else's
-
+//                                runs `function` on a thread of our own that belongs to no
+//                                library; false if that is impossible
+//   wait_for_helper()            waits until that thread, whose function is about to return, is
+//                                gone; false if that takes too long, or in another process
 template <class P>
 concept Platform = requires(P platform, void* address, std::size_t bytes, const char* text,
                             int error, std::atomic<std::uint32_t>* word, void (*function)(void*)) {
@@ -134,14 +123,13 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { P::futex_wake(word, 1) };
 };
 
-// What a system may be able to do besides:
-//   guard_bytes(wished)          the least that guard() takes; 0: there are to be no guards now.
-//                                `wished`: by a heap that is hardened itself
-//   guard(address, bytes)        every access to the usable pages is a fault until unguard(), and
-//                                what they held is gone; false when that cannot be
-//   unguard(address, bytes)      what guard() took of these pages is usable again, and reads as
-//                                zero; the others stay as they are. False, and so does all of it,
-//                                when that cannot be
+// Optional functions:
+//   guard_bytes(wished)          the least that guard() takes; 0: no guards now. `wished`: for a
+//                                heap with option `hardened`
+//   guard(address, bytes)        discards the usable pages, and makes every access fault until
+//                                unguard(); false on failure
+//   unguard(address, bytes)      makes guarded ones of these pages usable again, reading as zero;
+//                                false, and nothing changed, on failure
 template <class P>
 concept Guarding = Platform<P> && requires(P platform, void* address, std::size_t bytes) {
   { platform.guard_bytes(true) } -> std::same_as<std::size_t>;
@@ -149,14 +137,12 @@ concept Guarding = Platform<P> && requires(P platform, void* address, std::size_
   { platform.unguard(address, bytes) } -> std::same_as<bool>;
 };
 
-//   shut(address, bytes)         every access to the usable pages is a fault until reopen(), and
-//                                what they hold stays; false, and nothing has changed, when that
-//                                cannot be
-//   reopen(address, bytes)       they are usable again, with guards that are mappings of their own;
-//                                false when that cannot be
-//   spares_mappings()            the process has no mappings left, and from now on none is taken
-//   for
-//                                guards or for what is shut; false when it has, or none ever is
+//   shut(address, bytes)         makes every access to the usable pages fault until reopen(), and
+//                                keeps their contents; false, and nothing changed, on failure
+//   reopen(address, bytes)       makes them usable again, including guards that are mappings;
+//                                false on failure
+//   spares_mappings()            true if the process has no mappings left: guards and shut pages
+//                                take none from now on
 template <class P>
 concept Shutting = Guarding<P> && requires(P platform, void* address, std::size_t bytes) {
   { platform.shut(address, bytes) } -> std::same_as<bool>;
@@ -164,25 +150,24 @@ concept Shutting = Guarding<P> && requires(P platform, void* address, std::size_
   { platform.spares_mappings() } -> std::same_as<bool>;
 };
 
-//   erase(address, bytes)        nothing stays of what the usable pages hold, if the platform
-//   cares:
-//                                true when they have no memory any more
+//   erase(address, bytes)        erases the usable pages if the platform wants that; true if they
+//                                have no memory afterwards
 template <class P>
 concept Erasing = Platform<P> && requires(P platform, void* address, std::size_t bytes) {
   { platform.erase(address, bytes) } -> std::same_as<bool>;
 };
 
-//   begin_helper()               called by the helper itself, first
-//   follow_rights()              called by it every now and then: gives up what rights the program
-//                                has given up since
+//   begin_helper()               called by the helper first
+//   follow_rights()              called by it from time to time: drops rights that the program has
+//                                dropped since
 template <class P>
 concept Following = Platform<P> && requires {
   { P::begin_helper() };
   { P::follow_rights() };
 };
 
-//   scatters()                   are spans to lie at random places?
-//   draw(bound)                  0 to bound - 1, so that nobody can tell which
+//   scatters()                   whether spans should lie at random places
+//   draw(bound)                  unpredictable, in [0, bound)
 template <class P>
 concept Scattering = Platform<P> && requires(P platform) {
   { platform.scatters() } -> std::same_as<bool>;

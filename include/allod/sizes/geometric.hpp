@@ -1,5 +1,5 @@
-// Size classes: multiples of 16 bytes up to 128, then eight steps to each
-// doubling, which bounds the internal waste by 12.5 %.
+// Size classes: multiples of 16 bytes up to 128, then eight per doubling, which bounds internal
+// fragmentation by 12.5 %.
 #pragma once
 
 #include <array>
@@ -10,15 +10,15 @@
 
 namespace allod::sizes {
 
-// How blocks of one class lie in a slab.
+// The layout of a slab of one class.
 struct SlabShape {
-  Divider divider;  // of an offset, by block_bytes; of one block, everything is a part of it
+  Divider divider;  // divides offsets by block_bytes; with one block, every quotient is 0
   std::uint32_t block_bytes = 0;
   std::uint16_t capacity = 0;  // blocks
   std::uint16_t slices = 0;
 };
 
-// kMaxBytes: the largest size that has a class; a power of two, at least 1 MiB.
+// kMaxBytes: the largest size with a class; a power of two, at least 1 MiB.
 template <std::size_t kMaxBytes>
 class Geometric {
   static_assert(is_power_of_two(kMaxBytes) && kMaxBytes >= (1 << 20) && kMaxBytes <= (1 << 30),
@@ -26,18 +26,18 @@ class Geometric {
 
  public:
   static constexpr std::size_t kMaxSize = kMaxBytes;
-  // Sizes up to here are worth a table with an element for each.
+  // Largest size in the table of all sizes.
   static constexpr std::size_t kTableMaxSize = 1024;
   static constexpr ClassIndex kCount = 8 * (highest_bit(kMaxBytes) - 1) - 55 + 16;
 
-  // The class of a size up to kMaxSize.
+  // `size` must be at most kMaxSize.
   [[nodiscard]] static constexpr ClassIndex of(std::size_t size) noexcept {
     if (size <= 8) return 0;
     if (size <= 128) return static_cast<ClassIndex>((size + 15) / 16);
     return of_large(size);
   }
-  // The class of a size above 128 and up to kMaxSize. Within a doubling, the
-  // three bits below the highest one number the eight steps.
+  // `size` must be above 128, and at most kMaxSize. The three bits below the highest one number the
+  // eight steps of a doubling.
   [[nodiscard]] static constexpr ALLOD_INLINE ClassIndex of_large(std::size_t size) noexcept {
     const unsigned top = highest_bit(size - 1);
     return static_cast<ClassIndex>(((size - 1) >> (top - 3)) + std::size_t{8} * top - 55);
@@ -48,8 +48,8 @@ class Geometric {
     const ClassIndex step = index - 9;
     return std::size_t{9 + step % 8} << (4 + step / 8);
   }
-  // The smallest class whose blocks hold `size` and lie on multiples of
-  // `alignment`, a power of two of at most one slice; kCount when there is none.
+  // The smallest class for `size` whose blocks are aligned to `alignment`, a power of two of at
+  // most one slice; kCount if there is none.
   [[nodiscard]] static constexpr ClassIndex of_aligned(std::size_t size,
                                                        std::size_t alignment) noexcept {
     if (size > kMaxSize) return kCount;
@@ -62,7 +62,7 @@ class Geometric {
   [[nodiscard]] static constexpr const SlabShape& shape_of(ClassIndex index) noexcept {
     return kShapes[index];
   }
-  // The number of the block that holds byte `offset` of a slab.
+  // Index of the block that contains byte `offset` of a slab.
   [[nodiscard]] static constexpr ALLOD_INLINE std::uint32_t block_index(
       std::uint64_t offset, const SlabShape& shape) noexcept {
     return static_cast<std::uint32_t>(shape.divider.divide(offset).quotient);
@@ -70,8 +70,8 @@ class Geometric {
 
  private:
   // The first goal that can be met, with as few slices as possible. Slabs of large blocks hold few
-  // of them: who has one block of a size keeps a slab for it, and all pages of that may be present,
-  // because they served something else before.
+  // of them: a program with one block of a size keeps a whole slab, whose pages may all be present
+  // from earlier use.
   struct Goal {
     std::uint32_t blocks;
     std::uint32_t most_slices;
@@ -115,8 +115,8 @@ class Geometric {
     }
     return true;
   }
-  // The quotient is exact if it is so at the first and the last byte of each block: between them it
-  // cannot step, and what remains only grows.
+  // It suffices to check the first and last byte of each block, since quotient and remainder only
+  // grow in between.
   static constexpr bool divisions_are_exact() noexcept {
     for (ClassIndex index = 0; index < kCount; ++index) {
       const SlabShape& shape = kShapes[index];

@@ -1,4 +1,4 @@
-// Handlers around fork.
+// Fork handlers.
 #pragma once
 
 #include <pthread.h>
@@ -16,9 +16,8 @@ int __register_atfork(void (*before)(), void (*in_parent)(), void (*in_child)(),
 
 namespace allod::os {
 
-// As pthread_atfork, which in glibc is no more than this call. It is linked from an archive there,
-// so that it would lie behind all other code, and make a window of the library more resident in
-// each process. May allocate.
+// Like pthread_atfork, which in glibc only makes this call. But it comes from an archive, so it
+// would lie behind all other code, and make another window of the library resident. May allocate.
 inline ALLOD_HOT int at_fork(void (*before)(), void (*in_parent)(), void (*in_child)()) noexcept {
 #ifdef __GLIBC__
   return __register_atfork(before, in_parent, in_child, &__dso_handle);

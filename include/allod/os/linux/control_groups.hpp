@@ -1,4 +1,4 @@
-// What a container may use, as its control groups say (version 1 and 2).
+// Limits of a container, from its control groups (versions 1 and 2).
 #pragma once
 
 #include <errno.h>
@@ -13,16 +13,16 @@
 
 namespace allod::os {
 
-// Reads by raw system calls, on the stack alone; errno is never touched. What cannot be read is
-// no limit. Thread-safe.
+// Reads by raw system calls, using only the stack; keeps errno. Unreadable files count as no limit.
+// Thread-safe.
 class ControlGroups {
  public:
-  // Where the process's groups are listed, and where they are mounted.
+  // `list`: the file with the process's groups. `root`: where groups are mounted.
   constexpr ControlGroups(const char* list, std::string_view root) noexcept
       : list_{list}, root_{root} {}
   constexpr ControlGroups() noexcept : ControlGroups{"/proc/self/cgroup", "/sys/fs/cgroup"} {}
 
-  // Bytes above which the system throttles, or ends, processes of the container; 0: no limit.
+  // Bytes above which the kernel throttles or kills processes of the container; 0: no limit.
   [[nodiscard]] ALLOD_HOT std::size_t memory_limit() const noexcept {
     std::uint64_t least = kNone;
     for_each_group("memory", [&](Path& file, bool unified) noexcept {
@@ -34,14 +34,14 @@ class ControlGroups {
       take("/memory.max");
       take("/memory.high");
     });
-    // Version 1 has a large number for none.
+    // Version 1 has a large number for no limit.
     return least < kNone / 4 ? static_cast<std::size_t>(least) : 0;
   }
   // Processors whose time the container may use, rounded up; 0: no limit.
   [[nodiscard]] std::uint32_t processor_quota() const noexcept {
     std::uint64_t least = kNone;
     for_each_group("cpu", [&](Path& file, bool unified) noexcept {
-      // Microseconds of time in each period of so many.
+      // Quota and period, in microseconds.
       std::uint64_t numbers[2] = {kNone, 0};
       if (unified) {
         if (read_numbers(file, "/cpu.max", numbers) < 2) return;
@@ -63,7 +63,7 @@ class ControlGroups {
     char text[1024];
     std::size_t length = 0;
 
-    // False, and nothing is changed, when there is no room.
+    // False, and nothing changed, if there is no room.
     [[nodiscard]] bool append(std::string_view more) noexcept {
       if (length + more.size() >= sizeof text) return false;
       for (const char c : more) text[length++] = c;
@@ -72,8 +72,8 @@ class ControlGroups {
     }
   };
 
-  // Calls `visit(path, unified)` for the process's group and every one that it is in. A container
-  // may see the name that its group has outside, where only the root is right.
+  // Calls `visit(path, unified)` for the process's group and all its ancestors. In a container, the
+  // list may name the group by its outside path; then only the root exists.
   template <class Visit>
   ALLOD_HOT void for_each_group(std::string_view controller, Visit&& visit) const noexcept {
     char text[4096];
@@ -101,14 +101,14 @@ class ControlGroups {
       }
     }
   }
-  // Is `name` one of a list with commas?
+  // Whether `name` is in a comma-separated list.
   [[nodiscard]] static bool names(std::string_view list, std::string_view name) noexcept {
     while (!list.empty()) {
       if (next_part(list, ',') == name) return true;
     }
     return false;
   }
-  // What stands before the first `end`, which is removed with it; or all.
+  // Removes and returns what precedes the first `end`, or everything.
   static std::string_view next_part(std::string_view& text, char end) noexcept {
     std::string_view part = text;
     std::size_t length = 0;
@@ -117,7 +117,8 @@ class ControlGroups {
     text.remove_prefix(length < text.size() ? length + 1 : length);
     return part;
   }
-  // Up to `count` numbers from the file's start, "max" being kNone. Returns how many.
+  // Reads up to `count` numbers from the start of the file; "max" becomes kNone. Returns their
+  // number.
   ALLOD_HOT static int read_numbers(Path& group, std::string_view name, std::uint64_t* numbers,
                                     int count = 2) noexcept {
     const std::size_t length = group.length;
@@ -148,7 +149,7 @@ class ControlGroups {
     const long file =
         raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>(path), O_RDONLY | O_CLOEXEC, 0);
     if (file < 0) return 0;
-    // The kernel makes such a file whole for one read.
+    // The kernel returns such a file whole in one read.
     long got;
     do {
       got = raw_syscall(SYS_read, file, reinterpret_cast<long>(text), static_cast<long>(room));

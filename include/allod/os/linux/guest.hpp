@@ -1,5 +1,5 @@
-// Whose memory it is that a process runs in. A child of vfork has that of its parent, which waits:
-// what it changes there stays when it has gone, but its threads go with it.
+// Detects processes that run in the memory of another: a child of vfork. Its parent waits. Its
+// changes to memory persist, but its threads end with it.
 #pragma once
 
 #include <linux/kcmp.h>
@@ -13,24 +13,24 @@ namespace allod::os {
 
 class LinuxGuest {
  public:
-  // Of the calling process, whatever the C library remembers.
+  // The real process id, whatever the C library caches.
   [[nodiscard]] static long own_id() noexcept { return raw_syscall(SYS_getpid); }
-  // The calling process is the one that the memory belongs to.
+  // Notes that the memory belongs to the calling process.
   static void note_owner() noexcept { owner_.store(own_id(), std::memory_order_relaxed); }
 
-  // The calling thread is about to make a guest, which will run on its thread-local variables.
+  // To be called before the calling thread makes a guest, which shares its thread-local variables.
   static void expect() noexcept { host_ = own_id(); }
-  // The process that the thread was in then; 0: it has made none.
+  // The process in which the thread last called expect(); 0: none.
   [[nodiscard]] static long host() noexcept { return host_; }
-  // Is it a guest in the memory of another process? A child that was made by a bare system call,
-  // and of which no handler knows, is none if the memory is a copy. Thread-safe.
+  // Whether the calling process is a guest. Also tells a guest from a child with a copy of the
+  // memory that was made by a raw system call, without fork handlers. Thread-safe.
   [[nodiscard]] ALLOD_HOT static bool is_here() noexcept {
     const long owner = owner_.load(std::memory_order_relaxed);
     const long own = own_id();
     if (owner == 0 || owner == own) return false;
     const long order = raw_syscall(SYS_kcmp, own, owner, KCMP_VM, 0, 0);
     if (order == 0) return true;
-    // Where the system does not tell, it is one if it was expected.
+    // If the kernel does not answer, assume a guest if one was expected.
     if (order < 0 && host_ != 0 && host_ != own) return true;
     owner_.store(own, std::memory_order_relaxed);
     return false;

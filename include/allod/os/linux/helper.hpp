@@ -1,11 +1,9 @@
-// Threads of our own, outside of any thread library, one for each use.
+// Threads of our own, outside of any thread library.
 //
-// pthread_create allocates, takes the loader's locks and runs the program's
-// hooks, so an allocator must not call it from inside malloc. Such a thread is
-// made by the system call itself, on a static stack, with all signals of others
-// blocked and a thread pointer of its own, so that it shares neither errno nor
-// thread-local variables with the thread that started it. It may use only code
-// that needs neither, but for locks, which count in such a variable.
+// pthread_create allocates, takes the loader's locks and runs the program's hooks, so malloc must
+// not call it. A helper is made by the clone system call, on a static stack, with signals blocked
+// and its own thread pointer, so it shares neither errno nor thread-local variables with its
+// creator. It may run only code that needs neither, except locks, whose counter is thread-local.
 #pragma once
 
 #include <errno.h>
@@ -25,12 +23,12 @@
 
 namespace allod::os {
 
-// `Use` tells them apart.
+// Each `Use` has its own helper.
 template <class Use>
 class LinuxHelper {
  public:
-  // Starts `function(argument)` unless a helper is running, or ThreadSanitizer, which cannot see
-  // it. Thread-safe.
+  // Starts `function(argument)`. False if the helper already runs, or under ThreadSanitizer, which
+  // cannot see it. Thread-safe.
   static bool start(void (*function)(void*), void* argument) noexcept {
     if constexpr (kThreadSanitizer) return false;
     std::uint32_t free = 0;
@@ -48,30 +46,30 @@ class LinuxHelper {
     if (thread < 0) alive_.store(0, std::memory_order_release);
     return thread > 0;
   }
-  // Does the helper run this? It has nothing of libc's, whose functions may be somebody else's.
+  // Whether the helper runs this code. It must not call libc, whose functions may be interposed.
   [[nodiscard]] static bool is_here() noexcept {
     return address_of(__builtin_frame_address(0)) - address_of(stack_) < kStackBytes;
   }
-  // Is it this helper?
+  // Whether `thread` is this helper.
   [[nodiscard]] static bool is(std::uint32_t thread) noexcept {
     return alive_.load(std::memory_order_relaxed) == thread;
   }
   [[nodiscard]] static bool is_running() noexcept {
     return alive_.load(std::memory_order_relaxed) != 0;
   }
-  // A forked child has no helper, whatever its parent had.
+  // A child of fork has no helper.
   static void reset_after_fork() noexcept {
     alive_.store(0, std::memory_order_relaxed);
     thread_.store(0, std::memory_order_relaxed);
   }
-  // None was started, or wait_until_gone() has seen the last one go.
+  // True if none was started, or wait_until_gone() has seen its end.
   [[nodiscard]] static bool is_gone() noexcept {
     return thread_.load(std::memory_order_relaxed) == 0;
   }
-  // Waits until the helper, which has been told to end, is none of the threads of the process any
-  // more: the kernel clears `alive_` a little earlier. False when that takes longer than about
-  // `milliseconds`. A process that was cloned with all of its memory, and without the handlers of
-  // fork, has none. Not for a guest, whose threads are others. Thread-safe.
+  // Waits until the ending helper is no thread of the process any more; the kernel clears `alive_`
+  // slightly earlier. False after about `milliseconds`. Returns true in a process that was cloned
+  // with a copy of the memory, without fork handlers. Not for a guest, whose threads are others.
+  // Thread-safe.
   [[nodiscard]] static bool wait_until_gone(std::uint32_t milliseconds) noexcept {
     std::uint32_t thread = thread_.load(std::memory_order_relaxed);
     if (thread == 0) return true;
@@ -80,7 +78,7 @@ class LinuxHelper {
     std::uint32_t naps = 0;
     for (;;) {
       const long error = raw_syscall(SYS_tgkill, process, thread, 0);
-      // A filter may not let the question pass.
+      // A seccomp filter may refuse this question.
       const bool may_ask = error == 0 || error == -ESRCH;
       if (error == -ESRCH || (!may_ask && !is(thread))) break;
       if (!is(thread) && ++yields < kMostYields) {
@@ -102,17 +100,17 @@ class LinuxHelper {
   static constexpr std::uint32_t kMostYields = 256;
   static constexpr std::size_t kStackBytes = 16 * 1024;
   static constexpr std::size_t kThreadBlockBytes = 4096;
-  // What other variables of this library may take around the one that is known.
+  // Room for other thread-local variables of this library around the known one.
   static constexpr std::size_t kAround = 512;
-  // On the side of the thread pointer where there are no variables of libraries.
+  // On the side of the thread pointer without variables of libraries.
   static constexpr std::size_t kBehind = kTlsIsAbove ? 2048 : 512;
-  // All signals that come from elsewhere. A sandbox may have a handler that answers for system
-  // calls with SIGSYS, and where that is blocked, the process ends.
+  // All signals but SIGSYS: a sandbox may have a SIGSYS handler that emulates system calls, and a
+  // blocked SIGSYS ends the process.
   static constexpr std::uint64_t kBlocked = ~(std::uint64_t{1} << (SIGSYS - 1));
   static constexpr long kBlock = 0;
   static constexpr long kSetMask = 2;
-  // The kernel writes the thread's id into `alive_` before it runs, and clears it when the thread
-  // has left its stack for good.
+  // The kernel writes the thread's id to `alive_` before the thread runs, and clears it once the
+  // thread has left its stack.
   static constexpr unsigned long kFlags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND |
                                           CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
                                           CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
@@ -122,14 +120,15 @@ class LinuxHelper {
     return static_cast<long>(reinterpret_cast<std::uintptr_t>(pointer));
   }
 
-  // A millisecond, or until the kernel has cleared `alive_`. It wakes who does not wait privately.
+  // Waits for 1 ms, or until the kernel has cleared `alive_`. Not FUTEX_PRIVATE: the kernel's wake
+  // is shared.
   static void nap(std::uint32_t thread) noexcept {
     const timespec timeout{0, 1'000'000};
     raw_syscall(SYS_futex, as_long(&alive_), FUTEX_WAIT, thread, as_long(&timeout));
   }
 
-  // Thread-local variables are as far from the thread pointer in every thread, and that may be far:
-  // those of the program lie in between. Null when there is no memory for that.
+  // Thread-local variables have the same distance from the thread pointer in every thread. It may
+  // be large, since the program's variables lie in between. Null if memory is exhausted.
   static unsigned char* thread_pointer() noexcept {
     const Address here = address_of(__builtin_thread_pointer());
     const Address variable = HeldLocks::place();
@@ -211,7 +210,7 @@ class LinuxHelper {
 #endif
 
   static inline constinit std::atomic<std::uint32_t> alive_{0};
-  static inline constinit std::atomic<std::uint32_t> thread_{0};  // the last one; 0: it is gone
+  static inline constinit std::atomic<std::uint32_t> thread_{0};  // the last one; 0: gone
   alignas(16) static inline unsigned char stack_[kStackBytes];
   alignas(64) static inline unsigned char thread_block_[kThreadBlockBytes];
   static inline constinit unsigned char* large_block_ = nullptr;

@@ -1,5 +1,4 @@
-// Linux, by raw system calls: errno is never touched, and nothing depends on
-// the state of libc at the moment of the call.
+// Linux by raw system calls: never touches errno, and does not depend on the state of libc.
 #pragma once
 
 #include <errno.h>
@@ -26,7 +25,7 @@ namespace allod::os {
 class Linux {
  public:
   void start() noexcept {
-    // Now, as the program may forbid itself to read that later.
+    // Read now, since the program may forbid itself to read it later.
     const unsigned long page = Auxiliary::value(AT_PAGESZ);
     page_size_ = page != 0 ? page : 4096;
   }
@@ -48,7 +47,7 @@ class Linux {
     return reserve_trimmed(bytes, alignment);
   }
   [[nodiscard]] static bool gathers() noexcept { return true; }
-  // Systems before Linux 4.17 do not know the flag, and take the address for a wish.
+  // Linux before 4.17 ignores the flag and takes the address as a hint.
   [[nodiscard]] bool reserve_at(void* address, std::size_t bytes) noexcept {
     const long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | kFixedNoReplace;
     const long result =
@@ -59,8 +58,8 @@ class Linux {
     unmap(reinterpret_cast<void*>(result), bytes);
     return false;
   }
-  // A process may have one mapping more than the number says, and is refused all others then, be it
-  // only a part of the one before. That can still be lengthened, with the rights that it has.
+  // At the limit of mappings (vm.max_map_count), the kernel refuses all new ones, even adjacent
+  // ones. The mapping before can still be extended, with its own protection.
   [[nodiscard]] bool lengthen_to(void* address, std::size_t bytes) noexcept {
     const std::size_t page = page_size();
     return grow(reinterpret_cast<void*>(address_of(address) - page), page, page + bytes) == 0;
@@ -70,7 +69,7 @@ class Linux {
     if (zeros != nullptr) dump(zeros, bytes, false);
     return zeros;
   }
-  // A debugger writes everything into a core file that has addresses, be it in memory or not.
+  // Debuggers write all mapped addresses into a core file, present or not.
   static void dump(void* address, std::size_t bytes, bool wanted) noexcept {
     raw_syscall(SYS_madvise, to_long(address), to_long(bytes),
                 wanted ? MADV_DODUMP : MADV_DONTDUMP);
@@ -82,7 +81,7 @@ class Linux {
     return map_anonymous(bytes, PROT_READ | PROT_WRITE);
   }
   void unmap(void* address, std::size_t bytes) noexcept {
-    // ThreadSanitizer has to hear of it, or who maps these addresses next seems to race.
+    // ThreadSanitizer must see it, or the next mapping of these addresses would appear to race.
     if constexpr (kThreadSanitizer) return static_cast<void>(::munmap(address, bytes));
     raw_syscall(SYS_munmap, to_long(address), to_long(bytes));
   }
@@ -110,13 +109,13 @@ class Linux {
   void populate(void* address, std::size_t bytes) noexcept {
     raw_syscall(SYS_madvise, to_long(address), to_long(bytes), kPopulateWrite);
   }
-  // Guards that need no mapping of their own, since Linux 6.13. Here for heaps that wish them.
+  // Guards without mappings of their own (Linux 6.13), only for heaps with option `hardened`.
   [[nodiscard]] std::size_t guard_bytes(bool wished) noexcept {
     return wished && has_light_guards() ? page_size() : 0;
   }
   [[nodiscard]] static bool guard(void* address, std::size_t bytes) noexcept {
     if (raw_syscall(SYS_madvise, to_long(address), to_long(bytes), kGuardInstall) == 0) return true;
-    // It works mapping by mapping: some may have been closed before one refused.
+    // The kernel works mapping by mapping, so some pages may be guarded already.
     static_cast<void>(unguard(address, bytes));
     return false;
   }
@@ -147,7 +146,7 @@ class Linux {
                        MREMAP_MAYMOVE | MREMAP_FIXED, to_long(target)) == to_long(target);
   }
   [[nodiscard]] void* map_huge(std::size_t bytes, unsigned shift, int* error) noexcept {
-    // Pages are set aside for the mapping at once: a fault never finds that there are none.
+    // Huge pages are reserved for the mapping at once, so faults never lack them.
     const unsigned kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (shift << kHugeShift);
     const long result = raw_syscall(SYS_mmap, 0, to_long(bytes), PROT_READ | PROT_WRITE,
                                     static_cast<long>(kind), -1, 0);
@@ -170,8 +169,8 @@ class Linux {
   }
   [[nodiscard]] ALLOD_NOINLINE std::size_t present_bytes(void* address,
                                                          std::size_t bytes) noexcept {
-    // To look at every page would take longer than to use what is found to be there: of every 2
-    // MiB, the reach of one table of pages, one eighth is looked at, of the next ones others.
+    // Samples the pages: examining all would take longer than using the present ones. Examines 1/8
+    // of each 2 MiB, the range of a page table, at varying positions.
     constexpr std::size_t kTable = std::size_t{2} << 20;
     constexpr std::size_t kPart = kTable / 8;
     unsigned char pages[kPart / 4096] = {};
@@ -194,13 +193,13 @@ class Linux {
     return static_cast<int>(-raw_syscall(SYS_mlock, to_long(address), to_long(bytes)));
   }
   [[nodiscard]] int bind(void* address, std::size_t bytes, std::uint64_t nodes) noexcept {
-    // The kernel takes one bit less than it is told.
+    // The kernel uses one bit less.
     constexpr long kBits = 65;
     std::uint64_t mask[2] = {nodes, 0};
     return static_cast<int>(-raw_syscall(SYS_mbind, to_long(address), to_long(bytes), kBindStrictly,
                                          to_long(&mask), kBits, 0));
   }
-  // A kernel that knows no names is asked once: the program may forbid the call later on.
+  // A kernel without names is asked only once, since the program may forbid the call later.
   void name(void* address, std::size_t bytes, const char* text) noexcept {
     if (no_names_.load(std::memory_order_relaxed)) return;
     const long failed = raw_syscall(SYS_prctl, kSetVma, kSetVmaAnonymousName, to_long(address),
@@ -217,7 +216,7 @@ class Linux {
     return static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
   }
   [[nodiscard]] std::uint32_t processors() const noexcept {
-    std::uint64_t mask[16] = {};  // of 1024 processors
+    std::uint64_t mask[16] = {};  // for 1024 processors
     const long bytes = raw_syscall(SYS_sched_getaffinity, 0, sizeof mask, to_long(&mask));
     std::uint32_t count = 0;
     for (long word = 0; word < bytes / 8; ++word) count += count_bits(mask[word]);
@@ -226,7 +225,7 @@ class Linux {
   [[nodiscard]] std::uint32_t processor_quota() const noexcept {
     return ControlGroups{}.processor_quota();
   }
-  // From where the kernel writes it for restartable sequences, if it does.
+  // From the thread's rseq area, if it is registered, else from the vDSO.
   [[nodiscard]] static std::uint32_t processor() noexcept {
     const std::int32_t number = own_processor();
     return number >= 0 ? static_cast<std::uint32_t>(number) : Vdso::processor();
@@ -237,17 +236,17 @@ class Linux {
     LinuxGuest::note_owner();
     Purger::reset_after_fork();
   }
-  // Not for a guest, with whom the helper would end, wherever it is.
+  // Not for a guest: its threads end with it.
   [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
     return !LinuxGuest::is_here() && Purger::start(function, argument);
   }
-  // A thread that waits for a processor must not hold up a fork for long.
+  // Bounded, so that a helper that waits for a processor does not delay a fork for long.
   [[nodiscard]] bool wait_for_helper() noexcept {
     constexpr std::uint32_t kPatienceMs = 100;
     if (Purger::is_gone()) return true;
     return !LinuxGuest::is_here() && Purger::wait_until_gone(kPatienceMs);
   }
-  // As os::Following says.
+  // See os::Following.
   static void begin_helper() noexcept { rights_.start(); }
   static void follow_rights() noexcept { rights_.follow(); }
 
@@ -255,8 +254,8 @@ class Linux {
     return !kThreadSanitizer &&
            raw_syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   }
-  // Where a filter refuses that which the program has set up since the start, others have seen what
-  // each thread has stored after much less than this wait.
+  // Fallback if a seccomp filter refuses the call: after a millisecond, every thread's stores are
+  // visible.
   void barrier() noexcept {
     if (raw_syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return;
     std::atomic<std::uint32_t> nobody{0};
@@ -278,9 +277,8 @@ class Linux {
   }
 
  protected:
-  // Would the system let a program that does not overcommit have so much? It may refuse what is
-  // more than all of its memory. It is asked about what is so large that the page map of it alone
-  // takes much memory.
+  // Whether the kernel would grant so much without overcommitting; it may refuse more than the
+  // physical memory. Asks only for sizes whose page map alone takes much memory.
   [[nodiscard]] static bool is_granted(std::size_t bytes) noexcept {
     constexpr std::size_t kLarge = std::size_t{64} << 30;
     if (bytes < kLarge) return true;
@@ -290,7 +288,7 @@ class Linux {
     raw_syscall(SYS_munmap, result, to_long(bytes));
     return true;
   }
-  // Tried once.
+  // Probes once.
   [[nodiscard]] bool has_light_guards() noexcept {
     enum { kUnknown, kNo, kYes };
     const int known = light_guards_.load(std::memory_order_relaxed);
@@ -304,7 +302,7 @@ class Linux {
   }
 
  private:
-  // Values of <linux/prctl.h> since 5.17, which older headers do not have.
+  // Values of <linux/prctl.h> (5.17), which older headers lack.
   static constexpr long kSetVma = 0x53564d41;
   static constexpr long kSetVmaAnonymousName = 0;
   // MAP_FIXED_NOREPLACE of <linux/mman.h>.
@@ -343,18 +341,18 @@ class Linux {
     return reinterpret_cast<void*>(aligned);
   }
 
-  // SYS_process_madvise, since Linux 5.10, and PIDFD_SELF of <linux/pidfd.h>, since 6.14.
+  // SYS_process_madvise (5.10), and PIDFD_SELF of <linux/pidfd.h> (6.14).
   static constexpr long kProcessMadvise = 440;
   static constexpr long kOwnProcess = -10000;
-  // Values of <linux/mman.h> since 6.13, which older headers do not have.
+  // Values of <linux/mman.h> (6.13), which older headers lack.
   static constexpr long kGuardInstall = 102;
   static constexpr long kGuardRemove = 103;
-  static constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, since Linux 5.14
+  static constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
   std::size_t page_size_ = 4096;
   std::atomic<int> light_guards_{0};
   std::atomic<bool> no_names_{false};
   std::atomic<bool> no_batches_{false};
-  static inline constinit LinuxRights rights_;  // of the thread that purges
+  static inline constinit LinuxRights rights_;  // of the purging thread
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local void* own_word_ = nullptr;
 };
 

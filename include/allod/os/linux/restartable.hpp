@@ -1,4 +1,4 @@
-// Stacks that the threads of one processor share without an atomic instruction.
+// Per-processor stacks without atomic instructions.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 #if defined(__linux__)
 
-// Of the C library, since glibc 2.35: where the area of each thread lies that it has registered
-// with the kernel, and how large it is, 0 if that failed.
+// glibc 2.35 and later: offset and size of the rseq area that it registers for each thread; size 0
+// if that failed.
 extern "C" {
 // NOLINTBEGIN(readability-identifier-naming, bugprone-reserved-identifier)
 [[gnu::weak]] extern const std::ptrdiff_t __rseq_offset;
@@ -28,8 +28,7 @@ extern "C" {
 namespace allod::os {
 
 #if defined(__linux__)
-// The number of the processor that the calling thread is on, as the kernel writes it to the area
-// of a thread of the C library; negative where there is none. A guess.
+// The calling thread's current processor, from its rseq area; negative without one. A hint.
 [[nodiscard]] inline std::int32_t own_processor() noexcept {
   if (&__rseq_offset == nullptr || &__rseq_size == nullptr || __rseq_size == 0) return -1;
   const auto* const area = static_cast<const char*>(__builtin_thread_pointer()) + __rseq_offset;
@@ -37,25 +36,24 @@ namespace allod::os {
 }
 #endif
 
-// How a sequence came out: `moved` when the thread was interrupted, or is on another processor;
-// nothing has then happened.
+// The outcome of a sequence. `moved`: the thread was interrupted or migrated. Unless `done`,
+// nothing has happened.
 enum class Sequence : std::uint8_t { done, refused, moved };
 
-// Restartable sequences of Linux (rseq): a run of instructions that ends with one
-// store. The kernel makes a thread begin anew that it has interrupted there, to run another thread
-// on the processor or a signal handler. Of the threads of one processor, so, one at a time is
-// within such a run, without a lock. The idea of magazines for each processor by such means is
-// Paul Turner's and Andrew Hunter's, who brought it to Google's tcmalloc.
+// Linux restartable sequences (rseq): a sequence ends with a single store. If the kernel interrupts
+// a thread in it, to run another thread or a signal handler, the thread restarts at an abort
+// handler. So only one thread of a processor is within a sequence, without a lock. Per-processor
+// magazines by this means are Paul Turner's and Andrew Hunter's idea, who brought it to Google's
+// tcmalloc.
 //
-// A stack grows upwards from `bottom`; *top is one cell behind the newest. It is used by the
-// threads of one processor alone.
+// A stack grows upwards from `bottom`; *top is one cell above the newest. Only threads of one
+// processor use it.
 #if defined(__x86_64__) && defined(__linux__)
 
-// What stands before a sequence: its description for the kernel (where it begins, how long it is,
-// where a thread goes on that was interrupted), and the order to watch over it, by way of a
-// register that the sequence does not need yet. It begins with the questions whether the thread is
-// where its caller believes, and whether sequences are closed just now. Code to go on at must have
-// glibc's signature before it. Where a sequence gives up it jumps to `refused`.
+// The start of a sequence: its descriptor for the kernel (start, length, abort handler), and the
+// store that activates it, through a register that is still free. Then it checks that the thread is
+// on the expected processor and that sequences are not closed. Glibc's signature must precede the
+// abort handler. A sequence that gives up jumps to `refused`.
 #define ALLOD_SEQUENCE(spare)                             \
   ".pushsection .data.rel.ro.allod_sequence, \"aw?\"\n\t" \
   ".balign 32\n"                                          \
@@ -83,33 +81,34 @@ enum class Sequence : std::uint8_t { done, refused, moved };
 
 class Restartable {
  public:
-  // Once, before the others are called: can there be sequences at all?
+  // To be called once, first: whether sequences are available.
   [[nodiscard]] static bool start() noexcept {
-    // ThreadSanitizer does not see what they do.
+    // ThreadSanitizer cannot see their stores.
     if (kThreadSanitizer || &__rseq_offset == nullptr || &__rseq_size == nullptr) return false;
     area_ = __rseq_offset;
     return __rseq_size != 0 && expect_closings();
   }
-  // From here on every sequence is refused, on all threads, and none is under way: the stacks are
-  // at rest. False when the kernel will not do that any more; they are not at rest then. To be
-  // followed by open(), in any case; other threads may do the same meanwhile. Takes some
-  // microseconds, on each processor that runs a thread of the process. Since Linux 5.10.
+  // Refuses all sequences from now on, on all threads, and waits until none is running. False if
+  // the kernel refuses; the stacks are not at rest then. In either case open() must follow. Calls
+  // may nest across threads. Takes some microseconds on each processor that runs a thread of the
+  // process. Linux 5.10 and later.
   [[nodiscard]] static bool close() noexcept {
     closed_.fetch_add(1);
     return raw_syscall(SYS_membarrier, kInterruptSequences) == 0;
   }
-  // In the child of a fork from a signal handler, what the handler interrupted may be open already.
+  // In a child forked by a signal handler, reset_in_child() may have opened what the interrupted
+  // code closed.
   static void open() noexcept {
     int times = closed_.load(std::memory_order_relaxed);
     while (times > 0 && !closed_.compare_exchange_weak(times, times - 1)) {
     }
   }
-  // In the child of a fork: whatever was closed there is open.
+  // In the child of a fork: opens all.
   static void reset_in_child() noexcept {
     closed_.store(0, std::memory_order_relaxed);
     static_cast<void>(expect_closings());
   }
-  // Where the calling thread is; the processor is negative for a thread that has no area.
+  // The calling thread's area and processor; the processor is negative without an area.
   struct Place {
     std::ptrdiff_t area;
     std::int32_t processor;
@@ -165,7 +164,7 @@ class Restartable {
   }
 
  private:
-  // MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ and its registration, which older headers do not have.
+  // MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ and its registration, which older headers lack.
   static constexpr long kInterruptSequences = 1 << 7;
   static constexpr long kExpectInterrupts = 1 << 8;
 

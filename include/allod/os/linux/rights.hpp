@@ -1,8 +1,8 @@
-// What a thread of our own may do, once the program has given rights up.
+// Makes a thread of our own drop the rights that the program drops.
 //
-// In Linux every thread has rights of its own, those of the thread that made it. setuid and its kin
-// are libc's work, on all threads that libc knows, and ours is none of them: in a program that was
-// started by root it would go on as root.
+// In Linux, every thread has its own credentials, inherited from its creator. libc's setuid and
+// relatives change all threads known to libc, but not ours: in a program started by root, it would
+// stay root.
 #pragma once
 
 #include <fcntl.h>
@@ -17,22 +17,22 @@
 
 namespace allod::os {
 
-// Used by one thread, which no other may share open files with.
+// Used by one thread, which must share its open files with no other.
 class LinuxRights {
  public:
-  // What the first thread of the process is told to be is looked at by a file of this thread's own:
-  // the program sees nothing of it, and may close the way to it by chroot. Where there are no
-  // rights to give up, nothing is done, and nothing asked that a filter of the program's may not
-  // let pass: who drops them first and then starts this thread has left it none.
+  // Opens the main thread's status in a descriptor table of this thread's own, since the program
+  // must not see the file, and may hide /proc by chroot. Does nothing without rights to drop. A
+  // program that drops them before this thread starts has left it none; then nothing is asked that
+  // its seccomp filter may forbid.
   void start() noexcept {
     file_ = -1;
-    constexpr long kUnshare = 2;  // CLOSE_RANGE_UNSHARE, since Linux 5.9
+    constexpr long kUnshare = 2;  // CLOSE_RANGE_UNSHARE, Linux 5.9
     if (Auxiliary::value(AT_EUID) != 0) return;
     if (Auxiliary::value(AT_UID) == 0 && raw_syscall(SYS_getuid) != 0) return;
     if (raw_syscall(SYS_close_range, 0, ~0U, kUnshare) != 0) return;
     file_ = raw_syscall(SYS_openat, AT_FDCWD, as_long("/proc/self/status"), O_RDONLY | O_CLOEXEC);
   }
-  // Becomes the user and the group that the first thread is. Its other groups are of no use here.
+  // Takes on the main thread's user and group, and drops supplementary groups.
   ALLOD_HOT void follow() noexcept {
     if (file_ < 0) return;
     char text[2048];
@@ -43,8 +43,7 @@ class LinuxRights {
     Ids group;
     if (!find(text, "\nUid:", &user) || !find(text, "\nGid:", &group)) return;
     if (user == own_ids(SYS_getresuid) && group == own_ids(SYS_getresgid)) return;
-    // The kernel takes who becomes another for a program that others may not look at. What this one
-    // has said about that stays.
+    // A change of user makes the process undumpable; restore what the program has set.
     const long dumpable = raw_syscall(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
     raw_syscall(SYS_setgroups, 0, 0);
     raw_syscall(SYS_setresgid, group.real, group.effective, group.saved);
@@ -69,7 +68,8 @@ class LinuxRights {
     raw_syscall(call, as_long(&ids.real), as_long(&ids.effective), as_long(&ids.saved));
     return ids;
   }
-  // The three numbers behind a name at the start of a line. Without libc, like all on this thread.
+  // Parses the three numbers behind a name at the start of a line. Without libc, like all on this
+  // thread.
   ALLOD_HOT static bool find(const char* text, const char* name, Ids* ids) noexcept {
     for (; *text != '\0'; ++text) {
       std::size_t same = 0;

@@ -1,4 +1,4 @@
-// The dynamic symbols of a shared object in memory, by what its own table of contents says.
+// The dynamic symbols of a loaded object, from its dynamic section.
 #pragma once
 
 #include <elf.h>
@@ -13,8 +13,8 @@ namespace allod::os {
 
 class SymbolTable {
  public:
-  // `entry` is where the table of contents begins, or null. `address_of_table(value)` tells where
-  // a table is of which the contents say so; 0: nowhere that can be read.
+  // `entry`: the dynamic section, or null. `address_of_table(value)` converts one of its entries to
+  // an address; 0: unreadable.
   template <class AddressOfTable>
   SymbolTable(const ElfW(Dyn) * entry, AddressOfTable&& address_of_table) noexcept {
     for (; entry != nullptr && entry->d_tag != DT_NULL; ++entry) {
@@ -29,7 +29,7 @@ class SymbolTable {
     }
   }
 
-  // Calls visit(symbol, name) for each that is defined there.
+  // Calls visit(symbol, name) for each defined symbol.
   template <class Visit>
   void for_each(Visit&& visit) const noexcept {
     if (symbols_ == nullptr || names_ == nullptr) return;
@@ -40,7 +40,7 @@ class SymbolTable {
   }
 
  private:
-  // Each bucket leads to a chain of symbols that lie in a row; the last one's hash is odd.
+  // Each bucket leads to a run of symbols; the hash of the last one is odd.
   template <class Look>
   void visit_buckets(Look&& look) const noexcept {
     const std::uint32_t buckets = hash_[0];

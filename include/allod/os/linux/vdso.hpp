@@ -1,5 +1,5 @@
 // Functions that the kernel maps into each process (the vDSO), called without the C library: its
-// functions may be somebody else's, who allocates, and a lock may be held.
+// functions may be interposed by code that allocates, and a lock may be held.
 #pragma once
 
 #include <elf.h>
@@ -13,10 +13,10 @@
 
 namespace allod::os {
 
-// A shared object in memory, as the kernel has mapped it.
+// An object that the kernel has mapped.
 class SharedObject {
  public:
-  // 0: there is none.
+  // `image` may be 0: none.
   explicit SharedObject(Address image) noexcept {
     if (image == 0) return;
     const auto& header = *reinterpret_cast<const ElfW(Ehdr)*>(image);
@@ -31,8 +31,8 @@ class SharedObject {
       }
     }
   }
-  // Where the function of that name begins; 0: there is none. Cold, as what calls it is: what
-  // every program runs once lies together.
+  // Address of a function; 0 if it does not exist. Cold, like its callers, which every program runs
+  // once.
   [[nodiscard]] ALLOD_COLD Address find(const char* name) const noexcept {
     Address found = 0;
     const SymbolTable symbols{contents_, [&](Address at) noexcept { return bias_ + at; }};
@@ -53,15 +53,15 @@ class SharedObject {
   const ElfW(Dyn) * contents_ = nullptr;
 };
 
-// Thread-safe, safe in signal handlers, in the child of a fork, and in threads without a C library;
-// errno stays as it is. Where the kernel maps no such function, as under valgrind, a system call.
+// Thread-safe, async-signal-safe, usable in a child of fork and without a C library; keeps errno.
+// Uses a system call if the kernel maps no such function, as under valgrind.
 class Vdso {
  public:
   static void clock_gettime(clockid_t clock, timespec* now) noexcept {
     Clock* const function = clock_.load(std::memory_order_relaxed);
     if (function(clock, now) != 0) ask_clock(clock, now);
   }
-  // The number of the processor that the thread is on; a guess.
+  // The calling thread's current processor; a hint.
   [[nodiscard]] static std::uint32_t processor() noexcept {
     unsigned number = 0;
     Processor* const function = processor_.load(std::memory_order_relaxed);
@@ -77,7 +77,7 @@ class Vdso {
   static constexpr const char* kProcessor = "__vdso_getcpu";
 #else
   static constexpr const char* kClock = "__kernel_clock_gettime";
-  static constexpr const char* kProcessor = "__kernel_getcpu";  // not on arm64 so far
+  static constexpr const char* kProcessor = "__kernel_getcpu";  // missing on arm64
 #endif
 
   template <class Function>
@@ -91,7 +91,7 @@ class Vdso {
   static int ask_processor(unsigned* processor, unsigned* node, void*) noexcept {
     return static_cast<int>(raw_syscall(SYS_getcpu, as_long(processor), as_long(node), 0));
   }
-  // Until the functions have been looked for.
+  // Initial functions, which look for the real ones.
   static ALLOD_COLD int first_clock(clockid_t clock, timespec* now) noexcept {
     Clock* const found = find(kClock, &ask_clock);
     clock_.store(found, std::memory_order_relaxed);
