@@ -77,6 +77,8 @@ def test_the_checksum_of_a_pattern_depends_on_its_seed(
         ("rptest", {"threads": 5, "falloff": 0, "cross": 1}),
         ("churn", {"at-once": 5, "left": 0}),
         ("latency", {"busy": 0}),
+        ("holes", {"threads": 1, "busy": 0}),
+        ("holes", {"threads": 8, "busy": 2}),
     ],
 )
 def test_a_pattern_runs_with_few_and_many_threads(
@@ -96,6 +98,7 @@ def test_a_pattern_runs_with_few_and_many_threads(
         ("large", {"min": 1, "max": 1, "part": 1024, "live": 1}),
         ("churn", {"blocks": 1, "left": 1}),
         ("idle", {"mebibytes": 1, "together": 1, "idle": 1}),
+        ("holes", {"least": 24, "most": 24, "every": 2, "busy": 0, "rest": 1}),
         ("fragmentation", {"epochs": 1}),
     ],
 )
@@ -176,6 +179,29 @@ def test_an_idle_program_is_measured_after_a_second(programs: Path) -> None:
     assert report["figures"][0]["value"] > 0.9
     assert [series["name"] for series in report["series"]] == ["resident", "live"]
     assert report["series"][0]["points"][-1][0] >= 1
+
+
+def test_holes_are_compared_with_the_pages_that_cannot_go(
+    programs: Path, allod: Path
+) -> None:
+    params = {"mebibytes": 32, "threads": 2, "busy": 0, "rest": 2_010}
+    of_libc, of_allod = (
+        run(programs, "holes", params, library) for library in (None, allod)
+    )
+    for report in (of_libc, of_allod):
+        assert [figure["name"] for figure in report["figures"]] == [
+            "resident over pages with a live block after 2 s",
+            "resident over pages with a live block at the end",
+        ]
+        resident, needed = report["series"]
+        assert (resident["name"], needed["name"]) == (
+            "resident",
+            "pages with a live block",
+        )
+        assert resident["points"][-1][0] >= 2
+        assert report["figures"][0]["value"] > 0.9
+    # Without a call, libc gives nothing back.
+    assert of_libc["figures"][1]["value"] > of_allod["figures"][1]["value"]
 
 
 def test_the_phases_need_at_least_what_one_of_them_allocates(programs: Path) -> None:

@@ -32,6 +32,7 @@ CASES = [*classics.CASES, *patterns.CASES]
         (["churn", "--blocks", "5", "--left", "6"], "--left is above --blocks"),
         (["phases", "--phases", "1"], "--phases must be a whole number from 2 to 10"),
         (["idle", "--idle", "soon"], "--idle must be a whole number from 1 to"),
+        (["holes", "--least", "99", "--most", "98"], "--least is above --most"),
         (["fragmentation", "--epochs", "-1"], "--epochs must be a whole number"),
         (["survivors", "--every", "1"], "--every must be a whole number from 2 to"),
         (["locality", "--elements"], "option '--elements' requires an argument"),

@@ -436,9 +436,9 @@ TEST(SlabRest, finds_every_page_without_a_block_in_use_and_no_other) {
         for (Address at = from; at < to; at += page) purged[(at - slab->base) / page] = true;
         return true;
       }));
-      for (std::size_t at = 0; at + page <= blocks_end; at += page) {
+      for (std::size_t at = 0; at < blocks_end; at += page) {
         bool expected = true;
-        for (std::size_t byte = at; byte < at + page; ++byte) {
+        for (std::size_t byte = at; byte < std::min(at + page, blocks_end); ++byte) {
           expected = expected && is_free[byte / slab->block_bytes()];
         }
         ASSERT_EQ(purged[at / page], expected) << "class " << c << ", page at " << at;

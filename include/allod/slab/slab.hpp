@@ -335,7 +335,9 @@ class Slab : public space::Span {
     while (begin < capacity_) {
       const std::uint32_t end = next_with(begin, false);
       const Address from = align_up(address_of(block_at(begin)), page);
-      const Address to = align_down(address_of(block_at(end)), page);
+      // Behind the last block, the page that it ends on holds nothing else.
+      const Address last = address_of(block_at(end));
+      const Address to = end == capacity_ ? align_up(last, page) : align_down(last, page);
       if (from < to && !purge(from, to)) return false;
       begin = next_with(end, true);
     }
