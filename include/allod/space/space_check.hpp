@@ -7,7 +7,7 @@ namespace allod::space {
 
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::check_invariants() noexcept {
-  if (bins_ == nullptr) return;
+  if (!free_.is_started()) return;
   LockGuard guard{lock_};
   std::size_t dirty = 0;
   std::size_t clean = 0;
@@ -23,13 +23,13 @@ void Space<P, kChecks>::check_invariants() noexcept {
     }
     const PageSource* const source = span.region->source;
     (state != SpanState::dirty                   ? clean
-     : ages(span)                                ? dirty
+     : FreeSpans::ages(span)                     ? dirty
      : source != nullptr && source->ages_alone() ? delayed
                                                  : kept) += span.size.bytes();
   };
-  bins_->dirty.for_each([&](const Span& span) { check_free(span, SpanState::dirty); });
+  free_.dirty().for_each([&](const Span& span) { check_free(span, SpanState::dirty); });
   for (const Filling filling : {Filling::sparse, Filling::dense}) {
-    clean_bins(filling).for_each([&](const Span& span) {
+    free_.clean(filling).for_each([&](const Span& span) {
       check_free(span, SpanState::clean);
       always_check(span.region->filling == filling, "a clean span is in the wrong bins");
     });
@@ -43,22 +43,13 @@ void Space<P, kChecks>::check_invariants() noexcept {
     source->dirty.for_each([&](const Span& span) { check_own(span, SpanState::dirty); });
     source->clean.for_each([&](const Span& span) { check_own(span, SpanState::clean); });
   }
-  always_check(kept == kept_, "dirty bytes that stay are counted wrongly");
+  always_check(kept == free_.kept_bytes(), "dirty bytes that stay are counted wrongly");
   always_check(dirty == dirty_bytes(), "dirty bytes are counted wrongly");
   always_check(delayed == delayed_bytes(), "dirty bytes of heaps with a delay are counted wrongly");
-  always_check(clean == counters_.clean, "clean bytes are counted wrongly");
+  always_check(clean == free_.clean_bytes(), "clean bytes are counted wrongly");
 
   std::size_t aged = 0;
-  for (Span* span = by_age_.first(); span != nullptr; span = SpanAgeList::next(span)) {
-    aged += span->size.bytes();
-  }
-  for (PageSource* source = delayed_.first(); source != nullptr;
-       source = DelayedList::next(source)) {
-    always_check(!source->by_age.empty(), "a heap without dirty spans waits for its delay");
-    for (Span* span = source->by_age.first(); span != nullptr; span = SpanAgeList::next(span)) {
-      aged += span->size.bytes();
-    }
-  }
+  free_.for_each_by_age([&](const Span& span) { aged += span.size.bytes(); });
   always_check(aged == dirty + delayed, "a dirty span is missing from the list by age");
 
   std::size_t reserved = 0;
