@@ -1,6 +1,5 @@
 // Blocks that get another size.
 #include "entry/entry.hpp"
-#include "entry/heaps.hpp"
 #include "guards/guards.hpp"
 
 namespace allod::entry {

@@ -7,7 +7,7 @@
 
 #include "instance/process.hpp"
 #include "settings/options.hpp"
-#include "settings/version.hpp"
+#include "settings/variant.hpp"
 #include "statistics/usage.hpp"
 #include "text/output_file.hpp"
 
