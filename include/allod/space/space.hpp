@@ -424,6 +424,16 @@ class Space {
   void avoid_used_pages(Region& region) noexcept;
   void release_region(Span* span) noexcept;
 
+  // space_check.hpp
+  struct FreeBytes {
+    std::size_t dirty = 0;
+    std::size_t clean = 0;
+    std::size_t kept = 0;
+    std::size_t delayed = 0;
+  };
+  void check_free(const Span& span, SpanState state, FreeBytes* sum) noexcept;
+  [[nodiscard]] FreeBytes check_free_spans() noexcept;
+
   Lock lock_{LockRank::space};
   [[no_unique_address]] P platform_{};
   PageMap map_;
