@@ -224,7 +224,7 @@ class JsonObject {
     key(name) << Quoted{text};
     return *this;
   }
-  Text& key(std::string_view name) noexcept {
+  [[gnu::noinline]] Text& key(std::string_view name) noexcept {
     if (!first_) out_ << ", ";
     first_ = false;
     return out_ << "\"" << name << "\": ";
