@@ -62,7 +62,7 @@ def test_the_rooms_have_an_order() -> None:
         ("src/report/planted.hpp", '#include "entry/entry.hpp"'),
         ("src/report/planted.hpp", "#include <entry/entry.hpp>"),
         ("src/text/planted.hpp", '#include "allod/heap/heap.hpp"'),
-        ("src/leaks/planted.cpp", '#include "../entry/heaps.hpp"'),
+        ("src/leaks/planted.cpp", '#include "../entry/entry.hpp"'),
         ("src/stop/planted.hpp", '#include "stop_turn.hpp"'),
         ("src/attic/planted.hpp", "#include <cstddef>"),
         ("live/planted.cpp", '#include "report/report.hpp"'),

@@ -148,3 +148,11 @@ template <class Failure, Origin kOrigin = Origin::c>
 [[nodiscard]] void* reallocate(void* block, std::size_t size) noexcept;
 
 }  // namespace allod::entry
+
+namespace allod::heaps {
+
+// A block of `size` bytes in the first-class heap that owns `block`, a block in use. `*owned` is
+// set to whether there is such a heap. Null and ENOMEM when it refuses.
+[[nodiscard]] void* allocate_beside(const void* block, std::size_t size, bool* owned) noexcept;
+
+}  // namespace allod::heaps

@@ -1,11 +1,10 @@
 // The C API of first-class heaps.
-#include "entry/heaps.hpp"
+#include "instance/heaps.hpp"
 
 #include "allod.h"
 #include "entry/entry.hpp"
 #include "entry/surface.hpp"
 #include "guards/guards.hpp"
-#include "instance/heaps.hpp"
 #include "instance/memory_tags.hpp"
 #include "process/faults.hpp"
 #include "report/heap_reports.hpp"

@@ -1,6 +1,5 @@
 // realloc.
 #include "entry/entry.hpp"
-#include "entry/heaps.hpp"
 #include "guards/guards.hpp"
 
 namespace allod::entry {

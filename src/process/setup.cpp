@@ -7,7 +7,7 @@
 #include "guards/guards.hpp"
 #include "hardened/hardened.hpp"
 #include "settings/options.hpp"
-#include "settings/version.hpp"
+#include "settings/variant.hpp"
 #include "text/text.hpp"
 
 namespace allod {

@@ -13,7 +13,6 @@
 #include "libc/stop_signal.hpp"
 #include "settings/values.hpp"
 #include "settings/variant.hpp"
-#include "settings/version.hpp"
 #include "text/spelling.hpp"
 
 namespace allod {

@@ -1,7 +1,10 @@
-// Which of the three libraries this is.
+// Which of the libraries this is, and of what version.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+
+#include "allod.h"
 
 namespace allod {
 
@@ -14,5 +17,7 @@ inline constexpr Variant kVariant = Variant::hardened;
 #else
 inline constexpr Variant kVariant = Variant::release;
 #endif
+
+inline constexpr std::string_view kVersion = ALLOD_VERSION;
 
 }  // namespace allod

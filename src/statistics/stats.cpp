@@ -7,7 +7,7 @@
 
 #include "instance/process.hpp"
 #include "settings/options.hpp"
-#include "settings/version.hpp"
+#include "settings/variant.hpp"
 #include "statistics/usage.hpp"
 #include "text/output_file.hpp"
 
@@ -222,10 +222,29 @@ class JsonObject {
     key(name) << Quoted{text};
     return *this;
   }
-  Text& key(std::string_view name) noexcept {
+  [[gnu::noinline]] Text& key(std::string_view name) noexcept {
     if (!first_) out_ << ", ";
     first_ = false;
     return out_ << "\"" << name << "\": ";
+  }
+
+ private:
+  Text& out_;
+  bool first_ = true;
+};
+
+// Writes the objects of one JSON array; each follows its call of next().
+class JsonRows {
+ public:
+  explicit JsonRows(Text& out) noexcept : out_{out} { out_ << "["; }
+  ~JsonRows() { out_ << "]"; }
+  JsonRows(const JsonRows&) = delete;
+  JsonRows& operator=(const JsonRows&) = delete;
+
+  Text& next() noexcept {
+    if (!first_) out_ << ", ";
+    first_ = false;
+    return out_;
   }
 
  private:
@@ -291,106 +310,114 @@ void write_stats_text(Text& out) noexcept {
   }
 }
 
+namespace {
+
+// What all of the heap has done and holds.
+void write_sums_json(Text& out, JsonObject& json, const Snapshot& now) noexcept {
+  const auto& [count, all, sums, locks, faults, memory] = now;
+  json.field("resident", memory.now).field("resident_peak", memory.peak);
+  json.field("live", all.live).field("live_blocks", all.live_blocks);
+  json.field("huge", all.huge).field("huge_blocks", all.huge_blocks);
+  json.field("cached", all.cached).field("free_in_slabs", all.free_in_slabs);
+  json.field("dirty", all.dirty).field("clean", all.clean).field("reserved", all.reserved);
+  json.field("regions", count.space.regions);
+  {
+    json.key("spans");
+    JsonObject spans{out};
+    spans.field("used", count.space.used).field("peak_used", count.space.peak_used);
+    spans.field("taken", count.space.span_allocations).field("freed", count.space.span_frees);
+    spans.field("refused", count.space.refused);
+  }
+  {
+    json.key("metadata");
+    JsonObject metadata{out};
+    metadata.field("mapped", count.metadata_mapped).field("used", count.metadata_used);
+  }
+  {
+    json.key("slow_paths");
+    JsonObject slow{out};
+    slow.field("refills", sums.refills).field("flushes", sums.flushes);
+    slow.field("shrinks", sums.shrinks).field("slabs_created", sums.slabs_created);
+    slow.field("slabs_retired", sums.slabs_retired).field("slabs_adopted", sums.slabs_adopted);
+  }
+  {
+    json.key("remote");
+    JsonObject remote{out};
+    remote.field("frees", sums.remote_frees).field("batches", sums.remote_batches);
+    remote.field("collected", sums.collected);
+  }
+  {
+    json.key("purge");
+    JsonObject purge{out};
+    purge.field("steps", all.purges).field("bytes", all.purged);
+  }
+  {
+    json.key("contention");
+    JsonObject lock{out};
+    lock.field("domains", locks.domains).field("registry", locks.registry);
+    lock.field("space", locks.space).field("metadata", locks.metadata);
+  }
+  {
+    json.key("faults");
+    JsonObject fault{out};
+    fault.field("minor", faults.minor).field("major", faults.major);
+  }
+  json.field("orphan_slabs", count.orphan_slabs).field("caches", count.caches);
+}
+
+void write_class_rows_json(JsonRows& rows, const Count& count) noexcept {
+  for (ClassIndex c = 0; c < kClasses; ++c) {
+    const ClassCount& it = count.classes[c];
+    if (it.slabs == 0) continue;
+    JsonObject row{rows.next()};
+    row.field("size", Process::Sizes::size_of(c)).field("slabs", it.slabs);
+    row.field("live", it.live()).field("free", it.free).field("cached", it.cached);
+  }
+}
+
+void write_domain_rows_json(JsonRows& rows) noexcept {
+  Heap& heap = Process::heap();
+  Heap::Domain* domain = nullptr;
+  for (;;) {
+    DomainSums own;
+    std::uint32_t thread = 0;
+    {
+      // Not while text is handed over: its receiver may allocate.
+      LockGuard guard{heap.registry_lock()};
+      domain = heap.next_domain(domain);
+      if (domain == nullptr) return;
+      if (domain->state == heap::DomainState::pooled) continue;
+      own.add(domain->counters);
+      thread = domain->thread;
+    }
+    JsonObject row{rows.next()};
+    row.field("id", domain->id() / 2).field("thread", thread);
+    row.field("refills", own.refills).field("flushes", own.flushes);
+    row.field("remote_frees", own.remote_frees).field("collected", own.collected);
+  }
+}
+
+}  // namespace
+
 void write_stats_json(Text& out) noexcept {
-  const auto [count, all, sums, locks, faults, memory] = take_snapshot();
+  const Snapshot now = take_snapshot();
   {
     JsonObject json{out};
     json.key("version") << "\"" << kVersion << "\"";
     json.field("pid", static_cast<std::uint64_t>(raw_syscall(SYS_getpid)));
     json.field("program", program_invocation_short_name);
-    json.field("resident", memory.now).field("resident_peak", memory.peak);
-    json.field("live", all.live).field("live_blocks", all.live_blocks);
-    json.field("huge", all.huge).field("huge_blocks", all.huge_blocks);
-    json.field("cached", all.cached).field("free_in_slabs", all.free_in_slabs);
-    json.field("dirty", all.dirty).field("clean", all.clean).field("reserved", all.reserved);
-    json.field("regions", count.space.regions);
+    write_sums_json(out, json, now);
     {
-      json.key("spans");
-      JsonObject spans{out};
-      spans.field("used", count.space.used).field("peak_used", count.space.peak_used);
-      spans.field("taken", count.space.span_allocations).field("freed", count.space.span_frees);
-      spans.field("refused", count.space.refused);
+      JsonRows rows{json.key("classes")};
+      write_class_rows_json(rows, now.count);
     }
     {
-      json.key("metadata");
-      JsonObject metadata{out};
-      metadata.field("mapped", count.metadata_mapped).field("used", count.metadata_used);
+      JsonRows rows{json.key("domains")};
+      write_domain_rows_json(rows);
     }
-    {
-      json.key("slow_paths");
-      JsonObject slow{out};
-      slow.field("refills", sums.refills).field("flushes", sums.flushes);
-      slow.field("shrinks", sums.shrinks).field("slabs_created", sums.slabs_created);
-      slow.field("slabs_retired", sums.slabs_retired).field("slabs_adopted", sums.slabs_adopted);
-    }
-    {
-      json.key("remote");
-      JsonObject remote{out};
-      remote.field("frees", sums.remote_frees).field("batches", sums.remote_batches);
-      remote.field("collected", sums.collected);
-    }
-    {
-      json.key("purge");
-      JsonObject purge{out};
-      purge.field("steps", all.purges).field("bytes", all.purged);
-    }
-    {
-      json.key("contention");
-      JsonObject lock{out};
-      lock.field("domains", locks.domains)
-          .field("registry", locks.registry)
-          .field("space", locks.space);
-      lock.field("metadata", locks.metadata);
-    }
-    {
-      json.key("faults");
-      JsonObject fault{out};
-      fault.field("minor", faults.minor).field("major", faults.major);
-    }
-    json.field("orphan_slabs", count.orphan_slabs).field("caches", count.caches);
-    json.key("classes") << "[";
-    bool first = true;
-    for (ClassIndex c = 0; c < kClasses; ++c) {
-      const ClassCount& it = count.classes[c];
-      if (it.slabs == 0) continue;
-      if (!first) out << ", ";
-      first = false;
-      JsonObject row{out};
-      row.field("size", Process::Sizes::size_of(c)).field("slabs", it.slabs);
-      row.field("live", it.live()).field("free", it.free).field("cached", it.cached);
-    }
-    out << "], \"domains\": [";
-    first = true;
-    Heap& heap = Process::heap();
-    Heap::Domain* domain = nullptr;
-    for (;;) {
-      DomainSums own;
-      std::uint32_t thread = 0;
-      {
-        // Not while text is handed over, since the sink may allocate.
-        LockGuard guard{heap.registry_lock()};
-        domain = heap.next_domain(domain);
-        if (domain == nullptr) break;
-        if (domain->state == heap::DomainState::pooled) continue;
-        own.add(domain->counters);
-        thread = domain->thread;
-      }
-      if (!first) out << ", ";
-      first = false;
-      JsonObject row{out};
-      row.field("id", domain->id() / 2).field("thread", thread);
-      row.field("refills", own.refills).field("flushes", own.flushes);
-      row.field("remote_frees", own.remote_frees).field("collected", own.collected);
-    }
-    out << "], \"heaps\": [";
-    first = true;
+    JsonRows rows{json.key("heaps")};
     heaps::HeapDomain* cursor = nullptr;
-    for (heaps::Row row; heaps::next_row(&cursor, &row);) {
-      if (!first) out << ", ";
-      first = false;
-      write_heap_json(out, row);
-    }
-    out << "]";
+    for (heaps::Row row; heaps::next_row(&cursor, &row);) write_heap_json(rows.next(), row);
   }
   out << "\n";
 }

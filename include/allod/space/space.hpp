@@ -2,10 +2,10 @@
 // fit, merged with their free neighbours, and purged when they stay free.
 #pragma once
 
+#include "allod/space/free_spans.hpp"
 #include "allod/space/metadata.hpp"
 #include "allod/space/page_map.hpp"
-#include "allod/space/page_source.hpp"
-#include "allod/space/span.hpp"
+#include "allod/space/recent_use.hpp"
 
 namespace allod::space {
 
@@ -42,10 +42,12 @@ class Space {
     huge_from_ = huge_from;
     region_slices_ = Slices::covering(region_bytes);
     if (!map_.start(platform_)) return false;
-    bins_ = static_cast<Bins*>(metadata_.allocate(platform_, align_up(sizeof(Bins), kBinsAlign)));
-    if (bins_ == nullptr) return false;
-    spare_ = &bins_->spare;
-    spare_region_ = &bins_->spare_region;
+    auto* const apart =
+        static_cast<Apart*>(metadata_.allocate(platform_, align_up(sizeof(Apart), kApartAlign)));
+    if (apart == nullptr) return false;
+    free_.start(&apart->bins);
+    spare_ = &apart->spare;
+    spare_region_ = &apart->spare_region;
     return true;
   }
 
@@ -70,41 +72,14 @@ class Space {
   // the caller's to set. From `source`, or from everybody's regions for null. Null
   // when there is no more. Thread-safe.
   [[nodiscard]] ALLOD_HOT Span* allocate(Slices size, Slices alignment,
-                                         PageSource* source = nullptr) noexcept {
-    const auto attempt = [&]() noexcept {
-      return allocate_with(size, alignment, Filling::sparse, source, nullptr, 0);
-    };
-    Span* const span = attempt();
-    return span != nullptr || source != nullptr || !make_room() ? span : attempt();
-  }
+                                         PageSource* source = nullptr) noexcept;
   // The same for a span that is likely to grow: where there is room behind it.
-  [[nodiscard]] Span* allocate_growing(Slices size) noexcept {
-    return hand_out([&]() noexcept {
-      Span* span = bins_->dirty.largest();
-      if (span == nullptr || span->size.count / 2 < size.count) {
-        return take(size, {1}, Filling::sparse);
-      }
-      remove_free(span);
-      span->zero = false;
-      give_back_tail(span, size);
-      return span;
-    });
-  }
+  [[nodiscard]] Span* allocate_growing(Slices size) noexcept;
   // The same, but held by a descriptor of `bytes` that starts with a Span. It is
   // stable metadata: behind the Span, it holds what it held when a span with a
   // descriptor of that size was freed, or zeros.
   [[nodiscard]] ALLOD_HOT Span* allocate_described(Slices size, Filling filling, std::size_t bytes,
-                                                   PageSource* source = nullptr) noexcept {
-    auto* const descriptor = static_cast<Span*>(allocate_stable(bytes));
-    if (descriptor == nullptr) return nullptr;
-    const auto attempt = [&]() noexcept {
-      return allocate_with(size, {1}, filling, source, descriptor, bytes);
-    };
-    Span* span = attempt();
-    if (span == nullptr && source == nullptr && make_room()) span = attempt();
-    if (span == nullptr) metadata_.free_stable(descriptor, bytes);
-    return span;
-  }
+                                                   PageSource* source = nullptr) noexcept;
 
   // Of a span that goes: may whoever gets it next see what is there?
   enum class Contents : bool {
@@ -114,57 +89,15 @@ class Space {
   // Takes the span back; its descriptor is gone afterwards. Nobody has used it for `age_ms`.
   // Thread-safe.
   ALLOD_HOT void free(Span* span, std::uint32_t age_ms = 0,
-                      Contents contents = Contents::nobodys) noexcept {
-    if (!unguard(*span)) return abandon(*span);
-    const auto now = static_cast<std::uint32_t>(platform_.now_ms()) - age_ms;
-    const bool clean =
-        is_purged_at_once(*span, {0}) || (contents == Contents::users && is_erased(*span, {0}));
-    // As long as it is used, neighbours do not merge with it, whatever its tags say.
-    map_.set_tags(span->base, span->size, kFreeTag);
-    LockGuard guard{lock_};
-    ++counters_.span_frees;
-    account(span->size, {});
-    last_freed_bytes_.store(span->size.bytes(), std::memory_order_relaxed);
-    if (age_ms != 0) note_older(now);
-    insert_free(go_home(span), clean ? SpanState::clean : SpanState::dirty, now);
-  }
+                      Contents contents = Contents::nobodys) noexcept;
 
   // Lengthens a used span into its free neighbour. False, and nothing changed,
   // when that is used or too small. The caller sets the tags. Thread-safe.
-  [[nodiscard]] ALLOD_HOT bool grow(Span* span, Slices to) noexcept {
-    LockGuard guard{lock_};
-    const Slices before = span->size;
-    const Slices more = to - before;
-    Span* const right = free_neighbour(end_of(*span), *span->region);
-    if (right != nullptr && right->size >= more) {
-      remove_free(right);
-      give_back_tail(right, more);
-      absorb(span, right);
-    } else if (!is_at_front(*span) || !advance(*span->region, more)) {
-      return false;
-    } else {
-      span->size = to;
-      file_region(*span->region);
-    }
-    // Without metadata for the rest of its neighbour it has all of that.
-    const Slices added = span->size - before;
-    map_.set_spans(end_of(*span) - added.bytes(), added, span);
-    account(before, span->size);
-    return true;
-  }
+  [[nodiscard]] ALLOD_HOT bool grow(Span* span, Slices to) noexcept;
 
   // Cuts a used span down to its first `to` slices. When there is no metadata
   // for the rest it keeps its size. Thread-safe.
-  ALLOD_HOT void shrink(Span* span, Slices to) noexcept {
-    const auto now = static_cast<std::uint32_t>(platform_.now_ms());
-    const bool clean = is_purged_at_once(*span, to) || is_erased(*span, to);
-    LockGuard guard{lock_};
-    Span* const tail = split(span, to);
-    if (tail == nullptr) return;
-    account(span->size + tail->size, span->size);
-    map_.set_tags(tail->base, tail->size, kFreeTag);
-    insert_free(tail, clean ? SpanState::clean : SpanState::dirty, now);
-  }
+  ALLOD_HOT void shrink(Span* span, Slices to) noexcept;
 
   // Moves or lengthens a used span that is a region of its own, by page tables.
   // False, and nothing changed, when it shares a region or the system refuses.
@@ -236,17 +169,7 @@ class Space {
     Address from = 0;
     Address to = 0;
   };
-  [[nodiscard]] Range range_from(Address at) noexcept {
-    LockGuard guard{lock_};
-    Range best;
-    for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
-      const Address end = region->base + region->used.bytes();
-      if (end > at && (best.to == 0 || end < best.to)) {
-        best = {region->base > at ? region->base : at, end};
-      }
-    }
-    return best;
-  }
+  [[nodiscard]] ALLOD_HOT Range range_from(Address at) noexcept;
 
   // See PageMap::narrow.
   template <class Mappings>
@@ -264,22 +187,12 @@ class Space {
   // largest value when nothing is dirty. Thread-safe.
   [[nodiscard]] std::uint32_t next_purge_in(std::uint32_t delay_ms) noexcept {
     LockGuard guard{lock_};
-    const Span* const oldest = by_age_.last();
-    if (oldest == nullptr) return ~0U;
-    const std::uint32_t age = static_cast<std::uint32_t>(platform_.now_ms()) - oldest->freed_ms;
-    return age >= delay_ms ? 0 : delay_ms - age;
+    return free_.next_due_in(now_ms(), delay_ms);
   }
   // The same for the source with a delay of its own that comes next.
   [[nodiscard]] std::uint32_t next_delayed_in() noexcept {
     LockGuard guard{lock_};
-    std::uint32_t least = ~0U;
-    std::uint32_t looks = kDelayedLooks;
-    for (PageSource* source = delayed_.first(); source != nullptr && looks-- > 0;
-         source = DelayedList::next(source)) {
-      const std::uint32_t in = due_in(*source);
-      if (in < least) least = in;
-    }
-    return least;
+    return free_.next_delayed_in(now_ms());
   }
   // The system did not take memory back when it was asked last.
   [[nodiscard]] bool refuses_purge() const noexcept {
@@ -291,58 +204,38 @@ class Space {
     return counters_.used >= huge_from_;
   }
   // Bytes in free spans whose memory is present. Thread-safe, approximate.
-  [[nodiscard]] std::size_t dirty_bytes() const noexcept {
-    return dirty_bytes_.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] std::size_t dirty_bytes() const noexcept { return free_.dirty_bytes(); }
 
   // How many of them are above `budget`. What was freed last is the next to be used, however large
   // it is, and comes on top of the budget. (That piece alone: it may have been merged with
   // everything that was freed before.) Thread-safe, approximate.
   [[nodiscard]] std::size_t dirty_bytes_above(std::size_t budget) const noexcept {
-    const std::size_t last = last_freed_bytes_.load(std::memory_order_relaxed);
-    const std::size_t kept = last > budget ? last : budget;
-    const std::size_t dirty = dirty_bytes();
-    return dirty > kept ? dirty - kept : 0;
+    return free_.dirty_bytes_above(budget);
   }
 
   // How much less is used now than lately, in spans that programs mostly write as a whole.
   // Thread-safe, approximate.
-  [[nodiscard]] std::size_t below_peak() const noexcept {
-    return below_peak_.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] std::size_t below_peak() const noexcept { return recent_.below_peak(); }
   // From now on, lately is since the call before. Thread-safe.
   void forget_peak() noexcept {
     LockGuard guard{lock_};
-    full_peak_before_ = full_peak_now_;
-    full_peak_now_ = full_;
-    note_below_peak();
+    recent_.forget_peak();
   }
 
   // The same in sources that have delays of their own, which dirty_bytes() leaves out.
-  [[nodiscard]] std::size_t delayed_bytes() const noexcept {
-    return delayed_bytes_.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] std::size_t delayed_bytes() const noexcept { return free_.delayed_bytes(); }
 
   [[nodiscard]] SpaceCounters counters() noexcept {
     LockGuard guard{lock_};
     SpaceCounters copy = counters_;
-    copy.dirty = dirty_bytes() + delayed_bytes() + kept_;
+    copy.dirty = free_.dirty_bytes() + free_.delayed_bytes() + free_.kept_bytes();
+    copy.clean = free_.clean_bytes();
     return copy;
   }
   // Calls `visit` for every span, used and free, with the lock held: spans do not
   // come and go meanwhile, but owners may be changing what is theirs.
   template <class Visit>
-  void for_each_span(Visit&& visit) noexcept {
-    LockGuard guard{lock_};
-    for_each_region([&](const Region& region) noexcept {
-      const Address end = region.base + region.used.bytes();
-      for (Address at = region.base; at < end;) {
-        const Span& span = *map_.span_of(at);
-        visit(span);
-        at = end_of(span);
-      }
-    });
-  }
+  void for_each_span(Visit&& visit) noexcept;
   [[nodiscard]] P& platform() noexcept { return platform_; }
   [[nodiscard]] PageMap& map() noexcept { return map_; }
   [[nodiscard]] const PageMap& map() const noexcept { return map_; }
@@ -416,15 +309,7 @@ class Space {
   void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
 
   template <class Visit>
-  void for_each_region(Visit&& visit) noexcept {
-    const auto visit_all = [&](const RegionList& list) noexcept {
-      for (Region* r = list.first(); r != nullptr; r = RegionList::next(r)) visit(*r);
-    };
-    visit_all(regions_);
-    for (PageSource* s = sources_.first(); s != nullptr; s = PageSourceList::next(s)) {
-      visit_all(s->regions);
-    }
-  }
+  void for_each_region(Visit&& visit) noexcept;
 
   // space_source.hpp
   [[nodiscard]] Span* take_from(PageSource& source, Slices size, Slices alignment) noexcept;
@@ -436,23 +321,9 @@ class Space {
   [[nodiscard]] bool is_nobodys(Address from, Address to) const noexcept;
   void drop_region(PageSource& source, Region& region) noexcept;
   // Of a used span whose source wants that: its memory behind the first `keep` slices.
-  [[nodiscard]] bool is_purged_at_once(const Span& span, Slices keep) noexcept {
-    const PageSource* const source = span.region->source;
-    if (__builtin_expect(source == nullptr, 1)) return false;
-    return source->purges_at_once() && keep < span.size &&
-           platform_.purge(reinterpret_cast<void*>(span.base + keep.bytes()),
-                           (span.size - keep).bytes());
-  }
+  [[nodiscard]] ALLOD_HOT bool is_purged_at_once(const Span& span, Slices keep) noexcept;
   // What is cut off goes to others, whoever had it: true when it has no memory any more.
-  [[nodiscard]] bool is_erased(const Span& span, Slices keep) noexcept {
-    if constexpr (os::Erasing<P>) {
-      return span.region->source == nullptr && keep < span.size &&
-             platform_.erase(reinterpret_cast<void*>(span.base + keep.bytes()),
-                             (span.size - keep).bytes());
-    }
-    return false;
-  }
-
+  [[nodiscard]] ALLOD_HOT bool is_erased(const Span& span, Slices keep) noexcept;
   void abandon(Span& span) noexcept;
 
   // When a request cannot be served: purges everything and gives empty regions
@@ -467,6 +338,9 @@ class Space {
   [[nodiscard]] bool feed_metadata(std::size_t bytes) noexcept;
   [[nodiscard]] Span* fresh_for_metadata(Slices size) noexcept;
 
+  [[nodiscard]] std::uint32_t now_ms() noexcept {
+    return static_cast<std::uint32_t>(platform_.now_ms());
+  }
   [[nodiscard]] Span* new_span() noexcept {
     return static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));
   }
@@ -474,76 +348,25 @@ class Space {
   void account(Slices before, Slices after) noexcept {
     counters_.used += after.bytes() - before.bytes();
     if (counters_.used > counters_.peak_used) counters_.peak_used = counters_.used;
-    full_ += bytes_if_full(after) - bytes_if_full(before);
-    if (full_ > full_peak_now_) full_peak_now_ = full_;
-    note_below_peak();
+    recent_.add(bytes_if_full(after) - bytes_if_full(before));
   }
   [[nodiscard]] static std::size_t bytes_if_full(Slices size) noexcept {
     return size > kLargestHuge ? 0 : size.bytes();
   }
-  void note_below_peak() noexcept {
-    const std::size_t peak =
-        full_peak_now_ > full_peak_before_ ? full_peak_now_ : full_peak_before_;
-    below_peak_.store(peak - full_, std::memory_order_relaxed);
-  }
   [[nodiscard]] ALLOD_HOT Span* allocate_with(Slices size, Slices alignment, Filling filling,
                                               PageSource* source, Span* descriptor,
-                                              std::size_t bytes) noexcept {
-    return hand_out([&]() noexcept {
-      Span* const span = take_for(size, alignment, filling, source, descriptor != nullptr);
-      return span == nullptr || descriptor == nullptr ? span : describe(span, descriptor, bytes);
-    });
-  }
+                                              std::size_t bytes) noexcept;
   [[nodiscard]] ALLOD_HOT Span* take_for(Slices size, Slices alignment, Filling filling,
-                                         PageSource* source, bool described) noexcept {
-    if (size > kLargestHuge || counters_.used < huge_from_) filling = Filling::sparse;
-    Span* const span = source != nullptr ? take_from(*source, size, alignment)
-                       : described       ? take_anywhere(size, filling)
-                                         : take(size, alignment, filling);
-    if (span == nullptr) ++counters_.refused;
-    return span;
-  }
-  [[nodiscard]] static Span* describe(Span* span, Span* descriptor, std::size_t bytes) noexcept {
-    *descriptor = *span;
-    descriptor->home = span;
-    descriptor->descriptor_bytes = static_cast<std::uint16_t>(bytes);
-    return descriptor;
-  }
+                                         PageSource* source, bool described) noexcept;
+  [[nodiscard]] ALLOD_HOT static Span* describe(Span* span, Span* descriptor,
+                                                std::size_t bytes) noexcept;
   // Calls `take` for a span in no bin, or null. What its neighbours look at is set under the lock;
   // that takes the same time for any size.
   template <class Take>
-  [[nodiscard]] ALLOD_INLINE Span* hand_out(Take&& take) noexcept {
-    Span* span;
-    {
-      LockGuard guard{lock_};
-      span = take();
-      if (span == nullptr) return nullptr;
-      note_used(span);
-    }
-    map_.set_spans(span->base, span->size, span);
-    if (__builtin_expect(span->wants_huge, 0)) prefer_huge_again(*span);
-    return span;
-  }
-  void note_used(Span* span) noexcept {
-    span->state = SpanState::used;
-    span->block_state = 0;
-    span->is_kept = false;
-    map_.set_span(span->base, span);
-    map_.set_span(end_of(*span) - 1, span);
-    ++counters_.span_allocations;
-    account({}, span->size);
-  }
+  [[nodiscard]] ALLOD_INLINE Span* hand_out(Take&& take) noexcept;
+  ALLOD_HOT void note_used(Span* span) noexcept;
   // Leaves a larger descriptor.
-  [[nodiscard]] Span* go_home(Span* span) noexcept {
-    Span* const home = span->home;
-    if (home == nullptr) return span;
-    const std::size_t bytes = span->descriptor_bytes;
-    *home = *span;
-    home->home = nullptr;
-    home->descriptor_bytes = 0;
-    metadata_.free_stable(span, bytes);
-    return home;
-  }
+  [[nodiscard]] ALLOD_HOT Span* go_home(Span* span) noexcept;
   [[nodiscard]] Span* free_neighbour(Address at, const Region& region) const noexcept {
     if (at < region.base || at >= region.base + region.used.bytes()) return nullptr;
     if (map_.tag_of(at) != kFreeTag) return nullptr;
@@ -583,110 +406,34 @@ class Space {
     if (Span* const tail = split(span, keep)) file_free(tail);
   }
 
-  // Calls `use` with the bins where a free span belongs. Where memory is present, it does
-  // not matter in what pages.
-  template <class Use>
-  void with_bins(const Span& span, Use&& use) noexcept {
-    const bool dirty = span.state == SpanState::dirty;
-    if (PageSource* const source = span.region->source) {
-      return use(dirty ? source->dirty : source->clean);
-    }
-    use(dirty ? bins_->dirty : clean_bins(span.region->filling));
-  }
-  // Will the memory of a dirty span be purged some day?
-  [[nodiscard]] static bool ages(const Span& span) noexcept {
-    const PageSource* const source = span.region->source;
-    return source == nullptr || source->ages();
-  }
-  SpanBins& clean_bins(Filling filling) noexcept {
-    return bins_->clean[static_cast<unsigned>(filling)];
-  }
-
   // Merges with free neighbours in the same state and files the result, which it returns. The
   // larger part decides on the age of the whole, or one that is used again and again in a small
   // part would never be purged.
-  ALLOD_HOT Span* insert_free(Span* span, SpanState state, std::uint32_t freed_ms) noexcept {
-    span->state = state;
-    span->freed_ms = freed_ms;
-    span->wants_huge = false;
-    span->links = {};
-    span->age_links = {};
-    Span* const left = free_neighbour(span->base - 1, *span->region);
-    if (left != nullptr && left->state == state) {
-      remove_free(left);
-      if (left->size < span->size) left->freed_ms = freed_ms;
-      absorb(left, span);
-      span = left;
-    }
-    Span* const right = free_neighbour(end_of(*span), *span->region);
-    if (right != nullptr && right->state == state) {
-      remove_free(right);
-      if (right->size > span->size) span->freed_ms = right->freed_ms;
-      absorb(span, right);
-    }
-    file_free(span);
-    return span;
-  }
+  ALLOD_HOT Span* insert_free(Span* span, SpanState state, std::uint32_t freed_ms) noexcept;
   ALLOD_HOT void file_free(Span* span) noexcept {
     map_.set_tags(span->base, {1}, kFreeTag);
     map_.set_span(span->base, span);
     map_.set_span(end_of(*span) - 1, span);
-    with_bins(*span, [&](auto& bins) noexcept { bins.insert(span); });
-    if (span->state == SpanState::dirty && !ages(*span)) {
-      file_in_source(span);
-    } else if (span->state == SpanState::dirty) {
-      file_by_age(by_age_, span);
-      add_dirty(span->size.bytes());
-    } else {
-      counters_.clean += span->size.bytes();
-    }
+    free_.insert(span);
   }
-  ALLOD_HOT void remove_free(Span* span) noexcept {
-    with_bins(*span, [&](auto& bins) noexcept { bins.remove(span); });
-    if (span->state == SpanState::dirty && !ages(*span)) {
-      remove_from_source(span);
-    } else if (span->state == SpanState::dirty) {
-      by_age_.remove(span);
-      add_dirty(-span->size.bytes());
-    } else {
-      counters_.clean -= span->size.bytes();
-    }
-  }
-  void note_older(std::uint32_t freed_ms) noexcept {
-    const std::uint32_t known = none_before_ms_.load(std::memory_order_relaxed);
-    if (static_cast<std::int32_t>(freed_ms - known) >= 0) return;
-    none_before_ms_.store(freed_ms, std::memory_order_relaxed);
-  }
-  static void file_by_age(SpanAgeList& list, Span* span) noexcept {
-    const Span* const oldest = list.last();
-    const bool is_oldest =
-        oldest != nullptr && static_cast<std::int32_t>(span->freed_ms - oldest->freed_ms) < 0;
-    is_oldest ? list.push_back(span) : list.push_front(span);
-  }
-  void file_in_source(Span* span) noexcept;
-  void remove_from_source(Span* span) noexcept;
-  // Milliseconds until the source's oldest dirty span is due.
-  [[nodiscard]] std::uint32_t due_in(const PageSource& source) noexcept {
-    const std::uint32_t delay = source.wishes.delay_ms;
-    const std::uint32_t age =
-        static_cast<std::uint32_t>(platform_.now_ms()) - source.by_age.last()->freed_ms;
-    return age >= delay ? 0 : delay - age;
-  }
-  [[nodiscard]] ALLOD_HOT Span* delayed_to_purge(std::size_t limit, bool now) noexcept;
-  [[nodiscard]] ALLOD_HOT Span* take_part_to_purge(SpanAgeList& list, Span* span,
-                                                   std::size_t limit) noexcept;
+  ALLOD_HOT void take_part_to_purge(Span* span, std::size_t limit) noexcept;
   template <class Choose>
   ALLOD_HOT std::size_t purge_chosen(std::size_t limit, Choose&& choose) noexcept;
-  void add_dirty(std::size_t bytes) noexcept {
-    dirty_bytes_.store(dirty_bytes() + bytes, std::memory_order_relaxed);
-  }
-  [[nodiscard]] ALLOD_HOT Span* oldest_to_purge(std::uint32_t delay_ms, std::size_t budget,
-                                                std::size_t limit) noexcept;
   ALLOD_HOT void finish_purge(Span* span, bool reads_zero) noexcept;
   ALLOD_HOT void finish_clean(Span* span) noexcept;
   ALLOD_HOT void avoid_huge_pages(Region& region, Address to) noexcept;
   void avoid_used_pages(Region& region) noexcept;
   void release_region(Span* span) noexcept;
+
+  // space_check.hpp
+  struct FreeBytes {
+    std::size_t dirty = 0;
+    std::size_t clean = 0;
+    std::size_t kept = 0;
+    std::size_t delayed = 0;
+  };
+  void check_free(const Span& span, SpanState state, FreeBytes* sum) noexcept;
+  [[nodiscard]] FreeBytes check_free_spans() noexcept;
 
   Lock lock_{LockRank::space};
   [[no_unique_address]] P platform_{};
@@ -700,39 +447,22 @@ class Space {
   Region* last_[2] = {};
   std::size_t refused_at_[2] = {~std::size_t{0}, ~std::size_t{0}};
   PageSourceList sources_;
-  std::size_t kept_ = 0;  // in dirty spans that are never purged
-  // Free spans. Apart, since most of it is never touched; what is allocated next begins a page.
-  struct Bins {
-    SpanBins dirty;
-    SpanBins clean[2];  // by the filling of their region
+  FreeSpans free_;
+  // What is allocated next begins a page.
+  struct Apart {
+    FreeSpans::Bins bins;
     Span spare;
     Region spare_region;
   };
-  static constexpr std::size_t kBinsAlign = 4096;
-  Bins* bins_ = nullptr;  // until it has been started
-  SpanAgeList by_age_;    // dirty spans, freed last first
-  // How much the last span was that became dirty.
-  std::atomic<std::size_t> last_freed_bytes_{0};
-  // Sources with a delay of their own, and dirty spans. As many are looked at each time.
-  static constexpr std::uint32_t kDelayedLooks = 16;
-  DelayedList delayed_;
-  std::atomic<std::size_t> delayed_bytes_{0};
+  static constexpr std::size_t kApartAlign = 4096;
   SpanList purging_;
   Span* fed_ = nullptr;             // the slices that became metadata last
   Span* spare_ = nullptr;           // for feed_metadata, which cannot ask for one
   Region* spare_region_ = nullptr;  // the same
-  // No dirty span that ages was freed before, or not by more than a wait for the lock or half a
-  // delay: those that nobody had used for a while when they were freed may stand in front of
-  // others.
-  std::atomic<std::uint32_t> none_before_ms_{0};
-  std::atomic<std::size_t> dirty_bytes_{0};
   std::atomic<bool> refuses_purge_{false};
   std::atomic<bool> refuses_to_reopen_{false};
   std::atomic<std::uint32_t> shut_spans_{0};  // that have pages which are shut, or had them
-  std::size_t full_ = 0;                      // used, in spans that are not so large
-  std::size_t full_peak_now_ = 0;             // of that, since the last forget_peak()
-  std::size_t full_peak_before_ = 0;          // and before it, since the one before
-  std::atomic<std::size_t> below_peak_{0};
+  RecentUse recent_;                          // of spans up to kLargestHuge
   SpaceCounters counters_;
 };
 
@@ -742,5 +472,7 @@ class Space {
 #include "allod/space/space_check.hpp"
 #include "allod/space/space_guard.hpp"
 #include "allod/space/space_purge.hpp"
+#include "allod/space/space_regions.hpp"
+#include "allod/space/space_release.hpp"
 #include "allod/space/space_scatter.hpp"
 #include "allod/space/space_source.hpp"

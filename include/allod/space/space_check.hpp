@@ -6,59 +6,56 @@
 namespace allod::space {
 
 template <os::Platform P, CheckLevel kChecks>
-void Space<P, kChecks>::check_invariants() noexcept {
-  if (bins_ == nullptr) return;
-  LockGuard guard{lock_};
-  std::size_t dirty = 0;
-  std::size_t clean = 0;
-  std::size_t kept = 0;
-  std::size_t delayed = 0;
-  const auto check_free = [&](const Span& span, SpanState state) {
-    always_check(span.state == state, "a free span is in the wrong bin");
-    always_check(!is_partly_closed(span), "a part of a free span cannot be touched");
-    always_check(map_.span_of(span.base) == &span, "the map misses a free span's start");
-    always_check(map_.span_of(end_of(span) - 1) == &span, "the map misses a free span's end");
-    for (Address at = span.base; at < end_of(span); at += kSliceBytes) {
-      always_check(map_.tag_of(at) == kFreeTag, "a slice of a free span is not marked free");
-    }
-    const PageSource* const source = span.region->source;
-    (state != SpanState::dirty                   ? clean
-     : ages(span)                                ? dirty
-     : source != nullptr && source->ages_alone() ? delayed
-                                                 : kept) += span.size.bytes();
-  };
-  bins_->dirty.for_each([&](const Span& span) { check_free(span, SpanState::dirty); });
+void Space<P, kChecks>::check_free(const Span& span, SpanState state, FreeBytes* sum) noexcept {
+  always_check(span.state == state, "a free span is in the wrong bin");
+  always_check(!is_partly_closed(span), "a part of a free span cannot be touched");
+  always_check(map_.span_of(span.base) == &span, "the map misses a free span's start");
+  always_check(map_.span_of(end_of(span) - 1) == &span, "the map misses a free span's end");
+  for (Address at = span.base; at < end_of(span); at += kSliceBytes) {
+    always_check(map_.tag_of(at) == kFreeTag, "a slice of a free span is not marked free");
+  }
+  const PageSource* const source = span.region->source;
+  (state != SpanState::dirty                   ? sum->clean
+   : FreeSpans::ages(span)                     ? sum->dirty
+   : source != nullptr && source->ages_alone() ? sum->delayed
+                                               : sum->kept) += span.size.bytes();
+}
+
+// Checks all that are in bins.
+template <os::Platform P, CheckLevel kChecks>
+auto Space<P, kChecks>::check_free_spans() noexcept -> FreeBytes {
+  FreeBytes sum;
+  free_.dirty().for_each([&](const Span& span) { check_free(span, SpanState::dirty, &sum); });
   for (const Filling filling : {Filling::sparse, Filling::dense}) {
-    clean_bins(filling).for_each([&](const Span& span) {
-      check_free(span, SpanState::clean);
+    free_.clean(filling).for_each([&](const Span& span) {
+      check_free(span, SpanState::clean, &sum);
       always_check(span.region->filling == filling, "a clean span is in the wrong bins");
     });
   }
   for (PageSource* source = sources_.first(); source != nullptr;
        source = PageSourceList::next(source)) {
     const auto check_own = [&](const Span& span, SpanState state) {
-      check_free(span, state);
+      check_free(span, state, &sum);
       always_check(span.region->source == source, "a span is free in another heap's source");
     };
     source->dirty.for_each([&](const Span& span) { check_own(span, SpanState::dirty); });
     source->clean.for_each([&](const Span& span) { check_own(span, SpanState::clean); });
   }
-  always_check(kept == kept_, "dirty bytes that stay are counted wrongly");
+  return sum;
+}
+
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::check_invariants() noexcept {
+  if (!free_.is_started()) return;
+  LockGuard guard{lock_};
+  const auto [dirty, clean, kept, delayed] = check_free_spans();
+  always_check(kept == free_.kept_bytes(), "dirty bytes that stay are counted wrongly");
   always_check(dirty == dirty_bytes(), "dirty bytes are counted wrongly");
   always_check(delayed == delayed_bytes(), "dirty bytes of heaps with a delay are counted wrongly");
-  always_check(clean == counters_.clean, "clean bytes are counted wrongly");
+  always_check(clean == free_.clean_bytes(), "clean bytes are counted wrongly");
 
   std::size_t aged = 0;
-  for (Span* span = by_age_.first(); span != nullptr; span = SpanAgeList::next(span)) {
-    aged += span->size.bytes();
-  }
-  for (PageSource* source = delayed_.first(); source != nullptr;
-       source = DelayedList::next(source)) {
-    always_check(!source->by_age.empty(), "a heap without dirty spans waits for its delay");
-    for (Span* span = source->by_age.first(); span != nullptr; span = SpanAgeList::next(span)) {
-      aged += span->size.bytes();
-    }
-  }
+  free_.for_each_by_age([&](const Span& span) { aged += span.size.bytes(); });
   always_check(aged == dirty + delayed, "a dirty span is missing from the list by age");
 
   std::size_t reserved = 0;

@@ -10,20 +10,19 @@ std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
                                      std::size_t limit) noexcept {
   // Callers ask each time that they take or give back a span: mostly there is nothing to do, and
   // no need for the lock to know it.
-  const auto now = static_cast<std::uint32_t>(platform_.now_ms());
-  const bool may_be_due = now - none_before_ms_.load(std::memory_order_relaxed) >= delay_ms;
-  if (!may_be_due && dirty_bytes_above(budget) == 0) return 0;
-  return purge_chosen(
-      limit, [&](std::size_t rest) noexcept { return oldest_to_purge(delay_ms, budget, rest); });
+  if (!free_.may_have_due(now_ms(), delay_ms, budget)) return 0;
+  return purge_chosen(limit, [&](std::size_t* rest) noexcept {
+    return free_.oldest_due(now_ms(), delay_ms, budget, rest);
+  });
 }
 
 template <os::Platform P, CheckLevel kChecks>
 std::size_t Space<P, kChecks>::purge_delayed(std::size_t limit, bool now) noexcept {
   return purge_chosen(limit,
-                      [&](std::size_t rest) noexcept { return delayed_to_purge(rest, now); });
+                      [&](std::size_t*) noexcept { return free_.delayed_due(now_ms(), now); });
 }
 
-// `choose` is called with the lock held.
+// `choose` is called with the lock held, and may lower its argument, how many bytes are left.
 template <os::Platform P, CheckLevel kChecks>
 template <class Choose>
 std::size_t Space<P, kChecks>::purge_chosen(std::size_t limit, Choose&& choose) noexcept {
@@ -32,7 +31,9 @@ std::size_t Space<P, kChecks>::purge_chosen(std::size_t limit, Choose&& choose) 
     Span* span = nullptr;
     {
       LockGuard guard{lock_};
-      span = choose(limit - purged);
+      std::size_t rest = limit - purged;
+      span = choose(&rest);
+      if (span != nullptr) take_part_to_purge(span, rest);
     }
     if (span == nullptr) break;
     // Nobody else can reach the span: it is in no bin and merges with nothing.
@@ -86,45 +87,11 @@ void Space<P, kChecks>::avoid_used_pages(Region& region) noexcept {
   platform_.avoid_huge(reinterpret_cast<void*>(region.base), region.avoided.bytes());
 }
 
-// Takes the span that was freed first out of its bin, or a part of it, somewhat more than
-// `limit` where huge pages are.
+// Takes a dirty span, the oldest where it is filed, out of its bin, or a part of it: somewhat more
+// than `limit` where huge pages are.
 template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::oldest_to_purge(std::uint32_t delay_ms, std::size_t budget,
-                                         std::size_t limit) noexcept {
-  Span* const span = by_age_.last();
-  const auto now = static_cast<std::uint32_t>(platform_.now_ms());
-  none_before_ms_.store(span != nullptr ? span->freed_ms : now, std::memory_order_relaxed);
-  if (span == nullptr) return nullptr;
-  if (now - span->freed_ms < delay_ms) {
-    const std::size_t above = dirty_bytes_above(budget);
-    if (above == 0) return nullptr;
-    if (above < limit) limit = above;
-  }
-  return take_part_to_purge(by_age_, span, limit);
-}
-
-// Those that are looked at go to the end, so that each comes to its turn.
-template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::delayed_to_purge(std::size_t limit, bool now) noexcept {
-  PageSource* const last = delayed_.last();
-  for (std::uint32_t look = 0; now || look < kDelayedLooks; ++look) {
-    PageSource* const source = delayed_.first();
-    if (source == nullptr) return nullptr;
-    if (now || due_in(*source) == 0) {
-      return take_part_to_purge(source->by_age, source->by_age.last(), limit);
-    }
-    delayed_.remove(source);
-    delayed_.push_back(source);
-    if (source == last) return nullptr;
-  }
-  return nullptr;
-}
-
-// Takes a span, or a part of it, out of the list where it is the oldest.
-template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::take_part_to_purge(SpanAgeList& list, Span* span,
-                                            std::size_t limit) noexcept {
-  remove_free(span);
+void Space<P, kChecks>::take_part_to_purge(Span* span, std::size_t limit) noexcept {
+  free_.remove(span);
   Slices part = span->size;
   if (limit < part.bytes()) {
     part = Slices{limit < kSliceBytes ? 1 : static_cast<std::uint32_t>(limit >> kSliceShift)};
@@ -142,13 +109,11 @@ Span* Space<P, kChecks>::take_part_to_purge(SpanAgeList& list, Span* span,
     // Filed as the oldest again, and without a merge: its neighbour is `span`.
     rest->state = SpanState::dirty;
     file_free(rest);
-    list.remove(rest);
-    list.push_back(rest);
+    free_.make_oldest(rest);
   }
   // A neighbour that is freed now must not find a free span at this edge.
   map_.set_span(span->base, span);
   map_.set_span(end_of(*span) - 1, span);
-  return span;
 }
 
 template <os::Platform P, CheckLevel kChecks>
@@ -162,7 +127,7 @@ void Space<P, kChecks>::finish_purge(Span* span, bool reads_zero) noexcept {
   if (!reads_zero) {
     // The system cannot give it back; it stays dirty, as the youngest, so that
     // others get their turn.
-    insert_free(span, SpanState::dirty, static_cast<std::uint32_t>(platform_.now_ms()));
+    insert_free(span, SpanState::dirty, now_ms());
   } else if (span->size == span->region->size && span->size > region_slices_ &&
              span->region->source == nullptr) {
     release_region(span);
@@ -181,20 +146,6 @@ void Space<P, kChecks>::finish_clean(Span* span) noexcept {
   if (region.filling != Filling::dense) return;
   const bool ends_whole = end <= end_of(*whole) || is_at_front(*whole);
   if (whole->base > begin || !ends_whole) avoid_huge_pages(region, end);
-}
-
-// Addresses of a block that was a region of its own are of use to nobody else.
-template <os::Platform P, CheckLevel kChecks>
-void Space<P, kChecks>::release_region(Span* span) noexcept {
-  Region* const region = span->region;
-  map_.set_tags(span->base, span->size, kForeignTag);
-  map_.set_spans(span->base, span->size, nullptr);
-  platform_.unmap(reinterpret_cast<void*>(region->base), region->size.bytes());
-  counters_.reserved -= region->size.bytes();
-  --counters_.regions;
-  regions_.remove(region);
-  forget(*region);
-  metadata_.free(span, sizeof(Span));
 }
 
 }  // namespace allod::space

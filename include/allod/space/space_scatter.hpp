@@ -28,10 +28,10 @@ template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::choose_free(Slices size, Filling filling) noexcept {
   constexpr std::uint32_t kChoices = 8;
   Span* choices[kChoices];
-  std::uint32_t count = bins_->dirty.find_some(size, choices, kChoices);
+  std::uint32_t count = free_.dirty().find_some(size, choices, kChoices);
   if (count == 0) {
     const bool is_dense = filling == Filling::dense;
-    count = clean_bins(filling).find_some(size, choices, is_dense ? 1 : kChoices);
+    count = free_.clean(filling).find_some(size, choices, is_dense ? 1 : kChoices);
   }
   if constexpr (os::Scattering<P>) return count == 0 ? nullptr : choices[platform_.draw(count)];
   return nullptr;
@@ -50,7 +50,7 @@ bool Space<P, kChecks>::stock_up(Slices size, Filling filling) noexcept {
 // Out of a free span. Without metadata for what is left before it, from the start.
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::cut_anywhere(Span* span, Slices size) noexcept {
-  remove_free(span);
+  free_.remove(span);
   const Slices spare = span->size - size;
   std::uint32_t offset = 0;
   if constexpr (os::Scattering<P>) {

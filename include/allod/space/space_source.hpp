@@ -138,7 +138,7 @@ void Space<P, kChecks>::drop_region(PageSource& source, Region& region) noexcept
     // It was abandoned. Its guard goes with the memory.
     if (is_partly_closed(*span)) continue;
     always_check(is_free(*span), "a heap's memory goes while a part of it is used");
-    remove_free(span);
+    free_.remove(span);
     metadata_.free(span, sizeof(Span));
   }
   map_.set_tags(region.base, region.used, kForeignTag);
@@ -152,32 +152,6 @@ void Space<P, kChecks>::drop_region(PageSource& source, Region& region) noexcept
   metadata_.free(&region, sizeof(Region));
 }
 
-// --- dirty spans that do not age like everybody's --------------------------------
-
-template <os::Platform P, CheckLevel kChecks>
-void Space<P, kChecks>::file_in_source(Span* span) noexcept {
-  PageSource& source = *span->region->source;
-  if (!source.ages_alone()) {
-    kept_ += span->size.bytes();
-    return;
-  }
-  if (source.by_age.empty()) delayed_.push_front(&source);
-  file_by_age(source.by_age, span);
-  delayed_bytes_.store(delayed_bytes() + span->size.bytes(), std::memory_order_relaxed);
-}
-
-template <os::Platform P, CheckLevel kChecks>
-void Space<P, kChecks>::remove_from_source(Span* span) noexcept {
-  PageSource& source = *span->region->source;
-  if (!source.ages_alone()) {
-    kept_ -= span->size.bytes();
-    return;
-  }
-  source.by_age.remove(span);
-  if (source.by_age.empty()) delayed_.remove(&source);
-  delayed_bytes_.store(delayed_bytes() - span->size.bytes(), std::memory_order_relaxed);
-}
-
 // --- spans ------------------------------------------------------------------------
 
 template <os::Platform P, CheckLevel kChecks>
@@ -186,7 +160,7 @@ Span* Space<P, kChecks>::take_from(PageSource& source, Slices size, Slices align
   Span* span = source.dirty.find(room);
   if (span == nullptr) span = source.clean.find(room);
   if (span != nullptr) {
-    remove_free(span);
+    free_.remove(span);
     span->zero = span->state == SpanState::clean;
     give_back_tail(span, room);
   } else {

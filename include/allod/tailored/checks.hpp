@@ -58,6 +58,9 @@ class KnownChunks {
 };
 inline constinit KnownChunks known_chunks;
 
+// What is wrong with an address that is to be freed.
+enum class Fault : std::uint8_t { none, foreign, not_a_block, freed_twice };
+
 // Who uses a heap of one thread, and whether it is still there.
 class Guardian {
  public:
@@ -77,6 +80,23 @@ class Guardian {
     thread_ = self;
     thread_id_ = id;
     __builtin_memcpy(thread_name_, name, kNameBytes);
+  }
+  // Ends the process when the block may not be freed to the heap of that name.
+  static void check_block(Fault fault, const char* heap, const void* block) noexcept {
+    switch (fault) {
+      case Fault::none:
+        return;
+      case Fault::freed_twice:
+        fail("heap '%s': block %p is freed twice", heap, block);
+      case Fault::not_a_block:
+        fail("heap '%s': %p is freed, but no block begins there", heap, block);
+      case Fault::foreign:
+        if (const char* const other = known_chunks.owner_of(block)) {
+          fail("heap '%s': block %p is freed here, but it belongs to heap '%s'", heap, block,
+               other);
+        }
+        fail("heap '%s': %p is freed, but belongs to no checked heap", heap, block);
+    }
   }
   // The compiler may not take it that nobody looks at an object after its end.
   void end() noexcept { *const_cast<volatile State*>(&state_) = State::gone; }

@@ -21,9 +21,6 @@ struct Figures {
   std::uint64_t refused = 0;  // requests for which there was no memory
 };
 
-// What is wrong with an address that is to be freed.
-enum class Fault : std::uint8_t { none, foreign, not_a_block, freed_twice };
-
 // Used by one thread at a time.
 template <class P>
 class Core {

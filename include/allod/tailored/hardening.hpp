@@ -3,24 +3,121 @@
 
 #include "allod/heap/quarantine.hpp"
 #include "allod/heap/sized_canary.hpp"
+#include "allod/tailored/checks.hpp"
 
 namespace allod::tailored {
 
-// Used under the heap's lock. The secrets are drawn with the first block, for the heap is
-// constant-initialised.
-struct Hardening {
+// Blocks at random places, zeros in free ones, a canary behind each, and a wait before a freed one
+// is used again. What is damaged ends the process. Used under the heap's lock. The secrets are
+// drawn with the first block, for the heap is constant-initialised.
+//
+// `core` and `owner` are the heap's; `give(block)` puts a block back that has waited.
+template <class Core>
+class Hardening {
+  static constexpr ClassIndex kClasses = Core::Sizes::kCount;
+  using Canary = heap::SizedCanary;
+
+ public:
+  static constexpr std::size_t kUnknown = ~std::size_t{0};
+  // What a block of `size` bytes takes.
+  [[nodiscard]] static constexpr ALLOD_INLINE std::size_t room_for(std::size_t size) noexcept {
+    return size > ~std::size_t{0} - Canary::kBytes ? size : size + Canary::kBytes;
+  }
+
+  // Of class `c`, or kClasses: none. Null when there is no memory.
+  template <class Give>
+  [[nodiscard]] void* take(Core& core, Owner& owner, ClassIndex c, std::size_t size,
+                           std::size_t alignment, Give&& give) noexcept {
+    if (!started_) canary_.start();
+    started_ = true;
+    void* block = nullptr;
+    do {
+      block = take_zeroed(core, owner, c, size, alignment);
+      // What waits is all there is.
+    } while (block == nullptr && end_waiting(core, owner, give));
+    if (block != nullptr) canary_.write(address_of(block), size, core.usable_size(block));
+    return block;
+  }
+  template <class Give>
+  void detain(Core& core, Owner& owner, void* block, Give&& give) noexcept {
+    const std::size_t bytes = core.usable_size(block);
+    if (bytes < kUnwatched) {
+      std::memset(block, 0, bytes);
+    } else {
+      Canary::clear(address_of(block), bytes);
+    }
+    const auto leave = leaving(core, owner, give);
+    if (!waiting_.take(block, bytes, random_, leave)) leave(block);
+  }
+  // Of all blocks. False when there was none.
+  template <class Give>
+  bool end_waiting(Core& core, Owner& owner, Give&& give) noexcept {
+    return waiting_.clear(random_, leaving(core, owner, give));
+  }
+  [[nodiscard]] bool is_waiting(const void* block) noexcept { return waiting_.holds(block); }
+  template <class Visit>
+  void for_each_waiting(Visit&& visit) noexcept {
+    waiting_.for_each(visit);
+  }
+
+  // What was asked for of a block in use.
+  [[nodiscard]] std::size_t size_of(Core& core, const Owner& owner, const void* block) noexcept {
+    const std::size_t size = canary_.read(address_of(block), core.usable_size(block));
+    if (size != Canary::kDamaged) return size;
+    Guardian::fail(is_waiting(block) ? "heap '%s': block %p is used, but was freed"
+                                     : "heap '%s': block %p was written past its end",
+                   owner.name, block);
+  }
+  // Of a block that is freed as one of `claimed` bytes, or kUnknown.
+  void check(Core& core, const Owner& owner, const void* block, std::size_t claimed) noexcept {
+    const std::size_t size = canary_.read(address_of(block), core.usable_size(block));
+    if (size == Canary::kDamaged) {
+      Guardian::fail(is_waiting(block) ? "heap '%s': block %p is freed twice"
+                                       : "heap '%s': block %p was written past its end",
+                     owner.name, block);
+    }
+    if (claimed == kUnknown || claimed == size) return;
+    Guardian::fail("heap '%s': block %p of %zu bytes is freed as one of %zu", owner.name, block,
+                   size, claimed);
+  }
+
+ private:
   // Blocks from here on are not filled with zeros nor looked through.
   static constexpr std::size_t kUnwatched = std::size_t{128} << 10;
 
-  heap::SizedCanary canary;
-  random::Sequence random;
-  heap::Quarantine waiting;
-  bool started = false;
-
-  void start() noexcept {
-    if (!started) canary.start();
-    started = true;
+  [[nodiscard]] void* take_zeroed(Core& core, Owner& owner, ClassIndex c, std::size_t size,
+                                  std::size_t alignment) noexcept {
+    if (c < kClasses) {
+      void* const block = core.take_at_random(c, random_.word(), &owner);
+      if (block != nullptr) check_unwritten(core, owner, block);
+      return block;
+    }
+    void* const block = core.take_any(room_for(size), alignment, &owner);
+    const std::size_t bytes = block != nullptr ? core.usable_size(block) : kUnwatched;
+    if (bytes < kUnwatched) std::memset(block, 0, bytes);
+    return block;
   }
+  void check_unwritten(Core& core, const Owner& owner, const void* block) noexcept {
+    const std::size_t bytes = core.usable_size(block);
+    if (bytes >= kUnwatched || heap::is_zero(address_of(block), bytes)) return;
+    const auto* const byte = static_cast<const unsigned char*>(block);
+    std::size_t at = 0;
+    while (byte[at] == 0) ++at;
+    Guardian::fail("heap '%s': block %p was written after it was freed, at byte %zu", owner.name,
+                   block, at);
+  }
+  template <class Give>
+  [[nodiscard]] auto leaving(Core& core, const Owner& owner, Give& give) noexcept {
+    return [this, &core, &owner, &give](void* block) noexcept {
+      check_unwritten(core, owner, block);
+      give(block);
+    };
+  }
+
+  Canary canary_;
+  random::Sequence random_;
+  heap::Quarantine waiting_;
+  bool started_ = false;
 };
 
 }  // namespace allod::tailored

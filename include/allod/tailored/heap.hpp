@@ -20,6 +20,7 @@ class ComposedHeap : private tailored::Owner {
   using P = tailored::Repaired<Composition>;
   using Core = tailored::Core<P>;
   using Sizes = typename Core::Sizes;
+  using Hardening = tailored::Hardening<Core>;
   using Front = tailored::Front<Sizes>;
   using Fronts = tailored::ThreadFronts<ComposedHeap, Front>;
   using Lock = typename P::Threads::Lock;
@@ -137,7 +138,7 @@ class ComposedHeap : private tailored::Owner {
   // Of a block in use.
   [[nodiscard]] std::size_t usable_size(const void* block) noexcept {
     if constexpr (kHardened) {
-      if (!core_.announces()) return sealed_size(block);
+      if (!core_.announces()) return hardening_.size_of(core_, *this, block);
     }
     return core_.usable_size(block);
   }
@@ -153,7 +154,7 @@ class ComposedHeap : private tailored::Owner {
     const WholeGuard guard{lock_};
     if constexpr (kHardened) {
       core_.for_each_block([&](void* block, std::size_t) noexcept {
-        if (!hardening_.waiting.holds(block)) visit(block, usable_size(block));
+        if (!hardening_.is_waiting(block)) visit(block, usable_size(block));
       });
     } else {
       core_.for_each_block(visit);
@@ -164,7 +165,7 @@ class ComposedHeap : private tailored::Owner {
     const WholeGuard guard{lock_};
     Figures figures = core_.figures();
     if constexpr (kHardened) {
-      hardening_.waiting.for_each([&](const void* block) noexcept {
+      hardening_.for_each_waiting([&](const void* block) noexcept {
         --figures.live_blocks;
         figures.live_bytes -= core_.usable_size(block);
       });
@@ -182,7 +183,7 @@ class ComposedHeap : private tailored::Owner {
   std::size_t recycle() noexcept {
     empty_magazines();
     const WholeGuard guard{lock_};
-    if constexpr (kHardened) end_all_waiting();
+    if constexpr (kHardened) hardening_.end_waiting(core_, *this, giver());
     return core_.recycle(0, 0);
   }
   // All blocks are gone at once, and the memory is back; the heap can be used again.
@@ -239,11 +240,10 @@ class ComposedHeap : private tailored::Owner {
   // Around everything; around what stands behind magazines.
   using WholeGuard = Guard<kManyThreads>;
   using CoreGuard = Guard<kCaching>;
-  static constexpr std::size_t kUnknown = ~std::size_t{0};
+  static constexpr std::size_t kUnknown = Hardening::kUnknown;
   // What a block of `size` bytes takes.
   [[nodiscard]] static constexpr ALLOD_INLINE std::size_t room_for(std::size_t size) noexcept {
-    constexpr std::size_t kCanary = heap::SizedCanary::kBytes;
-    return !kHardened || size > ~std::size_t{0} - kCanary ? size : size + kCanary;
+    return kHardened ? Hardening::room_for(size) : size;
   }
 
   // --- fast paths --------------------------------------------------------------------------------
@@ -398,7 +398,9 @@ class ComposedHeap : private tailored::Owner {
   }
   [[nodiscard]] void* take_for(ClassIndex c, std::size_t size, std::size_t alignment) noexcept {
     if constexpr (kHardened) {
-      if (!core_.announces()) return take_hardened(c, size, alignment);
+      if (!core_.announces()) {
+        return hardening_.take(core_, *this, c, size, alignment, giver());
+      }
     }
     if (c < kClasses) return take_one(c, size);
     void* const block = core_.take_any(size, alignment, this);
@@ -411,7 +413,7 @@ class ComposedHeap : private tailored::Owner {
     if constexpr (kChecked) check_block(block, size);
     observer_.freed(block);
     if constexpr (kHardened) {
-      if (!core_.announces()) return detain(block);
+      if (!core_.announces()) return hardening_.detain(core_, *this, block, giver());
     }
     give_watched(block);
   }
@@ -421,112 +423,23 @@ class ComposedHeap : private tailored::Owner {
     if (core_.announces()) announce_freed(block, core_.usable_size(block));
     core_.give_any(block);
   }
+  // How a block goes back that has waited.
+  [[nodiscard]] auto giver() noexcept {
+    return [this](void* block) noexcept { give_watched(block); };
+  }
   // Ends the process when the block may not be freed here and now, or not with this size.
   void check_block(const void* block, std::size_t size) noexcept {
-    using tailored::Fault;
-    using tailored::Guardian;
-    const char* const heap = Owner::name;
-    switch (core_.examine(block)) {
-      case Fault::none:
-        break;
-      case Fault::freed_twice:
-        Guardian::fail("heap '%s': block %p is freed twice", heap, block);
-      case Fault::not_a_block:
-        Guardian::fail("heap '%s': %p is freed, but no block begins there", heap, block);
-      case Fault::foreign:
-        if (const char* const other = tailored::known_chunks.owner_of(block)) {
-          Guardian::fail("heap '%s': block %p is freed here, but it belongs to heap '%s'", heap,
-                         block, other);
-        }
-        Guardian::fail("heap '%s': %p is freed, but belongs to no checked heap", heap, block);
-    }
+    tailored::Guardian::check_block(core_.examine(block), Owner::name, block);
     if constexpr (kHardened) {
-      if (!core_.announces()) return check_sealed(block, size);
+      if (!core_.announces()) return hardening_.check(core_, *this, block, size);
     }
     if (size == kUnknown) return;
     const std::size_t usable = core_.usable_size(block);
     if (size > usable || (usable <= Sizes::kLargest && size <= Sizes::kLargest &&
                           Sizes::of(size) > Sizes::of(usable))) {
-      Guardian::fail("heap '%s': block %p of %zu bytes is freed as one of %zu", heap, block, usable,
-                     size);
+      tailored::Guardian::fail("heap '%s': block %p of %zu bytes is freed as one of %zu",
+                               Owner::name, block, usable, size);
     }
-  }
-
-  // --- the hardened heap; under the lock
-
-  [[nodiscard]] void* take_hardened(ClassIndex c, std::size_t size,
-                                    std::size_t alignment) noexcept {
-    tailored::Hardening& hardening = hardening_;
-    hardening.start();
-    void* block;
-    if (c < kClasses) {
-      block = core_.take_at_random(c, hardening.random.word(), this);
-      if (block != nullptr) check_unwritten(block);
-    } else {
-      block = core_.take_any(room_for(size), alignment, this);
-      if (block != nullptr && core_.usable_size(block) < tailored::Hardening::kUnwatched) {
-        std::memset(block, 0, core_.usable_size(block));
-      }
-    }
-    if (block == nullptr) {
-      // What waits is all there is.
-      const auto leave = [&](void* waiting) noexcept { end_waiting(waiting); };
-      if (!hardening.waiting.clear(hardening.random, leave)) return nullptr;
-      return take_hardened(c, size, alignment);
-    }
-    hardening.canary.write(address_of(block), size, core_.usable_size(block));
-    return block;
-  }
-  // What was asked for of a block in use.
-  [[nodiscard]] std::size_t sealed_size(const void* block) noexcept {
-    const std::size_t size = hardening_.canary.read(address_of(block), core_.usable_size(block));
-    if (size != heap::SizedCanary::kDamaged) return size;
-    const char* const name = Owner::name;
-    if (hardening_.waiting.holds(block)) {
-      tailored::Guardian::fail("heap '%s': block %p is used, but was freed", name, block);
-    }
-    tailored::Guardian::fail("heap '%s': block %p was written past its end", name, block);
-  }
-  void check_sealed(const void* block, std::size_t claimed) noexcept {
-    const char* const name = Owner::name;
-    const std::size_t size = hardening_.canary.read(address_of(block), core_.usable_size(block));
-    if (size == heap::SizedCanary::kDamaged) {
-      const bool waits = hardening_.waiting.holds(block);
-      tailored::Guardian::fail(waits ? "heap '%s': block %p is freed twice"
-                                     : "heap '%s': block %p was written past its end",
-                               name, block);
-    }
-    if (claimed == kUnknown || claimed == size) return;
-    tailored::Guardian::fail("heap '%s': block %p of %zu bytes is freed as one of %zu", name, block,
-                             size, claimed);
-  }
-  void check_unwritten(const void* block) noexcept {
-    const std::size_t bytes = core_.usable_size(block);
-    if (bytes >= tailored::Hardening::kUnwatched || heap::is_zero(address_of(block), bytes)) return;
-    const auto* const byte = static_cast<const unsigned char*>(block);
-    std::size_t at = 0;
-    while (byte[at] == 0) ++at;
-    const char* const name = Owner::name;
-    tailored::Guardian::fail("heap '%s': block %p was written after it was freed, at byte %zu",
-                             name, block, at);
-  }
-  void detain(void* block) noexcept {
-    const std::size_t bytes = core_.usable_size(block);
-    if (bytes < tailored::Hardening::kUnwatched) {
-      std::memset(block, 0, bytes);
-    } else {
-      heap::SizedCanary::clear(address_of(block), bytes);
-    }
-    const auto leave = [&](void* waiting) noexcept { end_waiting(waiting); };
-    if (!hardening_.waiting.take(block, bytes, hardening_.random, leave)) leave(block);
-  }
-  void end_waiting(void* block) noexcept {
-    check_unwritten(block);
-    give_watched(block);
-  }
-  void end_all_waiting() noexcept {
-    const auto leave = [&](void* waiting) noexcept { end_waiting(waiting); };
-    hardening_.waiting.clear(hardening_.random, leave);
   }
 
   // --- fronts of threads; called by ThreadFronts
@@ -551,7 +464,7 @@ class ComposedHeap : private tailored::Owner {
   void end() noexcept {
     if constexpr (kCaching) Fronts::forget(*this);
     idle_ = nullptr;
-    if constexpr (kHardened) end_all_waiting();
+    if constexpr (kHardened) hardening_.end_waiting(core_, *this, giver());
     observer_.ended(Owner::name);
     core_.release_all();
   }
@@ -576,7 +489,7 @@ class ComposedHeap : private tailored::Owner {
   [[no_unique_address]] Observer observer_;
   [[no_unique_address]] std::conditional_t<kChecked, tailored::Guardian, NoLock> guardian_;
   struct NoHardening {};
-  [[no_unique_address]] std::conditional_t<kHardened, tailored::Hardening, NoHardening> hardening_;
+  [[no_unique_address]] std::conditional_t<kHardened, Hardening, NoHardening> hardening_;
 };
 
 }  // namespace allod

@@ -6,7 +6,9 @@
 #include <pthread.h>
 
 #include "allod/os/linux/at_fork.hpp"
-#include "allod/os/linux/guest.hpp"
+#include "allod/thread/beats.hpp"
+#include "allod/thread/own_front.hpp"
+#include "allod/thread/places.hpp"
 #include "allod/thread/processor_caches.hpp"
 #include "allod/thread/sampling.hpp"
 #include "allod/thread/shared_domains.hpp"
@@ -26,9 +28,11 @@ class ProcessHeap {
   using Domain = typename Heap::Domain;
   using Cache = typename Heap::Cache;
   using Turn = typename Heap::Turn;
-  using Front = heap::Front<typename Policy::Sizes>;
+  using Own = OwnFront<Heap>;
+  using Inside = InsideOf<Turn>;
+  using Front = typename Own::Front;
+  using AtHand = typename Own::AtHand;
   using Sizes = typename Policy::Sizes;
-  using AtHand = heap::AtHand<Sizes>;
   using Sampler = typename SamplerOf<Policy>::Type;
 
   // A block of at least `size` bytes. When there is none, the result is that of
@@ -97,88 +101,38 @@ class ProcessHeap {
                         }),
                         size);
   }
-  [[nodiscard]] static ALLOD_HOT void* resize_in_place(void* block, std::size_t size) noexcept {
-    if (__builtin_expect(Sampler::may_know(), 0)) return resize_counted(block, size);
-    if (Domain* const own = own_domain()) return heap_.resize_in_place(own, block, size);
-    if (must_not_wait()) return nullptr;
-    if (void* const same = heap_.resize_in_place(nullptr, block, size)) return same;
-    // Only large blocks are slabs of their own, which their owner can change.
-    Domain* const owner = size < heap::kLargeBlock ? nullptr : shared_owner(block);
-    if (owner == nullptr) return nullptr;
-    const Inside inside;
-    Turn turn{*owner, heap_.gate(), inside.may_wait()};
-    return turn && is_shared(*owner) ? heap_.resize_in_place(owner, block, size) : nullptr;
-  }
+  [[nodiscard]] static ALLOD_HOT void* resize_in_place(void* block, std::size_t size) noexcept;
   // See Heap::allocate_growing.
   [[nodiscard]] static void* allocate_growing(std::size_t size) noexcept {
     return heap_.allocate_growing(own_domain(), size);
   }
   // What the calling thread has at hand, and what all threads share.
-  static std::size_t trim() noexcept {
-    ensure_started();
-    if (must_not_wait()) return 0;
-    const Inside inside;
-    Cache* const cache = own_cache();
-    if (cache != nullptr && inside.is_first()) heap_.empty_cache(*cache);
-    if (inside.is_first()) processors_.empty_all(heap_, inside.may_wait());
-    if (Domain* const own = own_domain()) heap_.give_up(*own);
-    shared_.for_each([&](Domain& domain) noexcept {
-      Turn turn{domain, heap_.gate(), inside.may_wait()};
-      if (turn) heap_.give_up(domain);
-    });
-    if (inside.is_first()) heap_.collect_for_others();
-    heap_.give_up_kept();
-    // With nobody waiting for a turn.
-    const std::size_t within = inside.is_first() ? heap_.purge_slabs() : 0;
-    return within + heap_.space().purge_free();
-  }
+  static std::size_t trim() noexcept;
 
   // Deferred frees, for language runtimes: `function` is called from slow paths of
   // allocation, on the thread that allocates and without any lock, with a number that
   // grows on each thread. It may allocate and free, and is not called again meanwhile.
   // Null ends that; a call may then still be under way.
-  using DeferredFree = void (*)(int force, std::uint64_t heartbeat, void* context);
+  using DeferredFree = Beats::Function;
   static void set_deferred_free(DeferredFree function, void* context) noexcept {
-    deferred_free_.store(nullptr);
-    deferred_context_.store(context);
-    deferred_free_.store(function);
+    beats_.set(function, context);
     look_at_short_cut();
   }
-  [[nodiscard]] static ALLOD_INLINE bool wants_beats() noexcept {
-    return __builtin_expect(deferred_free_.load(std::memory_order_relaxed) != nullptr, 0);
-  }
-  static ALLOD_COLD void beat(bool force) noexcept {
-    const DeferredFree function = deferred_free_.load();
-    void* const context = deferred_context_.load();
-    // Unless both belong together, somebody is just changing them.
-    if (function == nullptr || function != deferred_free_.load() || in_beat_) return;
-    in_beat_ = true;
-    function(force ? 1 : 0, ++heartbeat_, context);
-    in_beat_ = false;
-  }
+  [[nodiscard]] static ALLOD_INLINE bool wants_beats() noexcept { return beats_.are_wanted(); }
+  static void beat(bool force) noexcept { beats_.beat(force); }
 
   [[nodiscard]] static Heap& heap() noexcept { return heap_; }
   // What the calling thread has of its own: for a thread with nothing, a front that owns no tag.
   [[nodiscard]] static Front& current() noexcept { return *AtHand::now; }
 
   // The calling thread's own domain, or null.
-  [[nodiscard]] static ALLOD_INLINE Domain* own_domain() noexcept {
-    Front* const front = AtHand::now;
-    return front->kind == heap::FrontKind::domain ? static_cast<Domain*>(front) : nullptr;
-  }
+  [[nodiscard]] static ALLOD_INLINE Domain* own_domain() noexcept { return Own::domain(); }
   // See Heap::note_burst.
   static void note_burst() noexcept {
     if (Domain* const own = own_domain()) heap_.note_burst(*own);
   }
   // What the calling thread has at hand, where every thread can use it.
-  static void collect() noexcept {
-    if (must_not_wait()) return;
-    const Inside inside;
-    Cache* const cache = own_cache();
-    if (cache != nullptr && inside.is_first()) heap_.empty_cache(*cache);
-    if (inside.is_first()) processors_.empty_all(heap_, inside.may_wait());
-    if (Domain* const own = own_domain()) heap_.collect(*own);
-  }
+  static void collect() noexcept;
 
   // The calling thread is about to make a process that runs in this memory, on its thread-local
   // variables: vfork, or clone with CLONE_VM. There, magazines of processors are nothing for it,
@@ -188,12 +142,7 @@ class ProcessHeap {
   // has as well: the thread waits until it has gone.
   static void expect_guest() noexcept {
     os::LinuxGuest::expect();
-    Front* const before = AtHand::now;
-    if (!processors_.is_on() || before->kind != heap::FrontKind::none) return;
-    AtHand::guest.kind = heap::FrontKind::guest;
-    host_front_ = before;
-    if (bound_ == before) bound_ = &AtHand::guest;
-    AtHand::now = &AtHand::guest;
+    if (processors_.is_on() && AtHand::now->kind == heap::FrontKind::none) Own::mark_as_guest();
   }
 
   // See Heap::narrow_map.
@@ -210,14 +159,14 @@ class ProcessHeap {
   // Once, early: no more domains than the container of the process has use for.
   static ALLOD_HOT void respect_quota() noexcept {
     const std::uint32_t quota = shared_.respect_quota(heap_);
-    if (quota != 0) set_places(quota);
+    if (quota != 0) places_.set(quota);
   }
 
   // Has the caller, a signal handler, interrupted its own thread in a slow path? The heap is then
   // half changed, or its locks are held.
   [[nodiscard]] static ALLOD_HOT bool is_interrupted() noexcept {
-    const Domain* const own = bound_domain();
-    return inside_ || HeldLocks::any() || Heap::is_in_leaning_turn() ||
+    const Domain* const own = Own::bound_domain();
+    return Inside::is_anybody() || HeldLocks::any() || Heap::is_in_leaning_turn() ||
            (own != nullptr && own->in_slow_path.load(std::memory_order_relaxed));
   }
 
@@ -260,50 +209,13 @@ class ProcessHeap {
   }
 
  private:
-  // Is the caller a signal handler that has interrupted its thread in a slow path of its domain?
-  [[nodiscard]] static bool is_away() noexcept { return AtHand::now != bound_; }
-  // The calling thread's own domain, also when it does not have it at hand; or null.
-  [[nodiscard]] static Domain* bound_domain() noexcept {
-    return bound_->kind == heap::FrontKind::domain ? static_cast<Domain*>(bound_) : nullptr;
-  }
-  // Of a thread that is marked: is it in the process that it has made? If not, the mark goes.
-  static ALLOD_COLD void look_who_is_here() noexcept {
-    if (os::LinuxGuest::own_id() != os::LinuxGuest::host()) return;
-    if (bound_ == &AtHand::guest) bound_ = host_front_;
-    AtHand::now = host_front_;
-  }
-  static void be_gone() noexcept { AtHand::now = bound_ = &AtHand::gone; }
   // For a caller without a domain at hand: is it a signal handler that would wait for what it has
   // interrupted, or for a fork that waits for that?
   [[nodiscard]] ALLOD_HOT static bool must_not_wait() noexcept {
     if (heap_.is_interrupting()) return true;
-    const bool is_stuck = heap_.gate().is_closed() && (is_away() || inside_);
+    const bool is_stuck = heap_.gate().is_closed() && (Own::is_away() || Inside::is_anybody());
     return __builtin_expect(is_stuck, 0) && !heap_.gate().lets_pass();
   }
-
-  // Marks a thread that may hold the lock of a shared domain. A signal handler that
-  // interrupts it there must not wait for it, and leaves its cache alone.
-  class Inside {
-   public:
-    Inside() noexcept : is_first_{!inside_} {
-      inside_ = true;
-      std::atomic_signal_fence(std::memory_order_seq_cst);
-    }
-    ~Inside() {
-      std::atomic_signal_fence(std::memory_order_seq_cst);
-      if (is_first_) inside_ = false;
-    }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
-
-    [[nodiscard]] bool is_first() const noexcept { return is_first_; }
-    [[nodiscard]] typename Turn::Wait may_wait() const noexcept {
-      return is_first_ ? Turn::Wait::yes : Turn::Wait::no;
-    }
-
-   private:
-    bool is_first_;
-  };
 
   // These are called last and with the arguments of the fast path, which then
   // needs no stack frame.
@@ -389,28 +301,8 @@ class ProcessHeap {
     return refill(own, c, zero);
   }
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* refill_processor(ClassIndex c,
-                                                                       bool* zero) noexcept {
-    if (void* const block = processors_.pop(c)) return block;
-    if (must_not_wait()) return nullptr;
-    const Inside inside;
-    if (inside.is_first()) {
-      if (void* const block = processors_.refill(heap_, shared_, c, zero)) return block;
-    }
-    return in_turn(inside,
-                   [&](Domain& domain) noexcept { return heap_.allocate_class(domain, c, zero); });
-  }
-  [[nodiscard]] static ALLOD_HOT void* refill(Domain* own, ClassIndex c, bool* zero) noexcept {
-    if (own != nullptr) return heap_.allocate_class(*own, c, zero);
-    if (must_not_wait()) return nullptr;
-    const Inside inside;
-    Cache* const cache = own_cache();
-    if (cache != nullptr && inside.is_first()) {
-      count_cached(*cache, c);
-      return heap_.allocate_cached(*cache, c, zero);
-    }
-    return in_turn(inside,
-                   [&](Domain& domain) noexcept { return heap_.allocate_class(domain, c, zero); });
-  }
+                                                                       bool* zero) noexcept;
+  [[nodiscard]] static ALLOD_HOT void* refill(Domain* own, ClassIndex c, bool* zero) noexcept;
   // Calls `use` for the thread's own domain, or a shared one in turn; null when there
   // is none.
   template <class Use>
@@ -435,41 +327,8 @@ class ProcessHeap {
     if (__builtin_expect(Sampler::may_know(), 0) && !forget_sample(block)) return;
     own != nullptr ? heap_.release(*own, block) : release_shared(block);
   }
-  static ALLOD_HOT void release_shared(void* block) noexcept {
-    const space::Tag tag = heap_.space().map().tag_of(address_of(block));
-    if (shares_processor() && processors_.push(tag, block)) return;
-    if (must_not_wait()) return heap_.release_interrupting(block);
-    const Inside inside;
-    if (Cache* const cache = own_cache(); cache != nullptr && cache->owns(tag)) {
-      // The fast path has tried this, unless the page map is a window.
-      if (cache->push(tag, block)) return;
-      if (inside.is_first()) {
-        count_cached(*cache, space::class_of(tag));
-        return heap_.release_cached(*cache, space::class_of(tag), block);
-      }
-    }
-    if (space::is_heaps(tag)) return heap_.release_to_heap(nullptr, tag, block);
-    if (!space::is_slab(tag)) return heap_.release_detached(block);
-    if (Domain* const owner = shared_owner(block)) {
-      // To its owner at once, if that need not be waited for.
-      Turn turn{*owner, heap_.gate(), Turn::Wait::no};
-      if (turn && is_shared(*owner)) {
-        heap_.release(*owner, block);
-        if (shares_processor()) processors_.unload(heap_, *owner, space::class_of(tag));
-        return;
-      }
-    }
-    const auto release = [&](Domain& domain) noexcept {
-      heap_.release(domain, block);
-      return block;
-    };
-    if (in_turn(inside, release) == nullptr) heap_.release_detached(block);
-  }
+  static ALLOD_HOT void release_shared(void* block) noexcept;
 
-  [[nodiscard]] static ALLOD_INLINE Cache* own_cache() noexcept {
-    Front* const front = AtHand::now;
-    return front->kind == heap::FrontKind::cache ? static_cast<Cache*>(front) : nullptr;
-  }
   // The thread's own domain, or null; it may have come to one just now.
   [[nodiscard]] static Domain* domain_now() noexcept {
     if (__builtin_expect(own_domain() == nullptr, 0)) advance();
@@ -490,12 +349,12 @@ class ProcessHeap {
     return domain.state.load(std::memory_order_relaxed) == heap::DomainState::shared;
   }
 
-  // --- how a thread comes to more of its own -----------------------------------------
+  // --- how a thread comes to more of its own, in thread/lifetime.hpp -----------------------------
 
   // Counts an operation of a thread without a domain. Who makes many of them gets a
   // cache, and then a domain as long as there is a place.
   static void advance() noexcept {
-    if (__builtin_expect(AtHand::now == &AtHand::guest, 0)) look_who_is_here();
+    if (Own::is_marked()) Own::look_who_is_here();
     const std::uint32_t done = ++operations_;
     if (__builtin_expect(done == 1 || done >= kBeforeCache, 0)) advance_to(done);
   }
@@ -503,85 +362,12 @@ class ProcessHeap {
   static void count_cached(const Cache& cache, ClassIndex c) noexcept {
     operations_ += cache.magazines[c].capacity() / 2;
   }
-  static ALLOD_NOINLINE ALLOD_HOT void advance_to(std::uint32_t done) noexcept {
-    ensure_started();
-    const Inside inside;
-    if (AtHand::now == &AtHand::gone || AtHand::now == &AtHand::guest || is_away()) return;
-    if (done < kBeforeCache || !inside.is_first()) return;
-    if (done >= kBeforeDomain && take_place()) {
-      if (become_owner()) return;
-      places_taken_.fetch_sub(1, std::memory_order_relaxed);
-    }
-    // Where something is counted, threads are told apart.
-    if (processors_.is_on() && !Sampler::is_on()) {
-      // There may be a place later.
-      if (done >= kBeforeDomain) operations_ = 1;
-      return;
-    }
-    if (AtHand::now != &AtHand::nobody || !has_key()) return;
-    Domain* const home = shared_.near(heap_);
-    if (home == nullptr) return;
-    if (Cache* const cache = heap_.attach_cache(*home)) bind(cache);
-  }
-  [[nodiscard]] static bool take_place() noexcept {
-    std::uint32_t taken = places_taken_.load(std::memory_order_relaxed);
-    do {
-      if (taken >= places_.load(std::memory_order_relaxed) || !has_key()) return false;
-    } while (!places_taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed));
-    return true;
-  }
-  [[nodiscard]] ALLOD_HOT static bool become_owner() noexcept {
-    Cache* const cache = own_cache();
-    Domain* const domain = heap_.attach();
-    if (domain == nullptr) return false;
-    Domain* const shared = cache != nullptr ? &cache->home : shared_.made_near();
-    if (cache != nullptr) {
-      keep_counts(*cache);
-      heap_.detach_cache(*cache);
-    }
-    bind(domain);
-    if (shared == nullptr) return true;
-    // The thread has allocated from a shared domain, of its processor as a rule, and will not any
-    // more: it takes along what others do not need all the time. (They adopt it again if they do.)
-    Turn turn{*shared, heap_.gate(), Turn::Wait::no};
-    if (turn && is_shared(*shared)) heap_.pass_on(*shared);
-    return true;
-  }
-  // Calls unbind when the thread ends, after its thread-local destructors. What calls the C library
-  // here may call us again, and finds the thread's new front at hand.
-  static void bind(Front* front) noexcept {
-    count_from_now(*front);
-    bound_ = front;
-    AtHand::now = front;
-    if (has_key()) pthread_setspecific(key_, front);
-  }
+  static ALLOD_NOINLINE ALLOD_HOT void advance_to(std::uint32_t done) noexcept;
+  [[nodiscard]] ALLOD_HOT static bool become_owner() noexcept;
+  static void bind(Front* front) noexcept;
   [[nodiscard]] static bool has_key() noexcept { return has_key_.load(std::memory_order_acquire); }
-  static ALLOD_NOINLINE void take_first_seat() noexcept {
-    ensure_started();
-    if (AtHand::now == &AtHand::guest) look_who_is_here();
-    if (AtHand::now == &AtHand::gone || AtHand::now == &AtHand::guest) return;
-    if (is_away() || !has_key() || inside_) return;
-    const bool is_taken = [] {
-      const Inside inside;
-      return heap_.take_seat();
-    }();
-    if (is_taken && AtHand::now == &AtHand::nobody) pthread_setspecific(key_, AtHand::now);
-  }
-  static ALLOD_HOT void unbind(void*) noexcept {
-    const Inside inside;
-    heap_.leave_seat();
-    keep_counts(*AtHand::now);
-    if (Cache* const cache = own_cache()) {
-      be_gone();
-      heap_.detach_cache(*cache);
-    } else if (Domain* const domain = own_domain()) {
-      be_gone();
-      heap_.detach(*domain);
-      places_taken_.fetch_sub(1, std::memory_order_relaxed);
-    } else {
-      be_gone();
-    }
-  }
+  static ALLOD_NOINLINE void take_first_seat() noexcept;
+  static ALLOD_HOT void unbind(void*) noexcept;
 
   // --- counting and sampling, in thread/counting.hpp ---------------------------------------
 
@@ -604,59 +390,14 @@ class ProcessHeap {
   static ALLOD_HOT void count_from_now(Front& front) noexcept;
   static ALLOD_HOT void keep_counts(Front& front) noexcept;
 
-  static void set_places(std::uint32_t processors) noexcept {
-    if (all_share_) return;
-    const std::uint32_t places = 4 * processors;
-    places_.store(places < kLeastPlaces ? kLeastPlaces : places, std::memory_order_relaxed);
-  }
-  static ALLOD_HOT void start_once() noexcept {
-    std::uint32_t expected = kAsleep;
-    if (phase_.compare_exchange_strong(expected, kStarting, std::memory_order_acquire)) {
-      const heap::HeapOptions options = Policy::options();
-      heap_.start(options);
-      shared_.start(heap_);
-      if (options.caches != heap::Caches::thread) processors_.start(heap_);
-      look_at_short_cut();
-      all_share_ = options.caches == heap::Caches::processor && processors_.is_on();
-      set_places(heap_.space().platform().processors());
-      phase_.store(kStarted, std::memory_order_release);
-      Policy::Platform::futex_wake(&phase_, kEverybody);
-      // Now that others need not wait for it: it may be somebody else's function, who allocates.
-      has_key_.store(pthread_key_create(&key_, &unbind) == 0, std::memory_order_release);
-      if (all_share_) return;
-      // Programs with one thread have a domain from the start.
-      places_taken_.fetch_add(1, std::memory_order_relaxed);
-      if (!become_owner()) places_taken_.fetch_sub(1, std::memory_order_relaxed);
-      return;
-    }
-    while (phase_.load(std::memory_order_acquire) != kStarted) {
-      Policy::Platform::futex_wait(&phase_, kStarting);
-    }
-  }
-
-  static void before_fork() noexcept {
-    // A child that has a copy of the memory is no guest, unless this is one.
-    if (AtHand::now == &AtHand::guest) look_who_is_here();
-    heap_.before_fork(bound_domain());
-    processors_.before_fork();
-  }
-  static void after_fork_in_parent() noexcept {
-    processors_.after_fork_in_parent();
-    heap_.after_fork_in_parent();
-  }
-  static void after_fork_in_child() noexcept {
-    Domain* const own = bound_domain();
-    heap_.after_fork_in_child(own, own_cache());
-    processors_.after_fork_in_child();
-    if (own != nullptr) own->thread = heap_.space().platform().thread_id();
-    places_taken_.store(own != nullptr ? 1 : 0, std::memory_order_relaxed);
-  }
+  static ALLOD_HOT void start_once() noexcept;
+  static void before_fork() noexcept;
+  static void after_fork_in_parent() noexcept;
+  static void after_fork_in_child() noexcept;
 
   // Operations after which a thread gets a cache, and a domain.
   static constexpr std::uint32_t kBeforeCache = 128;
   static constexpr std::uint32_t kBeforeDomain = 256;
-  // Threads that own a domain at a time: four for each processor, and at least these.
-  static constexpr std::uint32_t kLeastPlaces = 8;
   static constexpr std::uint32_t kAsleep = 0;
   static constexpr std::uint32_t kStarting = 1;
   static constexpr std::uint32_t kStarted = 2;
@@ -666,29 +407,16 @@ class ProcessHeap {
   static inline constinit SharedDomains<Heap> shared_;
   // What is small comes before what is large, and so lies beside what is small in other files: a
   // large array that is hardly touched between them would cost a page.
-  static inline constinit std::atomic<std::uint32_t> places_{0};
-  static inline constinit std::atomic<std::uint32_t> places_taken_{0};
+  static inline constinit Places places_;
   static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
   static inline constinit pthread_key_t key_ = 0;
   static inline constinit std::atomic<bool> has_key_{false};
-  static inline constinit bool all_share_ = false;  // nobody may own a domain
   static inline constinit std::atomic<bool> short_cut_{false};
-  static inline constinit std::atomic<DeferredFree> deferred_free_{nullptr};
-  static inline constinit std::atomic<void*> deferred_context_{nullptr};
+  static inline constinit Beats beats_;
   static inline constinit ProcessorCaches<Heap> processors_;
-  // The thread's own front, also when it does not have it at hand; that of nobody.
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* bound_ =
-      &AtHand::nobody;
-  // Of a thread that is marked: what it has had at hand.
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* host_front_ =
-      nullptr;
   // Operations while the thread had no domain.
   [[gnu::tls_model(
       "initial-exec")]] static inline constinit thread_local std::uint32_t operations_ = 0;
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool inside_ = false;
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool in_beat_ = false;
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint64_t heartbeat_ =
-      0;
   // What threads without magazines, and threads that have ended, have counted.
   static inline constinit SharedCount elsewhere_[Sizes::kCount + 1] = {};
 };
@@ -696,3 +424,5 @@ class ProcessHeap {
 }  // namespace allod::thread
 
 #include "allod/thread/counting.hpp"
+#include "allod/thread/lifetime.hpp"
+#include "allod/thread/slow_path.hpp"

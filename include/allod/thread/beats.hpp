@@ -1,0 +1,44 @@
+// Deferred frees, for language runtimes: a function of the program that slow paths call.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "allod/base/base.hpp"
+
+namespace allod::thread {
+
+// Thread-safe. Constant-initialised: there is no function.
+class Beats {
+ public:
+  using Function = void (*)(int force, std::uint64_t heartbeat, void* context);
+
+  // Null ends the calls; one may then still be under way.
+  void set(Function function, void* context) noexcept {
+    function_.store(nullptr);
+    context_.store(context);
+    function_.store(function);
+  }
+  [[nodiscard]] ALLOD_INLINE bool are_wanted() const noexcept {
+    return __builtin_expect(function_.load(std::memory_order_relaxed) != nullptr, 0);
+  }
+  // Calls the function, unless that is what the calling thread is doing.
+  ALLOD_COLD void beat(bool force) noexcept {
+    const Function function = function_.load();
+    void* const context = context_.load();
+    // Unless both belong together, somebody is just changing them.
+    if (function == nullptr || function != function_.load() || in_beat_) return;
+    in_beat_ = true;
+    function(force ? 1 : 0, ++heartbeat_, context);
+    in_beat_ = false;
+  }
+
+ private:
+  std::atomic<Function> function_{nullptr};
+  std::atomic<void*> context_{nullptr};
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool in_beat_ = false;
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint64_t heartbeat_ =
+      0;
+};
+
+}  // namespace allod::thread

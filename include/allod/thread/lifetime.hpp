@@ -1,0 +1,136 @@
+// How a heap starts, how threads come to more of their own and leave it, and forks.
+#pragma once
+
+#include "allod/thread/process_heap.hpp"
+
+namespace allod::thread {
+
+template <class Policy>
+void ProcessHeap<Policy>::start_once() noexcept {
+  std::uint32_t expected = kAsleep;
+  if (phase_.compare_exchange_strong(expected, kStarting, std::memory_order_acquire)) {
+    const heap::HeapOptions options = Policy::options();
+    heap_.start(options);
+    shared_.start(heap_);
+    if (options.caches != heap::Caches::thread) processors_.start(heap_);
+    look_at_short_cut();
+    if (options.caches == heap::Caches::processor && processors_.is_on()) places_.forbid();
+    places_.set(heap_.space().platform().processors());
+    phase_.store(kStarted, std::memory_order_release);
+    Policy::Platform::futex_wake(&phase_, kEverybody);
+    // Now that others need not wait for it: it may be somebody else's function, who allocates.
+    has_key_.store(pthread_key_create(&key_, &unbind) == 0, std::memory_order_release);
+    if (places_.are_forbidden()) return;
+    // Programs with one thread have a domain from the start.
+    if (places_.take() && !become_owner()) places_.give_back();
+    return;
+  }
+  while (phase_.load(std::memory_order_acquire) != kStarted) {
+    Policy::Platform::futex_wait(&phase_, kStarting);
+  }
+}
+
+template <class Policy>
+void ProcessHeap<Policy>::advance_to(std::uint32_t done) noexcept {
+  ensure_started();
+  const Inside inside;
+  if (Own::is_gone_or_guest() || Own::is_away()) return;
+  if (done < kBeforeCache || !inside.is_first()) return;
+  if (done >= kBeforeDomain && has_key() && places_.take()) {
+    if (become_owner()) return;
+    places_.give_back();
+  }
+  // Where something is counted, threads are told apart.
+  if (processors_.is_on() && !Sampler::is_on()) {
+    // There may be a place later.
+    if (done >= kBeforeDomain) operations_ = 1;
+    return;
+  }
+  if (AtHand::now != &AtHand::nobody || !has_key()) return;
+  Domain* const home = shared_.near(heap_);
+  if (home == nullptr) return;
+  if (Cache* const cache = heap_.attach_cache(*home)) bind(cache);
+}
+
+template <class Policy>
+bool ProcessHeap<Policy>::become_owner() noexcept {
+  Cache* const cache = Own::cache();
+  Domain* const domain = heap_.attach();
+  if (domain == nullptr) return false;
+  Domain* const shared = cache != nullptr ? &cache->home : shared_.made_near();
+  if (cache != nullptr) {
+    keep_counts(*cache);
+    heap_.detach_cache(*cache);
+  }
+  bind(domain);
+  if (shared == nullptr) return true;
+  // The thread has allocated from a shared domain, of its processor as a rule, and will not any
+  // more: it takes along what others do not need all the time. (They adopt it again if they do.)
+  Turn turn{*shared, heap_.gate(), Turn::Wait::no};
+  if (turn && is_shared(*shared)) heap_.pass_on(*shared);
+  return true;
+}
+
+// Calls unbind when the thread ends, after its thread-local destructors. What calls the C library
+// here may call us again, and finds the thread's new front at hand.
+template <class Policy>
+void ProcessHeap<Policy>::bind(Front* front) noexcept {
+  count_from_now(*front);
+  Own::bind(front);
+  if (has_key()) pthread_setspecific(key_, front);
+}
+
+template <class Policy>
+void ProcessHeap<Policy>::unbind(void*) noexcept {
+  const Inside inside;
+  heap_.leave_seat();
+  keep_counts(*AtHand::now);
+  if (Cache* const cache = Own::cache()) {
+    Own::leave();
+    heap_.detach_cache(*cache);
+  } else if (Domain* const domain = Own::domain()) {
+    Own::leave();
+    heap_.detach(*domain);
+    places_.give_back();
+  } else {
+    Own::leave();
+  }
+}
+
+template <class Policy>
+void ProcessHeap<Policy>::take_first_seat() noexcept {
+  ensure_started();
+  if (Own::is_marked()) Own::look_who_is_here();
+  if (Own::is_gone_or_guest()) return;
+  if (Own::is_away() || !has_key() || Inside::is_anybody()) return;
+  const bool is_taken = [] {
+    const Inside inside;
+    return heap_.take_seat();
+  }();
+  if (is_taken && AtHand::now == &AtHand::nobody) pthread_setspecific(key_, AtHand::now);
+}
+
+template <class Policy>
+void ProcessHeap<Policy>::before_fork() noexcept {
+  // A child that has a copy of the memory is no guest, unless this is one.
+  if (Own::is_marked()) Own::look_who_is_here();
+  heap_.before_fork(Own::bound_domain());
+  processors_.before_fork();
+}
+
+template <class Policy>
+void ProcessHeap<Policy>::after_fork_in_parent() noexcept {
+  processors_.after_fork_in_parent();
+  heap_.after_fork_in_parent();
+}
+
+template <class Policy>
+void ProcessHeap<Policy>::after_fork_in_child() noexcept {
+  Domain* const own = Own::bound_domain();
+  heap_.after_fork_in_child(own, Own::cache());
+  processors_.after_fork_in_child();
+  if (own != nullptr) own->thread = heap_.space().platform().thread_id();
+  places_.reset_in_child(own != nullptr ? 1 : 0);
+}
+
+}  // namespace allod::thread
