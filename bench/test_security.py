@@ -21,7 +21,7 @@ from bench.security.suite import Findings
 @pytest.fixture(scope="session")
 def defects() -> Path:
     """The program that has all defects."""
-    return build.build_defects(print, may_install=True) / "defects"
+    return build.build_defects(may_install=True) / "defects"
 
 
 @pytest.fixture(scope="session")

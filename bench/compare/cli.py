@@ -102,7 +102,7 @@ def _now() -> str:
 def _session(request: Request, folder: Path) -> Session:
     _make(folder)
     try:
-        programs = build.build(_say, may_install=request.may_install)
+        programs = build.build(may_install=request.may_install)
     except build.BuildError as error:
         raise click.ClickException(str(error)) from error
     quick = request.kind == QUICK

@@ -68,7 +68,7 @@ def command(as_json: bool, no_install: bool) -> None:
     if counters.tool(_say, may_install=not no_install) is None:
         raise click.ClickException("this needs valgrind")
     try:
-        programs = build.build(_say, may_install=not no_install)
+        programs = build.build(may_install=not no_install)
     except build.BuildError as error:
         raise click.ClickException(str(error)) from error
     with tempfile.TemporaryDirectory(prefix="allod-profilers-") as folder:

@@ -27,7 +27,7 @@ def _say(text: str) -> None:
 
 def _program(may_install: bool) -> Path:
     try:
-        return build.build_defects(_say, may_install=may_install) / "defects"
+        return build.build_defects(may_install=may_install) / "defects"
     except build.BuildError as error:
         raise click.ClickException(str(error)) from error
 
