@@ -455,9 +455,7 @@ static bool has_huge_pages(void) {
 // wait for a page of zeros at each of the page map's six million.
 static void check_locked(int flags) {
   long faults_before = page_faults();
-  if (mlockall(flags) != 0) {
-    skip_case("mlockall: %s", strerrorname_np(errno));
-  }
+  if (mlockall(flags) != 0) skip_case("mlockall: %s", strerrorname_np(errno));
   long faults = page_faults() - faults_before;
   CHECK(faults < 100000 || !has_huge_pages(), "mlockall takes %ld page faults", faults);
   size_t before = resident_bytes();
@@ -482,9 +480,7 @@ CASE(future_memory_locked) { check_locked(MCL_FUTURE); }
 
 static void make_stack_unlimited(void) {
   const struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-  if (setrlimit(RLIMIT_STACK, &limit) != 0) {
-    skip_case("setrlimit: %s", strerrorname_np(errno));
-  }
+  if (setrlimit(RLIMIT_STACK, &limit) != 0) skip_case("setrlimit: %s", strerrorname_np(errno));
 }
 
 // With an unlimited stack, mappings grow upwards from the middle of the address space.
