@@ -205,60 +205,44 @@ FOREIGN_REALLOC = Misuse(
 
 def wrong_sizes() -> Iterator[Misuse]:
     """Less and more than was asked for, within the block's class too."""
-    for claimed in (0, 99, 101, 112, 5000):
-        for program, case, text in (
-            (
-                "misuse",
-                "free_sized_with_the_wrong_size",
-                wrong_size(
-                    176,
-                    claimed,
-                    ALLOCATED,
-                    ("free_sized", "misusing_free_sized"),
-                ),
-            ),
-            (
-                "misuse",
+    by_array_new = (ARRAY_NEW, "function_with_array_new")
+    by_aligned_new = ("_ZnwmSt11align_val_t", "function_with_aligned_new")
+    for case, program, size_class, allocated, entry, function in (
+        (
+            *("free_sized_with_the_wrong_size", "misuse", 176, ALLOCATED),
+            *("free_sized", "misusing_free_sized"),
+        ),
+        (
+            *(
                 "free_aligned_sized_with_the_wrong_size",
-                wrong_size(
-                    192,
-                    claimed,
-                    (ALIGNED_ALLOC,),
-                    ("free_aligned_sized", "misusing_free_aligned_sized"),
-                ),
+                "misuse",
+                192,
+                (ALIGNED_ALLOC,),
             ),
-            (
-                "deletes",
-                "sized_delete_with_the_wrong_size",
-                wrong_size(
-                    176,
-                    claimed,
-                    ("_Znwm", "function_with_new"),
-                    ("_ZdlPvm", "function_with_sized_delete"),
-                ),
-            ),
-            (
-                "deletes",
-                "sized_array_delete_with_the_wrong_size",
-                wrong_size(
-                    176,
-                    claimed,
-                    (ARRAY_NEW, "function_with_array_new"),
-                    (SIZED_ARRAY_DELETE, "function_with_sized_array_delete"),
-                ),
-            ),
-            (
-                "deletes",
+            *("free_aligned_sized", "misusing_free_aligned_sized"),
+        ),
+        (
+            *("sized_delete_with_the_wrong_size", "deletes", 176),
+            *(("_Znwm", "function_with_new"), "_ZdlPvm", "function_with_sized_delete"),
+        ),
+        (
+            *("sized_array_delete_with_the_wrong_size", "deletes", 176, by_array_new),
+            *(SIZED_ARRAY_DELETE, "function_with_sized_array_delete"),
+        ),
+        (
+            *(
                 "sized_aligned_delete_with_the_wrong_size",
-                wrong_size(
-                    256,
-                    claimed,
-                    ("_ZnwmSt11align_val_t", "function_with_aligned_new"),
-                    ("_ZdlPvmSt11align_val_t", "function_with_sized_aligned_delete"),
-                ),
+                "deletes",
+                256,
+                by_aligned_new,
             ),
-        ):
-            yield Misuse(program, case, text, {"SIZE": 100, "CLAIMED": claimed})
+            *("_ZdlPvmSt11align_val_t", "function_with_sized_aligned_delete"),
+        ),
+    ):
+        for claimed in (0, 99, 101, 112, 5000):
+            text = wrong_size(size_class, claimed, allocated, (entry, function))
+            given = {"SIZE": 100, "CLAIMED": claimed}
+            yield Misuse(program, case, text, given)
 
 
 def changed_behind(
