@@ -395,9 +395,7 @@ CASE(free_of_another_threads_block_keeps_errno) {
   static void* blocks[kBlocks + 1];
   for (size_t i = 0; i < kBlocks; ++i)
     blocks[i] = obtain(1 + i * 7919 % (i % 100 ? 3000 : 2000000));
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, free_all_of_another_thread, blocks) == 0, "pthread_create");
-  pthread_join(thread, NULL);
+  run_thread(free_all_of_another_thread, blocks);
 }
 
 CASE(freeing_null_does_nothing) {

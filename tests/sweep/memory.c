@@ -49,9 +49,8 @@ static void* sleep_in_read(void* unused) {
   return unused;
 }
 static void begin_to_count_stops(void) {
-  pthread_t thread;
   CHECK(pipe(sleeps_in) == 0, "pipe");
-  CHECK(pthread_create(&thread, NULL, sleep_in_read, NULL) == 0, "pthread_create");
+  start_thread(sleep_in_read, NULL);
   while (sleeper == 0) continue;
   await_state(sleeper, 'S');
 }

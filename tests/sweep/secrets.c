@@ -128,8 +128,7 @@ static void* churn_until_over(void* unused) {
 }
 
 pthread_t begin_to_churn(void) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, churn_until_over, NULL) == 0, "pthread_create");
+  const pthread_t thread = start_thread(churn_until_over, NULL);
   return thread;
 }
 

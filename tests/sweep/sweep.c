@@ -150,7 +150,7 @@ static void* sleep_with_pointer(void* unused) {
 CASE(the_stack_of_another_thread_counts) {
   pthread_t thread;
   CHECK(pipe(awake) == 0, "pipe");
-  CHECK(pthread_create(&thread, NULL, sleep_with_pointer, NULL) == 0, "pthread_create");
+  thread = start_thread(sleep_with_pointer, NULL);
   char byte;
   CHECK(read(awake[0], &byte, 1) == 1, "read");
   must_keep(of_sleeper, SIZE, "a stack");
@@ -160,9 +160,7 @@ CASE(the_stack_of_another_thread_counts) {
 
 CASE(threads_sweep_beside_each_other) {
   pthread_t threads[4];
-  for (int i = 0; i < 4; ++i) {
-    CHECK(pthread_create(&threads[i], NULL, churn, NULL) == 0, "pthread_create");
-  }
+  for (int i = 0; i < 4; ++i) threads[i] = start_thread(churn, NULL);
   for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
 }
 
@@ -182,8 +180,7 @@ static void* move_on(void* unused) {
 }
 CASE(a_pointer_may_move) {
   const secret block = free_one(&places[0], SIZE, 50);
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, move_on, NULL) == 0, "pthread_create");
+  const pthread_t thread = start_thread(move_on, NULL);
   must_keep(block, SIZE, "a place that changes");
   is_over = true;
   CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
@@ -219,8 +216,7 @@ static void* keep_and_end(void* unused) {
 }
 // The system takes the process's memory for that of its first thread.
 CASE(the_first_thread_may_have_ended) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, keep_and_end, NULL) == 0, "pthread_create");
+  start_thread(keep_and_end, NULL);
   pthread_exit(NULL);
 }
 
@@ -271,9 +267,8 @@ CASE(a_signal_stack_may_lie_on_the_stack_of_the_first_thread) {
   char memory[64 * KIB];
   const stack_t stack = {.ss_sp = memory, .ss_size = sizeof memory};
   struct sigaction action = {.sa_handler = wait_until_over, .sa_flags = SA_ONSTACK};
-  pthread_t thread;
   CHECK(sigaltstack(&stack, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0, "signal");
-  CHECK(pthread_create(&thread, NULL, keep_for_first_thread, NULL) == 0, "pthread_create");
+  const pthread_t thread = start_thread(keep_for_first_thread, NULL);
   take_signal_below();
   CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
 }
@@ -290,8 +285,7 @@ static void* resize_in_place(void* unused) {
   return unused;
 }
 CASE(a_block_that_is_resized_is_looked_at) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, resize_in_place, NULL) == 0, "pthread_create");
+  const pthread_t thread = start_thread(resize_in_place, NULL);
   keep_for_other_thread("a block in realloc", 20);
   CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
 }

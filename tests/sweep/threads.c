@@ -38,9 +38,7 @@ static void sweep_beside(void* first, void* second) {
   void* const memory[2] = {first, second};
   pthread_t threads[2];
   CHECK(sem_init(&is_ready, 0, 0) == 0, "sem_init");
-  for (int i = 0; i < 2; ++i) {
-    CHECK(pthread_create(&threads[i], NULL, rest_with_signal_stack, memory[i]) == 0, "thread");
-  }
+  for (int i = 0; i < 2; ++i) threads[i] = start_thread(rest_with_signal_stack, memory[i]);
   for (int i = 0; i < 2; ++i) CHECK(sem_wait(&is_ready) == 0, "sem_wait");
   must_keep(free_one(&global, SIZE, 0), SIZE, "a global");
   is_over = true;
@@ -90,10 +88,9 @@ static void count_urgent(int signal) { urgent_signals += signal == SIGURG; }
 // One that tells its id, and ends with the pipe. Threads are stopped by a signal that is not thrown
 // away with its handler.
 static pthread_t start_one(void* (*body)(void*), long* id) {
-  pthread_t thread;
   signal(SIGURG, count_urgent);
   CHECK(pipe(end_of_pipe) == 0 && sem_init(&is_ready, 0, 0) == 0, "pipe");
-  CHECK(pthread_create(&thread, NULL, body, id) == 0, "pthread_create");
+  const pthread_t thread = start_thread(body, id);
   CHECK(sem_wait(&is_ready) == 0, "sem_wait");
   return thread;
 }
@@ -115,9 +112,8 @@ CASE(a_thread_that_blocks_signals_is_not_asked) {
 }
 
 CASE(a_signal_that_the_program_handles_is_its_own) {
-  pthread_t thread;
   signal(SIGURG, count_urgent);
-  CHECK(pthread_create(&thread, NULL, churn, NULL) == 0, "pthread_create");
+  const pthread_t thread = start_thread(churn, NULL);
   int sent = 0;
   for (; pthread_tryjoin_np(thread, NULL) != 0; ++sent) CHECK(raise(SIGURG) == 0, "raise");
   CHECK(urgent_signals == sent, "%d of %d came", urgent_signals, sent);
@@ -147,7 +143,7 @@ CASE(no_signal_of_a_sweep_comes_to_a_program_that_is_executed) {
     pthread_t thread;
     sigset_t pending;
     pthread_sigmask(SIG_SETMASK, &all, NULL);
-    CHECK(pthread_create(&thread, NULL, churn, NULL) == 0, "pthread_create");
+    thread = start_thread(churn, NULL);
     do {
       CHECK(sigpending(&pending) == 0, "sigpending");
     } while (sigisemptyset(&pending) == 1 && pthread_tryjoin_np(thread, NULL) != 0);
@@ -170,9 +166,7 @@ CASE(a_thread_that_is_stopped_is_cancelled_later) {
   const pthread_t sweeping = begin_to_churn();
   for (int round = 0; round < 1000; ++round) {
     pthread_t threads[4];
-    for (int i = 0; i < 4; ++i) {
-      CHECK(pthread_create(&threads[i], NULL, read_until_cancelled, NULL) == 0, "create");
-    }
+    for (int i = 0; i < 4; ++i) threads[i] = start_thread(read_until_cancelled, NULL);
     for (int i = 0; i < 4; ++i) CHECK(pthread_cancel(threads[i]) == 0, "pthread_cancel");
     for (int i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
   }
@@ -237,10 +231,10 @@ CASE(threads_that_sleep_in_the_system_are_let_sleep) {
   char* volatile local;
   given_to_the_system = free_one(&local, SIZE, 8) - 8;
   local = NULL;
-  CHECK(pthread_create(&threads[0], NULL, receive_with_timeout, NULL) == 0, "pthread_create");
-  CHECK(pthread_create(&threads[1], NULL, wait_in_poll, NULL) == 0, "pthread_create");
-  CHECK(pthread_create(&threads[2], NULL, write_much, NULL) == 0, "pthread_create");
-  CHECK(pthread_create(&threads[3], NULL, receive_all, NULL) == 0, "pthread_create");
+  threads[0] = start_thread(receive_with_timeout, NULL);
+  threads[1] = start_thread(wait_in_poll, NULL);
+  threads[2] = start_thread(write_much, NULL);
+  threads[3] = start_thread(receive_all, NULL);
   CHECK(send(filled[1], "some", 4, 0) == 4, "send");
   while (receiver == 0 || poller == 0 || writer == 0 || filler == 0) continue;
   await_state(receiver, 'S');
@@ -309,10 +303,9 @@ static void* wait_for_any_signal(void* taken) {
 }
 // It would be handed the signal that stops threads. What is on its stack counts all the same.
 CASE(a_thread_that_waits_for_any_signal_is_sent_none) {
-  pthread_t thread;
   int taken = 0;
   CHECK(sem_init(&is_ready, 0, 0) == 0, "sem_init");
-  CHECK(pthread_create(&thread, NULL, wait_for_any_signal, &taken) == 0, "pthread_create");
+  const pthread_t thread = start_thread(wait_for_any_signal, &taken);
   CHECK(sem_wait(&is_ready) == 0, "sem_wait");
   for (int i = 0; i < POINTERS; ++i) secrets[secret_count++] = free_one(&waiting_place[i], SIZE, 8);
   must_keep_secrets("a stack", SIZE);
