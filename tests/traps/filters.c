@@ -79,14 +79,6 @@ static void refuse_long_mappings(unsigned most, unsigned protection) {
   }
 }
 
-static void* exercise_thread(void* argument) {
-  struct block_set set;
-  allocate_set(&set, (uintptr_t)argument);
-  exercise((uintptr_t)argument, 2000);
-  free_set(&set);
-  return NULL;
-}
-
 // All that a program does in its life, and has to succeed.
 static void live(void) {
   struct block_set set;

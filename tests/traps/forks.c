@@ -129,14 +129,6 @@ CASE(several_threads_fork_at_once) {
   stop_workers();
 }
 
-static void* exercise_thread(void* argument) {
-  struct block_set set;
-  allocate_set(&set, (uintptr_t)argument);
-  exercise((uintptr_t)argument, 1000);
-  free_set(&set);
-  return NULL;
-}
-
 static void exercise_in_threads(void) {
   pthread_t threads[3];
   for (size_t i = 0; i < 3; ++i) threads[i] = start_thread(exercise_thread, (void*)i);

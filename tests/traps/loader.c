@@ -189,11 +189,6 @@ static void preload_early(void) {
   setenv("TEST_EARLY", value, 1);
 }
 
-static void* exercise_thread(void* argument) {
-  exercise((uintptr_t)argument, 2000);
-  return NULL;
-}
-
 static void work_beside_early_library(void) {
   const pthread_t thread = start_thread(exercise_thread, NULL);
   exercise(1, 5000);

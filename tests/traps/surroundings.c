@@ -21,11 +21,6 @@
 #include "cases.h"
 #include "stage.h"
 
-static void* exercise_thread(void* argument) {
-  exercise((uintptr_t)argument, 2000);
-  return NULL;
-}
-
 // All that may make an allocator open a file, start a thread or write a message.
 static void live(void) {
   struct block_set set;
