@@ -20,7 +20,7 @@ def programs() -> Path:
     """The folder of the workload programs."""
     from bench.compare import build
 
-    return build.build(print, may_install=True)
+    return build.build(may_install=True)
 
 
 @pytest.fixture(scope="session")

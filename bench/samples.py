@@ -4,6 +4,7 @@ import dataclasses
 import math
 import random
 from collections.abc import Sequence
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,42 @@ def times(seed: int, factor: float = 1.0, count: int = 15) -> list[float]:
     """Skewed, as run times are."""
     chance = random.Random(seed)
     return [factor * (10 + chance.expovariate(5)) for _ in range(count)]
+
+
+class Page(HTMLParser):
+    """What a page refers to and holds; its elements must end in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.references: list[str] = []
+        self.ids: list[str] = []
+        self.labels: set[str] = set()
+        self.texts: dict[str, list[str]] = {"script": [], "style": []}
+        self.open: list[str] = []
+        self.policy = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.references += [
+            value for name, value in given.items() if name in {"src", "href", "data"}
+        ]
+        if "id" in given:
+            self.ids.append(given["id"])
+        if given.get("http-equiv") == "Content-Security-Policy":
+            self.policy = given["content"]
+        self.labels.add(given.get("aria-label", ""))
+        if tag not in ("meta", "link", "img", "br", "input", "hr"):
+            self.open.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in self.texts:
+            self.texts[self.open[-1]].append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    @property
+    def outside(self) -> list[str]:
+        """What the page would load."""
+        return [at for at in self.references if not at.startswith(("#", "data:"))]

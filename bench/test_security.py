@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ import pytest
 from bench import fakes, tiny
 from bench.compare import build, cli, machine, peers
 from bench.compare.peers import Peer
+from bench.samples import Page
 from bench.security import cases, expected, judge, report, suite, trial
 from bench.security import cli as security
 from bench.security.cases import ACCESS, CALL, Case
@@ -21,7 +21,7 @@ from bench.security.suite import Findings
 @pytest.fixture(scope="session")
 def defects() -> Path:
     """The program that has all defects."""
-    return build.build_defects(print, may_install=True) / "defects"
+    return build.build_defects(may_install=True) / "defects"
 
 
 @pytest.fixture(scope="session")
@@ -350,35 +350,11 @@ def test_the_report_counts_and_orders_by_success() -> None:
     assert "| first | caught | late | **missed** |" in text
 
 
-class _Loads(HTMLParser):
-    """Collects what a page would load, and its tables."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loaded: list[str] = []
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, given: list[tuple[str, str | None]]) -> None:
-        self.loaded += [
-            value
-            for name, value in given
-            if name in ("src", "href")
-            and value
-            and not value.startswith(("#", "data:"))
-        ]
-        if tag not in ("meta", "link"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_the_page_is_whole_and_loads_nothing() -> None:
     text = report.render_html(made_up(SAMPLE))
-    page = _Loads()
-    page.feed(text)
+    page = Page(text)
     assert not page.open
-    assert not page.loaded
+    assert not page.outside
     assert "a &lt;message&gt; | of it" in text
     assert "a <family>" not in text
 

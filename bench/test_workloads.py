@@ -6,9 +6,127 @@ from pathlib import Path
 import pytest
 
 from bench.compare.cases import GROUPS, Case, classics, patterns
-from bench.tiny import TINY
+from bench.compare.peers import ROOT
+from bench.tiny import TINY, Params, compile_library, run, start
 
+ALLOD = ROOT / "build" / "release" / "liballod.so"
 CASES = [*classics.CASES, *patterns.CASES]
+PROGRAMS = sorted({case.program for case in CASES})
+SEEDED = sorted({*PROGRAMS} - {"bulk", "calloc", "realloc", "sweep", "tree"})
+# A classic by its cases; cases of a pattern differ in size alone.
+WORK = [
+    *(
+        pytest.param(case.program, {**case.params, **TINY[case.program]}, id=case.name)
+        for case in classics.CASES
+    ),
+    *(
+        pytest.param(program, {}, id=program)
+        for program in sorted({case.program for case in patterns.CASES})
+    ),
+]
+# A library without heaps that end at once has nothing to compare.
+OF_ALLOD_ALONE = {"heaps": ["one by one, against all at once"]}
+
+
+@pytest.mark.parametrize(("program", "params"), WORK)
+def test_a_workload_does_the_same_each_time(
+    programs: Path, program: str, params: Params
+) -> None:
+    first, second = (run(programs, program, params) for _ in range(2))
+    assert first["seconds"] > 0
+    assert first["ops"] == second["ops"] > 0
+    assert first["checksum"] == second["checksum"]
+
+
+@pytest.mark.parametrize(("program", "params"), WORK)
+def test_a_workload_does_the_same_under_allod(
+    programs: Path, program: str, params: Params
+) -> None:
+    if not ALLOD.is_file():
+        pytest.skip("build/release/liballod.so is not built")
+    plain = run(programs, program, params)
+    preloaded = run(programs, program, params, ALLOD)
+    assert Path(preloaded["malloc_from"]).samefile(ALLOD)
+    for same in ("ops", "checksum", "params"):
+        assert plain[same] == preloaded[same]
+    for kind in ("points", "series", "percentiles", "figures"):
+        names = [entry["name"] for entry in plain.get(kind, [])]
+        if kind == "figures":
+            names += OF_ALLOD_ALONE.get(program, [])
+        assert [entry["name"] for entry in preloaded.get(kind, [])] == names
+
+
+@pytest.mark.parametrize("program", SEEDED)
+def test_a_checksum_depends_on_the_seed(programs: Path, program: str) -> None:
+    sums = {run(programs, program, {"seed": seed})["checksum"] for seed in (1, 2, 3)}
+    assert len(sums) == 3
+
+
+@pytest.mark.parametrize(
+    ("program", "params"),
+    [
+        ("cfrac", {"digits": 6, "primes": 16, "rounds": 20}),
+        ("churn", {"at-once": 5, "left": 0}),
+        ("churn", {"blocks": 1, "left": 1}),
+        ("fragmentation", {"epochs": 1}),
+        ("generations", {"max": 24, "objects": 1}),
+        ("holes", {"threads": 1, "busy": 0}),
+        ("holes", {"threads": 8, "busy": 2}),
+        ("holes", {"least": 24, "most": 24, "every": 2, "busy": 0, "rest": 1}),
+        ("idle", {"mebibytes": 1, "together": 1, "idle": 1}),
+        ("large", {"threads": 2}),
+        ("large", {"min": 1, "max": 1, "part": 1024, "live": 1}),
+        ("larson", {"threads": 1, "objects": 1, "lives": 1, "max": 8}),
+        ("larson", {"threads": 5, "sized": 1, "max": 5_000}),
+        ("latency", {"busy": 0}),
+        ("latency", {"max": 16, "live": 1, "ops": 1}),
+        ("logic", {"inputs": 4, "cubes": 1, "rounds": 20}),
+        ("logic", {"inputs": 24, "cubes": 4, "literals": 24}),
+        ("mixed_order", {"blocks": 12, "threads": 5, "max": 1}),
+        ("nbody", {"bodies": 2, "theta": 10}),
+        ("nbody", {"theta": 1_000}),
+        ("pareto", {"threads": 2}),
+        ("pareto", {"max": 8, "slots": 1}),
+        ("rptest", {"threads": 1, "falloff": 2}),
+        ("rptest", {"threads": 5, "falloff": 0, "cross": 1}),
+        ("rptest", {"max": 24, "falloff": 2, "blocks": 1, "ops": 1}),
+        ("scratch", {"threads": 5, "size": 1, "handed": 1}),
+        ("simple", {"rounds": 1, "size": 0, "threads": 5}),
+        ("ttest", {"threads": 1, "bins": 1, "blocks": 1, "max": 1}),
+        ("ttest", {"threads": 5, "max": 100_000}),
+        ("xmalloc", {"producers": 3, "consumers": 2, "waiting": 1}),
+        ("xmalloc", {"producers": 1, "consumers": 5, "batches": 1, "batch": 1}),
+    ],
+)
+def test_a_workload_runs_at_its_limits(
+    programs: Path, program: str, params: Params
+) -> None:
+    first, second = (run(programs, program, params) for _ in range(2))
+    assert first["ops"] > 0
+    assert first["checksum"] == second["checksum"]
+
+
+@pytest.mark.parametrize(
+    ("program", "cleared", "message"),
+    [
+        # Pointers stay null, bytes do not.
+        ("ttest", "n != 1 || m % 8 == 0", "calloc's memory is not zero"),
+        ("calloc", "n * m < 64", "a block was not cleared"),
+    ],
+)
+def test_an_allocator_that_does_not_clear_is_caught(
+    programs: Path, tmp_path: Path, program: str, cleared: str, message: str
+) -> None:
+    library = compile_library(
+        tmp_path,
+        "void *calloc(size_t n, size_t m) {\n"
+        "  void *p = malloc(n * m);\n"
+        f"  return p == NULL ? p : memset(p, !({cleared}), n * m);\n"
+        "}",
+    )
+    done = start(programs, program, {}, library)
+    assert done.returncode == 1
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(

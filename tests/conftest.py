@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,11 +10,11 @@ from uuid import uuid4
 import pytest
 from allod import supplies
 from clone.supplies import Clone
+from surface.black_box import Runner
 from workshop import paths
 from workshop.build import PRESETS, ensure_built
 from workshop.packages import PackagesUnavailable, ensure_packages
 
-PreloadEnvironment = Callable[..., dict[str, str]]
 DebianPackages = Callable[..., None]
 ControlGroup = Callable[[int], Path]
 
@@ -72,29 +71,34 @@ def library(request: pytest.FixtureRequest) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def preload_env(build_dir: Path) -> PreloadEnvironment:
-    """Makes the environment of a preloaded program.
+@pytest.fixture
+def programs(request: pytest.FixtureRequest, build_dir: Path) -> Path:
+    """The folder of the programs that belong to a folder of tests."""
+    return build_dir / "tests" / request.path.parent.name
 
-    preload_env(debug=False, show_stats="json", ...) gives this process's environment without any
-    ALLOD_* option of its own, with the library preloaded and the given options set.
-    """
 
-    def make(*, debug: bool = False, **options: str | int) -> dict[str, str]:
-        library = _present(
-            build_dir / ("liballod-debug.so" if debug else "liballod.so")
-        )
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("ALLOD_")
-        }
-        environment["LD_PRELOAD"] = str(library)
-        for name, value in options.items():
-            environment[f"ALLOD_{name.upper()}"] = str(value)
-        return environment
+@pytest.fixture
+def preloaded(library: Path, programs: Path, tmp_path: Path) -> Runner:
+    """Runs programs of the folder on each of the preloadable libraries."""
+    return Runner(library, programs, tmp_path)
 
-    return make
+
+@pytest.fixture
+def release(liballod: Path, programs: Path, tmp_path: Path) -> Runner:
+    """Runs programs of the folder on the default library."""
+    return Runner(liballod, programs, tmp_path)
+
+
+@pytest.fixture
+def debug(liballod_debug: Path, programs: Path, tmp_path: Path) -> Runner:
+    """Runs programs of the folder on the debug library."""
+    return Runner(liballod_debug, programs, tmp_path)
+
+
+@pytest.fixture
+def hardened(liballod_hardened: Path, programs: Path, tmp_path: Path) -> Runner:
+    """Runs programs of the folder on the hardened library."""
+    return Runner(liballod_hardened, programs, tmp_path)
 
 
 @pytest.fixture(scope="session")

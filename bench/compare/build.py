@@ -2,12 +2,13 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
+
+from workshop.locks import held
+from workshop.packages import PackagesUnavailable
 
 from bench.compare import packages
 from bench.compare.peers import ROOT
-from bench.locks import locked
 
 WORKLOADS = ROOT / "bench" / "workloads"
 DEFECTS = ROOT / "bench" / "security" / "programs"
@@ -17,19 +18,17 @@ class BuildError(Exception):
     """The programs cannot be built; the text holds the tool's output."""
 
 
-def build(say: Callable[[str], None], may_install: bool) -> Path:
+def build(*, may_install: bool) -> Path:
     """Configures and builds the workloads where needed; returns their folder."""
-    return _build(WORKLOADS, "workloads", say, may_install)
+    return _build(WORKLOADS, "workloads", may_install)
 
 
-def build_defects(say: Callable[[str], None], may_install: bool) -> Path:
+def build_defects(*, may_install: bool) -> Path:
     """The same for the programs of the security suite."""
-    return _build(DEFECTS, "security", say, may_install)
+    return _build(DEFECTS, "security", may_install)
 
 
-def _build(
-    sources: Path, name: str, say: Callable[[str], None], may_install: bool
-) -> Path:
+def _build(sources: Path, name: str, may_install: bool) -> Path:
     needed = {"cmake": "cmake", "c++": "g++", "make": "make"}
     if shutil.which("ninja") is not None:
         del needed["make"]
@@ -39,13 +38,12 @@ def _build(
     if missing:
         if not may_install:
             raise BuildError(f"needed to build the programs: {' '.join(missing)}")
-        say(f"installing {' '.join(missing)}")
         try:
             packages.install(missing)
-        except packages.PackageError as error:
+        except PackagesUnavailable as error:
             raise BuildError(str(error)) from error
     binaries = ROOT / "build" / "bench" / name
-    with locked(binaries.with_name(f".{name}.lock"), say, f"the programs of {name}"):
+    with held(binaries.with_name(f".{name}.lock"), f"a build of the programs: {name}"):
         if not (binaries / "CMakeCache.txt").is_file():
             generator = ["-G", "Ninja"] if shutil.which("ninja") is not None else []
             _run(["cmake", "-S", str(sources), "-B", str(binaries), *generator])

@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 from allod.console import Failure
 from allod.files import make_folder
-from rich.console import Console
 
 from bench.compare import (
     build,
@@ -26,6 +25,7 @@ from bench.compare import (
 from bench.compare.cases import CASES_BY_NAME, GROUPS
 from bench.compare.outcome import Outcome
 from bench.compare.peers import SUBJECT
+from bench.compare.progress import CONSOLE, say
 from bench.compare.results import Results
 from bench.compare.rounds import CaseResult, Plan
 from bench.compare.session import Session
@@ -41,12 +41,7 @@ SECURITY = "--security"
 PROFILERS = "--profilers"
 DOCS = peers.ROOT / "docs"
 
-_console = Console(stderr=True)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-def _say(text: str) -> None:
-    _console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -75,14 +70,14 @@ def _measure(request: Request, choice: selection.PeerChoice, folder: Path) -> Re
     if not cases:
         raise click.ClickException("no workload is chosen; see --list")
     allocators, notes = selection.find_peers(
-        choice, _say, may_install=request.may_install
+        choice, say, may_install=request.may_install
     )
     if request.check and all(peer.name != SUBJECT for peer in allocators):
         raise click.ClickException(
             "--check needs allod: " + "; ".join(notes or ["not selected"])
         )
     for note in notes:
-        _say(note)
+        say(note)
     found = Results(
         machine.describe(),
         _now(),
@@ -102,7 +97,7 @@ def _now() -> str:
 def _session(request: Request, folder: Path) -> Session:
     _make(folder)
     try:
-        programs = build.build(_say, may_install=request.may_install)
+        programs = build.build(may_install=request.may_install)
     except build.BuildError as error:
         raise click.ClickException(str(error)) from error
     quick = request.kind == QUICK
@@ -114,7 +109,7 @@ def _session(request: Request, folder: Path) -> Session:
     )
     return Session(
         *(programs, plan, request.instructions, request.may_install),
-        *(folder / "results.json", _console),
+        *(folder / "results.json", CONSOLE),
     )
 
 
@@ -327,7 +322,7 @@ def command(
     )
     choice = request.choose_peers()
     if only_list:
-        click.echo(selection.describe(choice, _say))
+        click.echo(selection.describe(choice, say))
         return
     before = _load(old) if old is not None else None
     found, folder = _results(request, choice, source, earlier, out)
@@ -341,7 +336,7 @@ def command(
         _publish(found)
     worse = outcome.regressions(percent) if percent is not None else []
     for line in worse:
-        _say(line)
+        say(line)
     if found.interrupted:
         raise click.exceptions.Exit(130)
     if found.failed:
@@ -378,7 +373,7 @@ def _hand_over(outcome: Outcome, folder: Path, *, as_json: bool) -> None:
     try:
         outcome.write(folder)
         reason = ""
-        _say(f"written to {folder}")
+        say(f"written to {folder}")
     except Failure as failure:
         reason = f"{failure}; the results are on standard output"
     # What took hours to measure is not lost with a full disk.
@@ -395,7 +390,7 @@ def _publish(found: Results) -> None:
         written = publish.write(found, DOCS)
     except publish.PublishError as error:
         raise click.ClickException(str(error)) from error
-    _say("published: " + ", ".join(path.name for path in written))
+    say("published: " + ", ".join(path.name for path in written))
 
 
 @contextmanager
@@ -428,7 +423,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "allod bench") -
                 standalone_mode=False,
             )
     except Failure as failure:
-        _say(f"Error: {failure}")
+        say(f"Error: {failure}")
         return failure.status
     except click.ClickException as error:
         error.show()

@@ -44,11 +44,7 @@ def tool(say: Callable[[str], None], *, may_install: bool) -> str | None:
     if _has_counters():
         return "perf"
     if shutil.which("valgrind") is None and may_install:
-        say("installing valgrind")
-        try:
-            packages.install(["valgrind"])
-        except packages.PackageError as error:
-            say(str(error))
+        packages.try_to_install(["valgrind"], say)
     return "callgrind" if shutil.which("valgrind") is not None else None
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from workshop.packages import PackagesUnavailable
+
 from bench.compare import packages
 from bench.peers import builder, recipes
 
@@ -207,18 +209,13 @@ def install_missing(names: Sequence[str], say: Callable[[str], None]) -> None:
     """
     for name in names:
         if name in _PACKAGED and not _is_there(name):
-            package = _PACKAGED[name].package
-            say(f"installing {package}")
-            try:
-                packages.install([package])
-            except packages.PackageError as error:
-                say(str(error))
+            packages.try_to_install([_PACKAGED[name].package], say)
     to_build = [name for name in names if name in _RECIPES and not _is_there(name)]
     if not to_build:
         return
     try:
-        builder.ensure_tools(say)
-    except packages.PackageError as error:
+        builder.ensure_tools()
+    except PackagesUnavailable as error:
         say(f"without building {', '.join(to_build)}: {error}")
         return
     for name in to_build:

@@ -8,6 +8,13 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from bench.compare.rounds import Budget
 
+CONSOLE = Console(stderr=True)
+
+
+def say(text: str) -> None:
+    """Prints a line for a person, as it is."""
+    CONSOLE.print(text, markup=False, highlight=False, soft_wrap=True)
+
 
 def duration(seconds: float) -> str:
     """A time to wait, as people say it."""

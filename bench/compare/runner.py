@@ -15,6 +15,7 @@ from bench.compare.run import Run
 _PREPARE_SECONDS = 1200.0
 # What a script may need to find its program; no option of an allocator is among them.
 _FOR_SCRIPTS = ("PATH", "HOME", "TMPDIR")
+_MODULES = f"{ROOT}:{ROOT / 'tools'}"
 
 
 def environment(peer: Peer, *, script: bool = False) -> dict[str, str]:
@@ -25,7 +26,7 @@ def environment(peer: Peer, *, script: bool = False) -> dict[str, str]:
         # The peer's variables are for the program, and not for the script.
         given = json.dumps(dict(peer.variables))
         ours = {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": _MODULES,
             "BENCH_PRELOAD": library,
             "BENCH_VARIABLES": given,
         }
@@ -51,7 +52,7 @@ def _script(case: Case) -> list[str]:
 
 def prepare(case: Case, *, may_install: bool) -> None:
     """Lets a script install and make what it needs; LeftOut says that it cannot."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    variables = {**os.environ, "PYTHONPATH": _MODULES}
     options = ["--prepare", *([] if may_install else ["--no-install"])]
     output_of([*_script(case), *options], variables, _PREPARE_SECONDS)
 

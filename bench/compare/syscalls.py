@@ -34,11 +34,7 @@ class SystemCalls:
 def prepare(say: Callable[[str], None], may_install: bool) -> bool:
     """Whether strace is there, or could be installed."""
     if shutil.which("strace") is None and may_install:
-        say("installing strace")
-        try:
-            packages.install(["strace"])
-        except packages.PackageError as error:
-            say(str(error))
+        packages.try_to_install(["strace"], say)
     return shutil.which("strace") is not None
 
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from workshop.locks import held
+
 from bench.compare import packages
-from bench.locks import locked
 from bench.peers import crates
 from bench.peers.recipes import HERE, Recipe, RecipeError
 
@@ -87,19 +88,16 @@ def why_missing(recipe: Recipe) -> str:
     return f"cannot be built: {reason}; log: {log}"
 
 
-def ensure_tools(say: Callable[[str], None]) -> None:
-    """Installs the tools that builds need; packages.PackageError if it cannot."""
-    for tool, package in TOOLS.items():
-        if shutil.which(tool) is None:
-            say(f"installing {package}")
-            packages.install([package])
+def ensure_tools() -> None:
+    """Installs the tools that builds need; packages.PackagesUnavailable if it cannot."""
+    packages.install([it for tool, it in TOOLS.items() if shutil.which(tool) is None])
 
 
 def build(recipe: Recipe, say: Callable[[str], None]) -> Built:
     """The peer, from the cache or built now; ``say`` is told how it goes on."""
     if (found := cached(recipe)) is not None:
         return found
-    with locked(CACHE / ".lock", say, "peers"):
+    with held(CACHE / ".lock", "a build of peers"):
         # Another process may have built it meanwhile.
         if (found := cached(recipe)) is not None:
             return found

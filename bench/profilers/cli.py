@@ -6,19 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from bench.compare import build, counters, markdown
+from bench.compare.progress import say
 from bench.compare.tables import Cell, Table
 from bench.profilers import cost, profilers
 from bench.profilers.cost import Costs
 from bench.profilers.profilers import Profiler
-
-_console = Console(stderr=True)
-
-
-def _say(text: str) -> None:
-    _console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def told(ratio: float | None) -> str:
@@ -64,18 +58,18 @@ def command(as_json: bool, no_install: bool) -> None:
     is not counted.
     """
     if not no_install:
-        profilers.install_missing(_say)
-    if counters.tool(_say, may_install=not no_install) is None:
+        profilers.install_missing(say)
+    if counters.tool(say, may_install=not no_install) is None:
         raise click.ClickException("this needs valgrind")
     try:
-        programs = build.build(_say, may_install=not no_install)
+        programs = build.build(may_install=not no_install)
     except build.BuildError as error:
         raise click.ClickException(str(error)) from error
     with tempfile.TemporaryDirectory(prefix="allod-profilers-") as folder:
         found, notes = profilers.find(Path(folder))
         for note in notes:
-            _say(note)
-        costs = cost.measure(programs, found, _say)
+            say(note)
+        costs = cost.measure(programs, found, say)
     if as_json:
         click.echo(json.dumps(costs.ratios, indent=2))
     else:

@@ -96,12 +96,7 @@ _ALL: tuple[Callable[[Path], Profiler], ...] = (
 def install_missing(say: Callable[[str], None]) -> None:
     """What fails is said, and left out."""
     peers.install_missing(peers.WITH_PROFILERS, say)
-    if packages.version(HEAPTRACK) is None:
-        say(f"installing {HEAPTRACK}")
-        try:
-            packages.install([HEAPTRACK])
-        except packages.PackageError as error:
-            say(str(error))
+    packages.try_to_install([HEAPTRACK], say)
 
 
 def find(folder: Path) -> tuple[list[Profiler], list[str]]:

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from workshop.packages import PackagesUnavailable
+
 from bench.compare import packages
 from bench.programs.process import (
     RUN_SECONDS,
@@ -211,11 +213,8 @@ def cached(
 
 def install(script: Script) -> None:
     """Installs the packages of whatever is missing; no service is started by that."""
-    sys.path.insert(0, str(ROOT / "tools"))
-    from workshop.packages import PackagesUnavailable, ensure_packages
-
     try:
-        ensure_packages(script.missing())
+        packages.install(script.missing())
     except PackagesUnavailable as reason:
         raise Missing(str(reason)) from None
 

@@ -55,16 +55,15 @@ long run(int seed) {{
 """
 
 
-def source(units: int) -> str:
-    """A C++ program of that many units, each with its own instantiations."""
+def source(units: range, name: str = "run_all") -> str:
+    """A C++ program of these units, each with its own instantiations, that this function runs."""
     kinds = ("int", "long", "double", "unsigned short")
     text = [f"#include <{header}>" for header in HEADERS]
     text += [
-        UNIT.format(n=n, kind=kinds[n % len(kinds)], depth=2 + n % 3)
-        for n in range(units)
+        UNIT.format(n=n, kind=kinds[n % len(kinds)], depth=2 + n % 3) for n in units
     ]
-    total = " + ".join(f"unit{n}::run(seed)" for n in range(units))
-    return "\n".join([*text, f"long run_all(int seed) {{ return {total}; }}", ""])
+    total = " + ".join(f"unit{n}::run(seed)" for n in units)
+    return "\n".join([*text, f"long {name}(int seed) {{ return {total}; }}", ""])
 
 
 def inputs(bench: Bench) -> Path:
@@ -73,7 +72,7 @@ def inputs(bench: Bench) -> Path:
 
     def preprocess(path: Path) -> None:
         written = path.with_name("source.cpp")
-        written.write_text(source(units))
+        written.write_text(source(range(units)))
         command = ("g++", "-std=c++17", "-E", "-P", "source.cpp", "-o", path)
         tool(*command, directory=path.parent)
 

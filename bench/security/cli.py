@@ -11,23 +11,19 @@ from rich.markdown import Markdown
 
 from bench.compare import build, machine, peers, selection
 from bench.compare.peers import ROOT
+from bench.compare.progress import say
 from bench.security import cases, report, suite
 from bench.security.suite import Findings
 
 REPEATS = 3
 PAGE = ROOT / "docs" / "security-results.md"
 
-_console = Console(stderr=True)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-def _say(text: str) -> None:
-    _console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _program(may_install: bool) -> Path:
     try:
-        return build.build_defects(_say, may_install=may_install) / "defects"
+        return build.build_defects(may_install=may_install) / "defects"
     except build.BuildError as error:
         raise click.ClickException(str(error)) from error
 
@@ -49,9 +45,9 @@ def _find(
     program = _program(may_install)
     chosen = _choose(program, families)
     choice = selection.choose_peers(given, peers.SECURITY)
-    allocators, notes = selection.find_peers(choice, _say, may_install=may_install)
+    allocators, notes = selection.find_peers(choice, say, may_install=may_install)
     for note in notes:
-        _say(note)
+        say(note)
     now = datetime.datetime.now().astimezone()
     found = Findings(
         machine.describe(),
@@ -61,7 +57,7 @@ def _find(
         chosen,
         notes,
     )
-    suite.run(program, found, _say)
+    suite.run(program, found, say)
     return found
 
 
@@ -148,7 +144,7 @@ def command(
     try:
         _write(found, folder)
         reason = ""
-        _say(f"written to {folder}")
+        say(f"written to {folder}")
     except Failure as failure:
         reason = f"{failure}; the findings are on standard output"
     if as_json or reason:
@@ -159,7 +155,7 @@ def command(
         raise click.ClickException(reason)
     if to_publish:
         write_whole(PAGE, f"{report.HEADER}\n\n{report.render_markdown(found)}")
-        _say(f"published: {PAGE.name}")
+        say(f"published: {PAGE.name}")
     if found.failed:
         raise click.exceptions.Exit(1)
 

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from commands import ended
 from surface.black_box import run_program
 from workshop.paths import build_dir
 
@@ -63,6 +64,6 @@ def run_emulated(
 def abilities(page_size: int) -> Mapping[str, int]:
     """What the emulated system can do, as a program on it finds out; nothing if none can run."""
     command = emulated(page_size, PROGRAMS / "arm64" / "probe")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ended(*command)
     lines = [line.split() for line in done.stdout.splitlines()]
     return {name: int(value) for name, value in lines} if done.returncode == 0 else {}

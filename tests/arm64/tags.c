@@ -131,7 +131,7 @@ CASE(threads_and_children_take_them_too) {
   for (int i = 0; i < 20; ++i) {
     pthread_t thread;
     void* result;
-    CHECK(pthread_create(&thread, NULL, use_and_free, obtain(40)) == 0, "no thread");
+    thread = start_thread(use_and_free, obtain(40));
     CHECK(pthread_join(thread, &result) == 0, "no end");
     unsigned char* block = obtain(100);
     const pid_t child = fork();

@@ -41,9 +41,7 @@ static void* report_often(void* unused) {
 CASE(threads_report_at_once) {
   pthread_t threads[THREADS];
   CHECK(pthread_barrier_init(&start, NULL, THREADS) == 0, "barrier");
-  for (int i = 0; i < THREADS; ++i) {
-    CHECK(pthread_create(&threads[i], NULL, report_often, NULL) == 0, "thread");
-  }
+  for (int i = 0; i < THREADS; ++i) threads[i] = start_thread(report_often, NULL);
   for (int i = 0; i < THREADS; ++i) pthread_join(threads[i], NULL);
   survive();
 }
@@ -56,9 +54,8 @@ static void* ask_often(void* unused) {
 }
 // A mistake of the program's, but no overflow.
 CASE(size_is_asked_while_another_thread_resizes) {
-  pthread_t thread;
   resized = allocating_function(100);
-  CHECK(pthread_create(&thread, NULL, ask_often, NULL) == 0, "thread");
+  const pthread_t thread = start_thread(ask_often, NULL);
   for (size_t i = 0; i < 1000000; ++i) {
     void* const block = resized;
     CHECK(hidden(realloc(block, i % 2 == 0 ? 90 : 100)) == block, "it has moved");

@@ -97,9 +97,8 @@ void on_another_thread(void (*function)(void*), void* argument) {
 
 void here_then_there(void (*here)(void*), void (*there)(void*), void* argument) {
   struct job job = {.function = there, .argument = argument};
-  pthread_t thread;
   CHECK(sem_init(&job.may_start, 0, 0) == 0, "sem_init");
-  CHECK(pthread_create(&thread, NULL, run_job, &job) == 0, "pthread_create");
+  const pthread_t thread = start_thread(run_job, &job);
   here(argument);
   CHECK(sem_post(&job.may_start) == 0, "sem_post");
   CHECK(pthread_join(thread, NULL) == 0, "pthread_join");

@@ -213,8 +213,7 @@ CASE(a_block_is_handed_out_during_the_report) {
   CHECK(set_option("REPORT_FD", number) == 0, "allod_option_set");
   fill_pipe(to_people[1]);
   CHECK(dup2(to_people[1], STDERR_FILENO) == STDERR_FILENO, "dup2");
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, free_and_obtain_again, NULL) == 0, "pthread_create");
+  start_thread(free_and_obtain_again, NULL);
   while (freed_block == NULL) sched_yield();
   accessing_function(freed_block);
   survive();

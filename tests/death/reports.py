@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from surface.black_box import describe, environment, run_program
+from surface.black_box import Runner, describe
 
 HEX = r"0x[0-9a-f]+"
 LARGEST_CLASS = 4 << 20
@@ -95,6 +95,21 @@ class Misuse:
     parameters: dict[str, int] = field(default_factory=dict)
     deadly: bool = True
 
+    def run(self, runner: Runner, options: Mapping[str, str] | None = None) -> Outcome:
+        """Runs the case."""
+        return run(runner, self.program, self.case, self.parameters, options)
+
+    def check(
+        self,
+        runner: Runner,
+        options: Mapping[str, str] | None = None,
+        *,
+        death: bool = True,
+    ) -> None:
+        """Fails unless the text is all that is reported, and the process dies or goes on."""
+        outcome = self.run(runner, options)
+        outcome.expect(self.expected(outcome.scene), death=death)
+
     def __str__(self) -> str:
         numbers = (f"{name}={value}" for name, value in self.parameters.items())
         return "-".join([self.program, self.case, *numbers])
@@ -139,6 +154,12 @@ class Outcome:
             end = "SIGABRT" if death else "survival"
             pytest.fail(f"expected {end}, but {self.description}", pytrace=False)
 
+    def expect_end(self, by: signal.Signals, kind: str, *, offset: int = 0) -> None:
+        """Fails unless the process was ended by the signal, after a report about the block."""
+        headline = self.scene.headline(kind, self.scene.facts["block"] + offset)
+        assert self.status == -by, self.description
+        assert self.errors.startswith(headline), self.description
+
 
 def check_numbering(text: str) -> None:
     """The frames of each call stack are numbered from 0 on."""
@@ -153,25 +174,23 @@ def check_numbering(text: str) -> None:
 
 
 def run(
-    program: Path,
+    runner: Runner,
+    program: str,
     case: str,
-    library: Path,
-    directory: Path,
     parameters: Mapping[str, int | str] | Mapping[str, int] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Runs a case with parameters (TEST_*) and options (ALLOD_*)."""
-    variables = environment(library)
-    for name, value in (parameters or {}).items():
-        variables[f"TEST_{name}"] = str(value)
-    for name, text in (options or {}).items():
-        variables[f"ALLOD_{name}"] = text
-    result = run_program([program, case], variables, directory)
+    variables: dict[str, object] = {
+        **{f"TEST_{name}": value for name, value in (parameters or {}).items()},
+        **{f"ALLOD_{name}": value for name, value in (options or {}).items()},
+    }
+    result = runner.run(program, case, **variables)
     if result.returncode in (1, 2):
         pytest.fail(describe(result), pytrace=False)
     facts = {
         name: int(value, 16)
         for name, value in map(str.split, result.stdout.splitlines())
     }
-    scene = Scene(library, program, facts)
+    scene = Scene(runner.library, runner.programs / program, facts)
     return Outcome(scene, result.returncode, result.stderr, describe(result))

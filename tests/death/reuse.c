@@ -63,10 +63,8 @@ CASE(reuse_by_the_thread_that_comes_next) {
   CPU_SET(sched_getcpu(), &one);
   CHECK(sched_setaffinity(0, sizeof one, &one) == 0, "sched_setaffinity");
   uintptr_t found = 0;
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, free_one_in_thread, NULL) == 0, "pthread_create");
-  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
-  CHECK(pthread_create(&thread, NULL, look_in_thread, &found) == 0, "pthread_create");
+  run_thread(free_one_in_thread, NULL);
+  const pthread_t thread = start_thread(look_in_thread, &found);
   CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
   tell("reused", found);
   survive();
@@ -98,9 +96,7 @@ static void* end_with_destructor(void* unused) {
 
 CASE(reuse_in_the_destructor_of_a_thread) {
   CHECK(pthread_key_create(&key, free_and_look) == 0, "pthread_key_create");
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, end_with_destructor, NULL) == 0, "pthread_create");
-  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
+  run_thread(end_with_destructor, NULL);
   tell("reused", found_at_end);
   survive();
 }

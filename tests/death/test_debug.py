@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
-import signal
-import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from surface.black_box import SKIPPED, describe, environment, run_program
+from surface.black_box import Runner
 
 from death.reports import (
     ALIGNED_ALLOC,
@@ -30,6 +24,7 @@ from death.reports import (
 
 KIB, MIB = 1 << 10, 1 << 20
 
+
 SIZES = {
     100: 176,
     1000: 1152,
@@ -39,14 +34,22 @@ SIZES = {
 }
 """From what is asked for to what the block has, with 64 bytes that nobody may touch: from each
 kind of block one."""
+
+
 WAITING = (100, 1000, 40_000)
 """Blocks that wait after their free, so that a write to them is seen."""
 
+
 # The compiler makes one function of the plain and the array form.
 ARRAY_NEW = "(?:_Znam|_Znwm)"
+
+
 SIZED_ARRAY_DELETE = "(?:_ZdaPvm|_ZdlPvm)"
 
+
 ALLOCATED = (MALLOC, "allocating_function")
+
+
 FREED = (FREE, "freeing_function")
 
 
@@ -191,6 +194,7 @@ FOREIGN_FREES = [
     for case, parameters in FOREIGN_ADDRESSES
 ]
 
+
 FOREIGN_REALLOC = Misuse(
     "misuse",
     "realloc_of_a_foreign_address",
@@ -201,60 +205,44 @@ FOREIGN_REALLOC = Misuse(
 
 def wrong_sizes() -> Iterator[Misuse]:
     """Less and more than was asked for, within the block's class too."""
-    for claimed in (0, 99, 101, 112, 5000):
-        for program, case, text in (
-            (
-                "misuse",
-                "free_sized_with_the_wrong_size",
-                wrong_size(
-                    176,
-                    claimed,
-                    ALLOCATED,
-                    ("free_sized", "misusing_free_sized"),
-                ),
-            ),
-            (
-                "misuse",
+    by_array_new = (ARRAY_NEW, "function_with_array_new")
+    by_aligned_new = ("_ZnwmSt11align_val_t", "function_with_aligned_new")
+    for case, program, size_class, allocated, entry, function in (
+        (
+            *("free_sized_with_the_wrong_size", "misuse", 176, ALLOCATED),
+            *("free_sized", "misusing_free_sized"),
+        ),
+        (
+            *(
                 "free_aligned_sized_with_the_wrong_size",
-                wrong_size(
-                    192,
-                    claimed,
-                    (ALIGNED_ALLOC,),
-                    ("free_aligned_sized", "misusing_free_aligned_sized"),
-                ),
+                "misuse",
+                192,
+                (ALIGNED_ALLOC,),
             ),
-            (
-                "deletes",
-                "sized_delete_with_the_wrong_size",
-                wrong_size(
-                    176,
-                    claimed,
-                    ("_Znwm", "function_with_new"),
-                    ("_ZdlPvm", "function_with_sized_delete"),
-                ),
-            ),
-            (
-                "deletes",
-                "sized_array_delete_with_the_wrong_size",
-                wrong_size(
-                    176,
-                    claimed,
-                    (ARRAY_NEW, "function_with_array_new"),
-                    (SIZED_ARRAY_DELETE, "function_with_sized_array_delete"),
-                ),
-            ),
-            (
-                "deletes",
+            *("free_aligned_sized", "misusing_free_aligned_sized"),
+        ),
+        (
+            *("sized_delete_with_the_wrong_size", "deletes", 176),
+            *(("_Znwm", "function_with_new"), "_ZdlPvm", "function_with_sized_delete"),
+        ),
+        (
+            *("sized_array_delete_with_the_wrong_size", "deletes", 176, by_array_new),
+            *(SIZED_ARRAY_DELETE, "function_with_sized_array_delete"),
+        ),
+        (
+            *(
                 "sized_aligned_delete_with_the_wrong_size",
-                wrong_size(
-                    256,
-                    claimed,
-                    ("_ZnwmSt11align_val_t", "function_with_aligned_new"),
-                    ("_ZdlPvmSt11align_val_t", "function_with_sized_aligned_delete"),
-                ),
+                "deletes",
+                256,
+                by_aligned_new,
             ),
-        ):
-            yield Misuse(program, case, text, {"SIZE": 100, "CLAIMED": claimed})
+            *("_ZdlPvmSt11align_val_t", "function_with_sized_aligned_delete"),
+        ),
+    ):
+        for claimed in (0, 99, 101, 112, 5000):
+            text = wrong_size(size_class, claimed, allocated, (entry, function))
+            given = {"SIZE": 100, "CLAIMED": claimed}
+            yield Misuse(program, case, text, given)
 
 
 def changed_behind(
@@ -361,72 +349,29 @@ MISUSES = [
 ]
 
 
-@pytest.fixture
-def programs(build_dir: Path) -> Path:
-    """The folder of the programs."""
-    return build_dir / "tests" / "death"
-
-
 @pytest.mark.parametrize("misuse", MISUSES, ids=str)
-def test_report(
-    misuse: Misuse, programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
+def test_report(misuse: Misuse, debug: Runner) -> None:
     """The report, and nothing else, is on standard error, and the process is aborted."""
-    outcome = run(
-        programs / misuse.program,
-        misuse.case,
-        liballod_debug,
-        tmp_path,
-        misuse.parameters,
-    )
-    outcome.expect(misuse.expected(outcome.scene), death=misuse.deadly)
+    misuse.check(debug, death=misuse.deadly)
 
 
 @pytest.mark.parametrize("misuse", MISUSES, ids=str)
-def test_program_goes_on(
-    misuse: Misuse, programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
+def test_program_goes_on(misuse: Misuse, debug: Runner) -> None:
     """With ALLOD_ABORT_ON_ERROR=0 there is one report, and the call had no effect."""
-    outcome = run(
-        programs / misuse.program,
-        misuse.case,
-        liballod_debug,
-        tmp_path,
-        misuse.parameters,
-        {"ABORT_ON_ERROR": "0"},
-    )
-    outcome.expect(misuse.expected(outcome.scene), death=False)
+    misuse.check(debug, {"ABORT_ON_ERROR": "0"}, death=False)
 
 
 @pytest.mark.parametrize("misuse", MISUSES[::7], ids=str)
-def test_silent_death(
-    misuse: Misuse, programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
+def test_silent_death(misuse: Misuse, debug: Runner) -> None:
     """With ALLOD_SHOW_ERRORS=0 the process is aborted without a word."""
-    outcome = run(
-        programs / misuse.program,
-        misuse.case,
-        liballod_debug,
-        tmp_path,
-        misuse.parameters,
-        {"SHOW_ERRORS": "0"},
-    )
+    outcome = misuse.run(debug, {"SHOW_ERRORS": "0"})
     outcome.expect("", death=misuse.deadly)
 
 
 @pytest.mark.parametrize("misuse", FOREIGN_FREES, ids=str)
-def test_foreign_address_is_ignored_when_told(
-    misuse: Misuse, programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
+def test_foreign_address_is_ignored_when_told(misuse: Misuse, debug: Runner) -> None:
     """With ALLOD_FOREIGN_FREE=ignore the debug library leaves foreign memory alone."""
-    outcome = run(
-        programs / misuse.program,
-        misuse.case,
-        liballod_debug,
-        tmp_path,
-        misuse.parameters,
-        {"FOREIGN_FREE": "ignore"},
-    )
+    outcome = misuse.run(debug, {"FOREIGN_FREE": "ignore"})
     outcome.expect("", death=False)
 
 
@@ -439,79 +384,29 @@ def test_foreign_address_is_ignored_when_told(
 )
 @pytest.mark.parametrize("size", WAITING)
 def test_the_last_look_is_at_the_end(
-    case: str,
-    report: Callable[[Scene, int, int], str],
-    size: int,
-    programs: Path,
-    liballod_debug: Path,
-    tmp_path: Path,
+    case: str, report: Callable[[Scene, int, int], str], size: int, debug: Runner
 ) -> None:
     """What nobody has given back, and what nobody has had again, is seen when the process ends."""
     given = {"SIZE": size, "OFFSET": 40}
-    outcome = run(programs / "overruns", case, liballod_debug, tmp_path, given)
+    outcome = run(debug, "overruns", case, given)
     end = rf"allod:   this call by thread {outcome.scene.facts['main_thread']}:\n"
     frames = rf"(?:allod:     #\d+ {HEX}[^\n]*\n)+"
     text = report(outcome.scene, size, 40) + end + frames
     outcome.expect(text, death=True)
 
 
-def test_a_report_for_programs_tells_the_changed_byte(
-    programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
-    options = {"SHOW_ERRORS": "0", "REPORT_FD": "2"}
-    given = {"SIZE": 100, "OFFSET": 40}
-    program = programs / "overruns"
-    case = "write_behind_a_block"
-    outcome = run(program, case, liballod_debug, tmp_path, given, options)
-    report = json.loads(outcome.errors)
-    assert report["kind"] == "overflow"
-    assert (report["requested"], report["first_changed"]) == (100, 140)
-
-
-@pytest.mark.parametrize("shown", ["0", "1"])
-def test_a_report_for_programs_that_cannot_be_written(
-    shown: str, programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
-    """It is told as text, also where none is wanted."""
-    variables = environment(liballod_debug) | {"TEST_SIZE": "100"}
-    with open("/dev/full", "w") as full:
-        descriptor = full.fileno()
-        result = subprocess.run(
-            [programs / "misuse", "double_free_at_once"],
-            env=variables
-            | {"ALLOD_REPORT_FD": str(descriptor), "ALLOD_SHOW_ERRORS": shown},
-            cwd=tmp_path,
-            pass_fds=[descriptor],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert result.returncode == -signal.SIGABRT
-    warning, headline, *_ = result.stderr.splitlines()
-    assert warning == (
-        f"allod: warning: cannot write a report to file descriptor {descriptor}:"
-        " No space left on device; it follows here"
-    )
-    assert re.fullmatch(r"allod: error: double free of 0x[0-9a-f]+", headline)
-
-
-def test_all_of_the_usable_size_may_be_written(
-    programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
+def test_all_of_the_usable_size_may_be_written(debug: Runner) -> None:
     """By malloc_usable_size, whichever function has given the block."""
     case = "writes_up_to_the_usable_size"
-    run(programs / "overruns", case, liballod_debug, tmp_path).expect("", death=False)
+    run(debug, "overruns", case).expect("", death=False)
 
 
-def test_samples_are_as_large_as_asked_for(
-    programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
+def test_samples_are_as_large_as_asked_for(debug: Runner) -> None:
     """With a profile, only what rounding leaves is watched."""
     options = {"PROFILE": "1"}
     given = {"SIZE": 100, "OFFSET": 11}
     case = "write_behind_a_block"
-    program = programs / "overruns"
-    outcome = run(program, case, liballod_debug, tmp_path, given, options)
+    outcome = run(debug, "overruns", case, given, options)
     assert outcome.errors.splitlines()[1].endswith(
         "of size class 112, owned by domain 1"
     )
@@ -525,125 +420,6 @@ def test_samples_are_as_large_as_asked_for(
         ("deletes", "sized_deletes_with_the_right_size"),
     ],
 )
-def test_right_sizes_are_no_misuse(
-    program: str, case: str, programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
+def test_right_sizes_are_no_misuse(program: str, case: str, debug: Runner) -> None:
     """Sized frees with the size of the allocation pass without a word."""
-    run(programs / program, case, liballod_debug, tmp_path).expect("", death=False)
-
-
-def test_report_for_programs(
-    programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
-    """One line of JSON has the block's history, too."""
-    options = {"SHOW_ERRORS": "0", "REPORT_FD": "2"}
-    given = {"SIZE": 100}
-    program = programs / "misuse"
-    case = "double_free_by_another_thread"
-    outcome = run(program, case, liballod_debug, tmp_path, given, options)
-    report = json.loads(outcome.errors)
-    facts = outcome.scene.facts
-    assert report["kind"] == "double_free"
-    assert (report["requested"], report["in_use"]) == (100, False)
-    assert report["allocating_thread"] == report["freeing_thread"]
-    assert report["allocating_thread"] == facts["main_thread"]
-    assert report["thread"] == facts["thread"]
-    stacks = [report[name] for name in ("allocated_at", "freed_at", "stack")]
-    assert all(len(stack) > 2 for stack in stacks)
-    assert len({tuple(stack) for stack in stacks}) == 3
-    paths = [file["path"] for file in report["files"]]
-    assert {Path(path).name for path in paths} >= {"misuse", liballod_debug.name}
-    assert len(set(paths)) == len(paths)
-
-
-def test_report_for_programs_names_all_files(
-    liballod_debug: Path, tmp_path: Path
-) -> None:
-    """As many as three stacks can have."""
-    source = Path(__file__).with_name("many_files.c")
-    program = tmp_path / "program"
-    library = tmp_path / "library.so"
-    for made, flags in ((program, []), (library, ["-shared", "-fPIC"])):
-        subprocess.run(["cc", "-O1", *flags, source, "-o", made], check=True)
-    files = [tmp_path / f"{number}.so" for number in range(3 * 20)]
-    for file in files:
-        shutil.copy(library, file)
-    result = subprocess.run(
-        [program, *files],
-        env=environment(liballod_debug)
-        | {"ALLOD_SHOW_ERRORS": "0", "ALLOD_REPORT_FD": "2"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    report = json.loads(result.stderr)
-    ranges = [(int(file["base"], 16), int(file["end"], 16)) for file in report["files"]]
-    assert len(ranges) > 3 * 15
-    for name in ("allocated_at", "freed_at", "stack"):
-        for address in (int(frame, 16) - 1 for frame in report[name]):
-            assert any(base <= address < end for base, end in ranges)
-
-
-def test_reports_of_threads_do_not_mix(
-    programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
-    """Neither those for programs, nor the lines of those for people."""
-    options = {"REPORT_FD": "2", "ABORT_ON_ERROR": "0"}
-    case = "threads_report_at_once"
-    outcome = run(programs / "crowd", case, liballod_debug, tmp_path, {}, options)
-    assert outcome.survived, outcome.description
-    lines = outcome.errors.splitlines()
-    for line in lines:
-        if line.startswith("{"):
-            assert json.loads(line)["kind"] == "double_free"
-        else:
-            assert re.fullmatch(r"allod: (?:error: double free of 0x|  )[^:]*:?", line)
-    assert sum(line.startswith("{") for line in lines) == 1200
-
-
-@pytest.mark.parametrize(
-    "case", ["what_a_pipe_does_not_take_is_lost_whole", "a_full_pipe_is_waited_for"]
-)
-def test_reports_are_whole(
-    case: str, programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
-    """A descriptor that does not block may take nothing, or a little at a time."""
-    options = {"ABORT_ON_ERROR": "0"}
-    outcome = run(programs / "crowd", case, liballod_debug, tmp_path, {}, options)
-    if outcome.status == SKIPPED:
-        pytest.skip(outcome.description)
-    outcome.expect("", death=False)
-
-
-def test_no_report_goes_to_another_file_with_the_number(
-    programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
-    options = {"REPORT_FD": "0", "ABORT_ON_ERROR": "0", "SHOW_ERRORS": "0"}
-    case = "a_file_with_the_number_of_another"
-    outcome = run(programs / "crowd", case, liballod_debug, tmp_path, {}, options)
-    outcome.expect("", death=False)
-
-
-@pytest.mark.parametrize("name", ["liballod-debug.so", "liballod-hardened.so"])
-def test_a_report_waits_for_no_lock_of_the_loader(
-    name: str, build_dir: Path, programs: Path, tmp_path: Path
-) -> None:
-    """A library is being loaded, and its constructor waits for the thread that is reported."""
-    case = "double_free_while_a_library_is_loaded"
-    variables = environment(build_dir / name)
-    variables["TEST_CONSTRUCTOR"] = str(programs / "constructor.so")
-    result = run_program([programs / "misuse", case], variables, tmp_path)
-    assert result.returncode == -signal.SIGABRT, describe(result)
-    assert re.match(r"allod: error: double free of 0x[0-9a-f]+\n", result.stderr)
-    # Its frames are named all the same.
-    assert re.search(r"#0 0x[0-9a-f]+ free\+", result.stderr), describe(result)
-
-
-def test_a_handler_that_allocates_waits_for_no_lock(
-    programs: Path, liballod_debug: Path, tmp_path: Path
-) -> None:
-    """It may have interrupted its own thread, which has the lock of the records."""
-    case = "a_handler_allocates"
-    outcome = run(programs / "misuse", case, liballod_debug, tmp_path)
-    outcome.expect("", death=False)
+    run(debug, program, case).expect("", death=False)

@@ -6,11 +6,11 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from surface.black_box import describe, environment, run_program
+from surface.black_box import Runner, describe, environment, run_program
 
 from death.reports import Misuse, Outcome, Scene, check_numbering, run
 
@@ -83,260 +83,150 @@ def fatal(outcome: Outcome, text: str) -> None:
 
 
 @pytest.fixture
-def program(build_dir: Path) -> Path:
+def program(programs: Path) -> Path:
     """The program of the cases."""
-    return build_dir / "tests" / "death" / "guarded"
+    return programs / "guarded"
 
 
-FAULTS = [
-    *(
-        Misuse(
-            "guarded",
-            "access_after_free",
-            late(offset),
-            {"SIZE": 100, "OFFSET": offset},
-        )
-        for offset in (0, 50, 99)
-    ),
-    Misuse(
-        "guarded",
-        "access_after_free_by_another_thread",
-        about("access after free to", 64, freed_by="thread"),
-        {"SIZE": 64},
-    ),
-    Misuse(
-        "guarded",
-        "access_after_free_long_ago",
-        about("access after free to", 64, freed_by="main_thread"),
-        {"SIZE": 64, "BETWEEN": 100},
-    ),
-    Misuse(
-        "guarded",
-        "a_handler_of_the_program_passes_on",
-        late(1),
-        {"SIZE": 100, "OFFSET": 1},
-    ),
-    *(
-        Misuse(
-            "guarded",
-            "access_past_the_end",
-            about(
-                "access past the end at",
-                size,
-                distance=size + offset,
-                where=f"{offset} bytes past the end of ",
-            ),
-            {"SIZE": size, "OFFSET": offset},
-        )
-        for size in (16, 64, 1008)
-        for offset in (0, 500)
-    ),
-    *(
-        Misuse(
-            "guarded",
-            "access_far_past_the_end",
-            about(
-                "access past the end at",
-                100,
-                distance=distance,
-                where=f"{distance - 100} bytes past the end of ",
-            ),
-            {"SIZE": 100, "OFFSET": distance},
-        )
-        for distance in (2 * PAGE, 5 * PAGE, 101 * PAGE, 102 * PAGE)
-    ),
-    *(
-        Misuse(
-            "guarded",
-            "access_before_the_start",
-            about(
-                "access before the start at",
-                size,
-                distance=-offset,
-                where=f"{offset} bytes before ",
-            ),
-            {"SIZE": size, "OFFSET": offset},
-        )
-        for size in SIZES
-        for offset in (1, 500)
-    ),
-]
+def faults() -> Iterator[Misuse]:
+    """Accesses to blocks that are free, behind blocks and before them."""
+    for offset in (0, 50, 99):
+        given = {"SIZE": 100, "OFFSET": offset}
+        yield Misuse("guarded", "access_after_free", late(offset), given)
+    by_another = about("access after free to", 64, freed_by="thread")
+    case = "access_after_free_by_another_thread"
+    yield Misuse("guarded", case, by_another, {"SIZE": 64})
+    long_ago = about("access after free to", 64, freed_by="main_thread")
+    given = {"SIZE": 64, "BETWEEN": 100}
+    yield Misuse("guarded", "access_after_free_long_ago", long_ago, given)
+    given = {"SIZE": 100, "OFFSET": 1}
+    yield Misuse("guarded", "a_handler_of_the_program_passes_on", late(1), given)
+    for size in (16, 64, 1008):
+        for offset in (0, 500):
+            where = f"{offset} bytes past the end of "
+            headline = "access past the end at"
+            text = about(headline, size, distance=size + offset, where=where)
+            given = {"SIZE": size, "OFFSET": offset}
+            yield Misuse("guarded", "access_past_the_end", text, given)
+    for distance in (2 * PAGE, 5 * PAGE, 101 * PAGE, 102 * PAGE):
+        where = f"{distance - 100} bytes past the end of "
+        text = about("access past the end at", 100, distance=distance, where=where)
+        given = {"SIZE": 100, "OFFSET": distance}
+        yield Misuse("guarded", "access_far_past_the_end", text, given)
+    for size in SIZES:
+        for offset in (1, 500):
+            where = f"{offset} bytes before "
+            headline = "access before the start at"
+            text = about(headline, size, distance=-offset, where=where)
+            given = {"SIZE": size, "OFFSET": offset}
+            yield Misuse("guarded", "access_before_the_start", text, given)
 
-CALLS = [
-    *(
-        Misuse(
-            "misuse",
-            "double_free_at_once",
-            about(
-                "double free of",
-                size,
-                freed_by="main_thread",
-                culprit=("this call", MISUSING),
-            ),
-            {"SIZE": size},
-        )
-        for size in SIZES
-    ),
-    Misuse(
-        "misuse",
-        "double_free_by_another_thread",
-        about(
-            "double free of",
-            100,
-            freed_by="main_thread",
-            culprit=("this call", MISUSING),
-            by="thread",
-        ),
-        {"SIZE": 100},
-    ),
-    Misuse(
-        "misuse",
-        "double_free_after_realloc",
-        lambda scene: (
+
+def calls() -> Iterator[Misuse]:
+    """Frees of what is free, of addresses in blocks, and of blocks that were overrun."""
+
+    def second_free(
+        size: int, function: str, by: str = "main_thread"
+    ) -> Callable[[Scene], str]:
+        headline, culprit = "double free of", ("this call", function)
+        return about(headline, size, freed_by="main_thread", culprit=culprit, by=by)
+
+    for size in SIZES:
+        text = second_free(size, MISUSING)
+        yield Misuse("misuse", "double_free_at_once", text, {"SIZE": size})
+    text = second_free(100, MISUSING, "thread")
+    yield Misuse("misuse", "double_free_by_another_thread", text, {"SIZE": 100})
+
+    def after_realloc(scene: Scene) -> str:
+        return (
             scene.headline("double free of", scene.facts["block"])
             + place(scene, 100)
             + event("allocated", ALLOCATING, scene)
             + event("freed", "reallocating_function", scene)
             + event("this call", MISUSING, scene)
-        ),
-        {"SIZE": 100},
-    ),
-    Misuse(
-        "misuse",
-        "realloc_of_a_freed_block",
-        about(
-            "double free of",
-            100,
-            freed_by="main_thread",
-            culprit=("this call", "misusing_realloc"),
-        ),
-        {"SIZE": 100, "NEW_SIZE": 300},
-    ),
-    *(
-        Misuse(
-            "misuse",
-            "free_of_an_address_in_a_block",
-            about(
-                "invalid free of",
-                100,
-                distance=offset,
-                where=f"{offset} bytes into ",
-                culprit=("this call", MISUSING),
-            ),
-            {"SIZE": 100, "OFFSET": offset},
         )
-        for offset in (1, 16)
-    ),
-    *(
-        Misuse(
-            "guarded",
-            "write_behind_a_block_at_the_start",
-            about("write past the end of", 100, culprit=("this call", MISUSING)),
-            {"SIZE": 100, "OFFSET": offset},
-        )
-        for offset in (0, 3000)
-    ),
-    *(
-        Misuse(
-            "guarded",
-            "write_before_a_block_at_the_end",
-            about("write before the start of", 100, culprit=("this call", MISUSING)),
-            {"SIZE": 100, "OFFSET": offset},
-        )
-        for offset in (1, 3000)
-    ),
-]
+
+    yield Misuse("misuse", "double_free_after_realloc", after_realloc, {"SIZE": 100})
+    text = second_free(100, "misusing_realloc")
+    given = {"SIZE": 100, "NEW_SIZE": 300}
+    yield Misuse("misuse", "realloc_of_a_freed_block", text, given)
+    culprit = ("this call", MISUSING)
+    for offset in (1, 16):
+        where = f"{offset} bytes into "
+        headline = "invalid free of"
+        text = about(headline, 100, distance=offset, where=where, culprit=culprit)
+        given = {"SIZE": 100, "OFFSET": offset}
+        yield Misuse("misuse", "free_of_an_address_in_a_block", text, given)
+    for case, headline, offsets in (
+        ("write_behind_a_block_at_the_start", "write past the end of", (0, 3000)),
+        ("write_before_a_block_at_the_end", "write before the start of", (1, 3000)),
+    ):
+        text = about(headline, 100, culprit=culprit)
+        for offset in offsets:
+            yield Misuse("guarded", case, text, {"SIZE": 100, "OFFSET": offset})
 
 
-@pytest.mark.parametrize("misuse", FAULTS, ids=str)
-def test_fault(misuse: Misuse, program: Path, liballod: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("misuse", [*faults()], ids=str)
+def test_fault(misuse: Misuse, release: Runner) -> None:
     """The report tells who allocated, who freed and who accesses; then the signal ends it."""
-    outcome = run(program, misuse.case, liballod, tmp_path, misuse.parameters, ALL)
+    outcome = run(release, "guarded", misuse.case, misuse.parameters, ALL)
     fatal(outcome, misuse.expected(outcome.scene))
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-@pytest.mark.parametrize("misuse", CALLS, ids=str)
-def test_call(
-    misuse: Misuse, goes_on: bool, program: Path, liballod: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("misuse", [*calls()], ids=str)
+def test_call(misuse: Misuse, goes_on: bool, release: Runner) -> None:
     """A wrong free is reported as all are, and with ALLOD_ABORT_ON_ERROR=0 has no effect."""
     options = ALL | ({"ABORT_ON_ERROR": "0"} if goes_on else {})
-    path = program.with_name(misuse.program)
-    outcome = run(path, misuse.case, liballod, tmp_path, misuse.parameters, options)
-    outcome.expect(misuse.expected(outcome.scene), death=not goes_on)
+    misuse.check(release, options, death=not goes_on)
 
 
-def test_fault_beside_the_profile(
-    program: Path, liballod: Path, tmp_path: Path
-) -> None:
+def test_fault_beside_the_profile(release: Runner) -> None:
     """A block may be both kinds of sample."""
     options = ALL | {"PROFILE": "100"}
     parameters = {"SIZE": 100, "OFFSET": 3}
-    outcome = run(program, "access_after_free", liballod, tmp_path, parameters, options)
+    outcome = run(release, "guarded", "access_after_free", parameters, options)
     fatal(outcome, late(3)(outcome.scene))
 
 
-def test_fault_in_a_child(program: Path, liballod: Path, tmp_path: Path) -> None:
+def test_fault_in_a_child(release: Runner) -> None:
     """A child reports what its parent has allocated and freed, and the parent goes on."""
     case = "access_after_free_in_a_child"
-    outcome = run(program, case, liballod, tmp_path, {"SIZE": 100}, ALL)
+    outcome = run(release, "guarded", case, {"SIZE": 100}, ALL)
     text = about("access after free to", 100, freed_by="main_thread", by="child")
     outcome.expect(text(outcome.scene), death=False)
 
 
 @pytest.mark.parametrize("address", [0, 0x1234_5000])
-def test_other_faults_are_not_explained(
-    address: int, program: Path, liballod: Path, tmp_path: Path
-) -> None:
+def test_other_faults_are_not_explained(address: int, release: Runner) -> None:
     """What is no guard dies as it would."""
     parameters = {"ADDRESS": address}
-    fatal(run(program, "a_fault_elsewhere", liballod, tmp_path, parameters, ALL), "")
+    fatal(run(release, "guarded", "a_fault_elsewhere", parameters, ALL), "")
 
 
-def test_a_signal_that_was_sent_ends_the_process(
-    program: Path, liballod: Path, tmp_path: Path
-) -> None:
+def test_a_signal_that_was_sent_ends_the_process(release: Runner) -> None:
     """It comes again when nobody handles it."""
-    fatal(run(program, "a_signal_from_outside", liballod, tmp_path, {}, ALL), "")
+    fatal(run(release, "guarded", "a_signal_from_outside", {}, ALL), "")
 
 
-def test_an_ignored_signal_that_was_sent_changes_nothing(
-    program: Path, liballod: Path, tmp_path: Path
-) -> None:
+def test_an_ignored_signal_that_was_sent_changes_nothing(release: Runner) -> None:
     """Faults are reported afterwards as before."""
-
-    def ignore() -> None:
-        signal.signal(signal.SIGSEGV, signal.SIG_IGN)
-
-    result = subprocess.run(
-        [program, "a_signal_from_outside_and_an_access_after_free"],
-        env=environment(liballod)
-        | {"ALLOD_GUARD_SAMPLE": "1", "TEST_SIZE": "100", "TEST_OFFSET": "5"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=ignore,
-    )
-    assert result.returncode == -signal.SIGSEGV
-    assert "error: access after free to" in result.stderr
+    ignoring = release.behind("env", "--ignore-signal=SEGV")
+    case = "a_signal_from_outside_and_an_access_after_free"
+    outcome = run(ignoring, "guarded", case, {"SIZE": 100, "OFFSET": 5}, ALL)
+    outcome.expect_end(signal.SIGSEGV, "access after free to", offset=5)
 
 
 @pytest.mark.parametrize("is_hardened", [False, True])
 def test_the_process_ends_where_the_access_would_succeed_after_the_report(
-    is_hardened: bool,
-    program: Path,
-    liballod: Path,
-    liballod_hardened: Path,
-    tmp_path: Path,
+    is_hardened: bool, release: Runner, hardened: Runner
 ) -> None:
     """Another thread has got the block while the report was written."""
     case = "a_block_is_handed_out_during_the_report"
-    library = liballod_hardened if is_hardened else liballod
+    runner = hardened if is_hardened else release
     size = 1 << 20 if is_hardened else 100
     options = {} if is_hardened else ALL | {"GUARD_SLOTS": "16"}
-    outcome = run(program, case, library, tmp_path, {"SIZE": size}, options)
+    outcome = run(runner, "guarded", case, {"SIZE": size}, options)
     assert outcome.status == -signal.SIGSEGV, outcome.description
     assert not outcome.survived
 
@@ -345,12 +235,10 @@ def test_the_process_ends_where_the_access_would_succeed_after_the_report(
     "case", ["guarded_blocks_are_like_others", "a_handler_of_the_program_goes_on"]
 )
 @pytest.mark.parametrize("slots", ["1", "7", "192"])
-def test_nothing_to_report(
-    case: str, slots: str, program: Path, liballod: Path, tmp_path: Path
-) -> None:
+def test_nothing_to_report(case: str, slots: str, release: Runner) -> None:
     """The program does not see that a block is guarded, nor that the pages run out."""
     options = ALL | {"GUARD_SLOTS": slots}
-    run(program, case, liballod, tmp_path, {}, options).expect("", death=False)
+    run(release, "guarded", case, {}, options).expect("", death=False)
 
 
 ELSEWHERE = [
@@ -365,49 +253,28 @@ ELSEWHERE = [
 
 @pytest.mark.parametrize(("folder", "name", "case"), ELSEWHERE)
 def test_programs_hold_with_many_guards(
-    folder: str, name: str, case: str, liballod: Path, build_dir: Path, tmp_path: Path
+    folder: str, name: str, case: str, release: Runner
 ) -> None:
     """Every third allocation is guarded, as long as there are pages."""
-    variables = environment(liballod) | {
-        "ALLOD_GUARD_SAMPLE": "3",
-        "ALLOD_GUARD_SLOTS": "100",
-    }
-    result = run_program(
-        [build_dir / "tests" / folder / name, case], variables, tmp_path
-    )
-    assert result.returncode == 0, describe(result)
-    assert "allod: " not in result.stderr, describe(result)
+    options = {"ALLOD_GUARD_SAMPLE": 3, "ALLOD_GUARD_SLOTS": 100}
+    release.of(folder).holds(name, case, **options)
 
 
-def test_the_pages_are_bounded(program: Path, liballod: Path, tmp_path: Path) -> None:
+def test_the_pages_are_bounded(release: Runner) -> None:
     """As many blocks are guarded as there are pages, and the rest are usual ones."""
     options = ALL | {"GUARD_SLOTS": "40"}
-    outcome = run(
-        program, "a_bounded_number_is_guarded", liballod, tmp_path, {}, options
-    )
+    outcome = run(release, "guarded", "a_bounded_number_is_guarded", {}, options)
     outcome.expect("", death=False)
     # A few are the program's own, or usual blocks that lie at the end of a page.
     assert 30 <= outcome.scene.facts["guarded"] <= 56
 
 
-def test_report_for_programs(program: Path, liballod: Path, tmp_path: Path) -> None:
+def test_report_for_programs(release: Runner) -> None:
     """One line of JSON, with all three stacks."""
-    variables = environment(liballod) | {
-        "ALLOD_GUARD_SAMPLE": "1",
-        "ALLOD_SHOW_ERRORS": "0",
-        "ALLOD_REPORT_FD": "2",
-        "TEST_SIZE": "100",
-        "TEST_OFFSET": "5",
-    }
-    result = subprocess.run(
-        [program, "access_after_free"],
-        env=variables,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    report = json.loads(result.stderr)
+    options = ALL | {"SHOW_ERRORS": "0", "REPORT_FD": "2"}
+    given = {"SIZE": 100, "OFFSET": 5}
+    outcome = run(release, "guarded", "access_after_free", given, options)
+    report = json.loads(outcome.errors)
     block = int(report["block"], 16)
     assert report["kind"] == "access_after_free"
     assert report["guarded"] is True
@@ -417,16 +284,15 @@ def test_report_for_programs(program: Path, liballod: Path, tmp_path: Path) -> N
     assert report["allocated_at"]
     assert report["freed_at"]
     assert report["stack"]
-    assert str(program) in [file["path"] for file in report["files"]]
+    program = str(outcome.scene.program)
+    assert program in [file["path"] for file in report["files"]]
 
 
-def test_code_of_no_file_lies_in_none_of_a_report(
-    program: Path, liballod: Path, tmp_path: Path
-) -> None:
+def test_code_of_no_file_lies_in_none_of_a_report(release: Runner) -> None:
     """Its address is not below the end of the file whose base is before it."""
     options = ALL | {"SHOW_ERRORS": "0", "REPORT_FD": "2"}
     case = "access_after_free_by_code_of_its_own"
-    outcome = run(program, case, liballod, tmp_path, {"SIZE": 100}, options)
+    outcome = run(release, "guarded", case, {"SIZE": 100}, options)
     report = json.loads(outcome.errors)
     ranges = [(int(file["base"], 16), int(file["end"], 16)) for file in report["files"]]
     code = int(report["stack"][0], 16)
@@ -493,14 +359,12 @@ def test_fault_in_the_hardened_library(
     size: int,
     offset: int,
     state: str,
-    program: Path,
-    liballod_hardened: Path,
-    tmp_path: Path,
+    hardened: Runner,
 ) -> None:
     """Its own guards are explained as well, as far as it knows a block's past."""
     parameters = {"SIZE": size, "OFFSET": offset}
     options = {"HARDENED": measures}
-    outcome = run(program, case, liballod_hardened, tmp_path, parameters, options)
+    outcome = run(hardened, "guarded", case, parameters, options)
     distance = offset + (size if "past" in case else 0)
     at = outcome.scene.facts["block"] + distance
     text = (
@@ -514,15 +378,11 @@ def test_fault_in_the_hardened_library(
 
 
 @pytest.mark.parametrize("measures", ["all", "all,history"])
-def test_access_to_a_block_of_no_bytes(
-    measures: str, program: Path, liballod_hardened: Path, tmp_path: Path
-) -> None:
+def test_access_to_a_block_of_no_bytes(measures: str, hardened: Runner) -> None:
     """There is no memory that it could have."""
     parameters = {"SIZE": 0, "OFFSET": 0}
     options = {"HARDENED": measures}
-    outcome = run(
-        program, "access_after_free", liballod_hardened, tmp_path, parameters, options
-    )
+    outcome = run(hardened, "guarded", "access_after_free", parameters, options)
     text = (
         outcome.scene.headline(
             "access to a block of no bytes at", outcome.scene.facts["block"]

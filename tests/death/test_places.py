@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from surface.black_box import (
     CASE_SECONDS,
+    Runner,
     cases_in,
     environment,
     listed_cases,
@@ -21,12 +22,6 @@ from death.reports import FREE, GONE, MALLOC, Scene, run
 FOLDER = Path(__file__).parent
 CASES = cases_in(FOLDER)
 HUGE = 10 << 20
-
-
-@pytest.fixture
-def programs(build_dir: Path) -> Path:
-    """The folder of the programs."""
-    return build_dir / "tests" / "death"
 
 
 def report(
@@ -65,12 +60,10 @@ def test_no_case_is_forgotten(program: str, build_dir: Path) -> None:
     assert {case for case in listed if f'"{case}"' not in tests} == set()
 
 
-def test_thread_with_the_smallest_stack(
-    library: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_thread_with_the_smallest_stack(preloaded: Runner) -> None:
     """A report needs little stack."""
     case = "thread_with_the_smallest_stack"
-    outcome = run(programs / "places", case, library, tmp_path)
+    outcome = run(preloaded, "places", case)
     text = report(outcome.scene, freed_by="thread", called_by="thread")
     outcome.expect(text, death=True)
 
@@ -78,28 +71,24 @@ def test_thread_with_the_smallest_stack(
 @pytest.mark.parametrize(
     "case", ["standard_error_is_closed", "standard_error_cannot_be_written"]
 )
-def test_nowhere_to_write(
-    case: str, library: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_nowhere_to_write(case: str, preloaded: Runner) -> None:
     """A report that nobody can read is dropped, and the process is aborted all the same."""
-    run(programs / "places", case, library, tmp_path).expect("", death=True)
+    run(preloaded, "places", case).expect("", death=True)
 
 
 @pytest.mark.parametrize(
     "case", ["standard_error_is_closed", "standard_error_cannot_be_written"]
 )
-def test_nowhere_to_write_and_no_abort(
-    case: str, library: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_nowhere_to_write_and_no_abort(case: str, preloaded: Runner) -> None:
     """The heap stays usable when the report is lost."""
     options = {"ABORT_ON_ERROR": "0"}
-    outcome = run(programs / "places", case, library, tmp_path, options=options)
+    outcome = run(preloaded, "places", case, options=options)
     outcome.expect("", death=False)
 
 
-def test_child_of_a_fork(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_child_of_a_fork(preloaded: Runner) -> None:
     """The child reports and is aborted, and its parent is not."""
-    outcome = run(programs / "places", "child_of_a_fork", library, tmp_path)
+    outcome = run(preloaded, "places", "child_of_a_fork")
     assert outcome.status == 0, outcome.description
     assert os.WTERMSIG(outcome.scene.facts["child_status"]) == signal.SIGABRT
     assert not outcome.survived
@@ -107,11 +96,11 @@ def test_child_of_a_fork(library: Path, programs: Path, tmp_path: Path) -> None:
     assert re.fullmatch(text, outcome.errors), outcome.description
 
 
-def test_child_of_a_fork_goes_on(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_child_of_a_fork_goes_on(preloaded: Runner) -> None:
     """The child's heap stays usable."""
     case = "child_of_a_fork"
     options = {"ABORT_ON_ERROR": "0"}
-    outcome = run(programs / "places", case, library, tmp_path, options=options)
+    outcome = run(preloaded, "places", case, options=options)
     assert outcome.scene.facts["child_status"] == 0, outcome.description
     outcome.expect(report(outcome.scene, called_by="thread"), death=False)
 
@@ -120,21 +109,17 @@ def test_child_of_a_fork_goes_on(library: Path, programs: Path, tmp_path: Path) 
     ("case", "root"), [("static_destructor", "exit"), ("handler_of_a_signal", "main")]
 )
 @pytest.mark.parametrize("abort", ["0", "1"])
-def test_unusual_moment(
-    case: str, root: str, abort: str, library: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_unusual_moment(case: str, root: str, abort: str, preloaded: Runner) -> None:
     """After main, and in a signal handler."""
     options = {"ABORT_ON_ERROR": abort}
-    outcome = run(programs / "places", case, library, tmp_path, options=options)
+    outcome = run(preloaded, "places", case, options=options)
     outcome.expect(report(outcome.scene, root=root), death=abort == "1")
 
 
-def test_handler_of_abort_may_allocate(
-    library: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_handler_of_abort_may_allocate(preloaded: Runner) -> None:
     """No lock is held when the process is told to abort, and the heap is in order."""
     case = "handler_of_abort_that_allocates"
-    outcome = run(programs / "places", case, library, tmp_path)
+    outcome = run(preloaded, "places", case)
     assert outcome.status == 3, outcome.description
     assert outcome.survived
     assert re.fullmatch(report(outcome.scene), outcome.errors), outcome.description
@@ -166,14 +151,14 @@ def test_pipe_that_nobody_reads(library: Path, programs: Path, tmp_path: Path) -
     "options", [{}, {"ABORT_ON_ERROR": "0"}, {"SHOW_ERRORS": "0"}], ids=str
 )
 def test_failed_internal_check(
-    options: dict[str, str], library: Path, programs: Path, tmp_path: Path
+    options: dict[str, str], library: Path, preloaded: Runner
 ) -> None:
     """When its own data are damaged the library cannot go on, whatever the options say."""
     case = "a_magazine_is_overwritten"
     if "hardened" in library.name:
         # Blocks come to a magazine at once, as elsewhere.
         options = options | {"HARDENED": "-quarantine"}
-    outcome = run(programs / "internal", case, library, tmp_path, options=options)
+    outcome = run(preloaded, "internal", case, options=options)
     assert "changed" in outcome.scene.facts, outcome.description
     assert "unseen" not in outcome.scene.facts, outcome.description
     outcome.expect(

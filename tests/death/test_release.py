@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from surface.black_box import Runner
 
 from death.reports import FOREIGN_ADDRESSES, GONE, NOT_OURS, Misuse, Scene, run
 
@@ -138,30 +138,11 @@ MISUSES = [
 ]
 
 
-@pytest.fixture
-def programs(build_dir: Path) -> Path:
-    """The folder of the programs."""
-    return build_dir / "tests" / "death"
-
-
 @pytest.mark.parametrize("options", BY_ENVIRONMENT, ids=str)
 @pytest.mark.parametrize("misuse", MISUSES, ids=str)
-def test_report(
-    misuse: Misuse,
-    options: dict[str, str],
-    programs: Path,
-    liballod: Path,
-    tmp_path: Path,
-) -> None:
+def test_report(misuse: Misuse, options: dict[str, str], release: Runner) -> None:
     """There is one report, unless it is unwanted, and the process is aborted, unless unwanted."""
-    outcome = run(
-        programs / misuse.program,
-        misuse.case,
-        liballod,
-        tmp_path,
-        misuse.parameters,
-        options,
-    )
+    outcome = misuse.run(release, options)
     text = "" if "SHOW_ERRORS" in options else misuse.expected(outcome.scene)
     outcome.expect(text, death="ABORT_ON_ERROR" not in options)
 
@@ -196,15 +177,10 @@ AT_EXIT = [
 @pytest.mark.parametrize("options", BY_ENVIRONMENT, ids=str)
 @pytest.mark.parametrize("misuse", AT_EXIT, ids=str)
 def test_report_at_exit(
-    misuse: Misuse,
-    options: dict[str, str],
-    programs: Path,
-    liballod: Path,
-    tmp_path: Path,
+    misuse: Misuse, options: dict[str, str], release: Runner
 ) -> None:
     """What was not seen while the program ran is seen when it ends."""
-    program = programs / misuse.program
-    outcome = run(program, misuse.case, liballod, tmp_path, misuse.parameters, options)
+    outcome = misuse.run(release, options)
     text = "" if "SHOW_ERRORS" in options else misuse.expected(outcome.scene)
     assert re.fullmatch(text, outcome.errors), outcome.description
     dies = "ABORT_ON_ERROR" not in options
@@ -212,32 +188,21 @@ def test_report_at_exit(
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_exit_from_a_signal_handler_finds_nothing(
-    part: int, programs: Path, library: Path, tmp_path: Path
-) -> None:
+def test_exit_from_a_signal_handler_finds_nothing(part: int, preloaded: Runner) -> None:
     """Whatever the handler interrupts, a heap without a defect is not complained about."""
     case = "exit_from_a_signal_handler"
     for number in range(20):
         parameters = {"MICROSECONDS": 500 + 997 * (20 * part + number) % 7000}
-        outcome = run(programs / "at_exit", case, library, tmp_path, parameters)
+        outcome = run(preloaded, "at_exit", case, parameters)
         assert (outcome.status, outcome.errors) == (0, ""), outcome.description
 
 
-def test_exit_from_a_signal_handler_ends(
-    programs: Path, library: Path, tmp_path: Path
-) -> None:
+def test_exit_from_a_signal_handler_ends(preloaded: Runner) -> None:
     """Where a report is asked for that cannot be had, that is said, and no lock waited for."""
     case = "exit_from_a_signal_handler"
     for number in range(30):
         parameters = {"MICROSECONDS": 500 + 997 * number % 7000}
-        outcome = run(
-            programs / "at_exit",
-            case,
-            library,
-            tmp_path,
-            parameters,
-            {"SHOW_STATS": "1"},
-        )
+        outcome = run(preloaded, "at_exit", case, parameters, {"SHOW_STATS": "1"})
         assert outcome.status == 0, outcome.description
         assert (
             "statistics of process" in outcome.errors or "no reports" in outcome.errors
@@ -247,42 +212,26 @@ def test_exit_from_a_signal_handler_ends(
 @pytest.mark.parametrize(("case", "parameters"), FOREIGN_ADDRESSES, ids=str)
 @pytest.mark.parametrize("policy", ["", "ignore", "report"])
 def test_foreign_address(
-    case: str,
-    parameters: dict[str, int],
-    policy: str,
-    programs: Path,
-    liballod: Path,
-    tmp_path: Path,
+    case: str, parameters: dict[str, int], policy: str, release: Runner
 ) -> None:
     """Memory that is not Allod's is left alone, without a word unless one is wanted."""
     options = {"FOREIGN_FREE": policy} if policy else {}
-    outcome = run(programs / "misuse", case, liballod, tmp_path, parameters, options)
+    outcome = run(release, "misuse", case, parameters, options)
     outcome.expect(foreign(outcome.scene) if policy == "report" else "", death=False)
 
 
-def test_realloc_of_a_foreign_address_fails(
-    programs: Path, liballod: Path, tmp_path: Path
-) -> None:
+def test_realloc_of_a_foreign_address_fails(release: Runner) -> None:
     """There is no block to return, so that the caller has to be told."""
     case = "realloc_of_a_foreign_address"
-    outcome = run(programs / "misuse", case, liballod, tmp_path)
+    outcome = run(release, "misuse", case)
     outcome.expect(foreign(outcome.scene), death=False)
 
 
-def test_memory_that_was_given_back_is_foreign(
-    programs: Path, liballod: Path, tmp_path: Path
-) -> None:
+def test_memory_that_was_given_back_is_foreign(release: Runner) -> None:
     """A block that had addresses of its own leaves nothing behind: those may be anybody's."""
     options = {"PURGE_DELAY": "0"}
     parameters = {"SIZE": 100 * MIB}
-    outcome = run(
-        programs / "misuse",
-        "double_free_at_once",
-        liballod,
-        tmp_path,
-        parameters,
-        options,
-    )
+    outcome = run(release, "misuse", "double_free_at_once", parameters, options)
     outcome.expect("", death=False)
 
 
@@ -300,13 +249,8 @@ def test_memory_that_was_given_back_is_foreign(
     ids=str,
 )
 def test_sizes_are_not_checked(
-    program: str,
-    case: str,
-    parameters: dict[str, int],
-    programs: Path,
-    liballod: Path,
-    tmp_path: Path,
+    program: str, case: str, parameters: dict[str, int], release: Runner
 ) -> None:
     """What a sized free claims is taken neither as wrong nor as right."""
-    outcome = run(programs / program, case, liballod, tmp_path, parameters)
+    outcome = run(release, program, case, parameters)
     outcome.expect("", death=False)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from commands import allod
 from surface.black_box import environment
-from workshop.paths import ROOT
 
 # Nothing of the program is exported, so that the library knows none of its names.
 PROGRAM = """\
@@ -110,13 +110,7 @@ def symbolize(
     *words: str | Path, text: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs the command."""
-    return subprocess.run(
-        [ROOT / "allod", "symbolize", *words],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return allod("symbolize", *words, given=text)
 
 
 def holds_stacks(output: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from allod.console import Failure
-from front_door.command import ALLOD
+from commands import ALLOD
 from workshop import build as building
 from workshop import locks, packages
 from workshop.paths import ROOT, version

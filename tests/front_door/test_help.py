@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from allod.trace.files import MAGIC
 from clone import cli
-from front_door.command import allod
+from commands import allod, ended
 from workshop.paths import version
 
 
@@ -56,12 +55,7 @@ def test_every_command_explains_itself(command: str) -> None:
 )
 def test_no_explanation_installs_or_builds_anything(words: list[str]) -> None:
     for help_option in ("-h", "--help"):
-        done = subprocess.run(
-            [sys.executable, "-c", BARE, *words, help_option],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ended(sys.executable, "-c", BARE, *words, help_option)
         assert done.returncode == 0, done.stderr
         assert "Usage: allod" in done.stdout
         assert done.stderr == ""

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import ended
 from workshop.paths import ROOT
 
 MAPPED = "import os; print([m for m in open('/proc/self/maps') if 'liballod' in m][0])"
@@ -30,13 +31,7 @@ def allod(prefix: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "for name in ('workshop', 'bench', 'clone'): sys.modules[name] = None\n"
         "from allod.cli import main; main()"
     )
-    return subprocess.run(
-        [sys.executable, "-c", code, modules, *arguments],
-        cwd=prefix,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ended(sys.executable, "-c", code, modules, *arguments, directory=prefix)
 
 
 def test_run_takes_the_library_that_is_installed_beside(installed: Path) -> None:

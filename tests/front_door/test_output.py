@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from allod import files
 from allod.console import Failure
-from front_door.command import ALLOD, allod
+from commands import ALLOD, allod
 
 # Output that goes nowhere
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from allod import preload
 from allod.console import Failure
-from front_door.command import ALLOD, allod
+from commands import ALLOD, allod
 
 MAPPED = "import os; print([m for m in open('/proc/self/maps') if 'liballod' in m][0])"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from front_door.command import allod
+from commands import allod
 from workshop import pytest_gtest, pytest_shares, testing
 from workshop.paths import ROOT
 

@@ -20,11 +20,6 @@ static allod_heap_stats_t stats_of(allod_heap_t* heap) {
   CHECK(allod_heap_stats_get(heap, &stats, sizeof stats) == 0, "no statistics");
   return stats;
 }
-static void run_thread(void* (*body)(void*), void* argument) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, body, argument) == 0, "no thread");
-  pthread_join(thread, NULL);
-}
 
 CASE(every_size_holds_what_is_written) {
   enum { SIZES = 512 };

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from surface.black_box import (
     Case,
+    Runner,
     cases_in,
     describe,
-    environment,
-    run_case,
     run_program,
 )
 from workshop.build import PRESETS, ensure_built
@@ -27,14 +26,9 @@ SANITIZED_LOADS = [(1, 2, 400_000), (2, 4, 200_000), (3, 8, 100_000)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_heaps(
-    case: Case,
-    library: Path,
-    build_dir: Path,
-    tmp_path: Path,
-) -> None:
+def test_heaps(case: Case, preloaded: Runner) -> None:
     """The case holds on the library."""
-    run_case(build_dir / "tests" / "heaps" / case.program, case.name, library, tmp_path)
+    preloaded.holds(*case)
 
 
 @pytest.mark.parametrize("case", IN_C, ids=str)
@@ -62,19 +56,13 @@ def test_one_include_replaces_the_operators(build_dir: Path, tmp_path: Path) -> 
     ],
 )
 def test_a_free_to_the_wrong_heap_is_reported(
-    how: str,
-    owner: str,
-    named: str,
-    library: Path,
-    build_dir: Path,
-    tmp_path: Path,
+    how: str, owner: str, named: str, preloaded: Runner
 ) -> None:
     """The report names both, and the process is aborted."""
-    program = build_dir / "tests" / "heaps" / "misuse"
-    result = run_program([program, how], environment(library), tmp_path)
+    result = preloaded.run("misuse", how)
     assert result.returncode == -signal.SIGABRT, describe(result)
     # The debug library watches 64 bytes more, but in no heap of the program's.
-    size = 176 if "debug" in library.name and how == "plain" else 112
+    size = 176 if "debug" in preloaded.library.name and how == "plain" else 112
     assert re.match(
         r"allod: error: free to the wrong heap of (0x[0-9a-f]+)\n"
         rf"allod:   block \1 of size class {size}, owned by {owner}\n"
@@ -86,26 +74,21 @@ def test_a_free_to_the_wrong_heap_is_reported(
 @pytest.mark.parametrize("how", ["goes-on", "goes-on-plain"])
 @pytest.mark.parametrize("sampled", [False, True])
 def test_a_free_to_the_wrong_heap_has_no_effect(
-    how: str, library: Path, build_dir: Path, tmp_path: Path, *, sampled: bool
+    how: str, preloaded: Runner, *, sampled: bool
 ) -> None:
     """In a program that goes on, the right free is right."""
-    program = build_dir / "tests" / "heaps" / "misuse"
-    variables = environment(library)
-    variables |= {"ALLOD_GUARD_SAMPLE": "1"} if sampled else {}
-    result = run_program([program, how], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+    result = preloaded.run_well("misuse", how, ALLOD_GUARD_SAMPLE=int(sampled))
     assert result.stderr.count("allod: error: ") == 1, describe(result)
     assert "error: free to the wrong heap of" in result.stderr, describe(result)
 
 
-@pytest.mark.parametrize("name", ["liballod-debug.so", "liballod-hardened.so"])
+@pytest.mark.parametrize("kind", ["debug", "hardened"])
 def test_a_block_that_is_freed_after_its_heap_went_with_it(
-    name: str, build_dir: Path, tmp_path: Path
+    kind: str, request: pytest.FixtureRequest
 ) -> None:
     """Where the history is kept, the report says so."""
-    program = build_dir / "tests" / "heaps" / "misuse"
-    variables = environment(build_dir / name) | {"ALLOD_HARDENED": "all,history"}
-    result = run_program([program, "freed-late"], variables, tmp_path)
+    runner: Runner = request.getfixturevalue(kind)
+    result = runner.run("misuse", "freed-late", ALLOD_HARDENED="all,history")
     assert result.returncode == -signal.SIGABRT, describe(result)
     frames = r"(?:allod:     #\d+ .*\n)*"
     assert re.search(
@@ -126,16 +109,10 @@ def test_a_block_that_is_freed_after_its_heap_went_with_it(
     ],
 )
 def test_a_heap_that_is_gone_is_named_by_the_debug_library(
-    how: str,
-    name: str,
-    end: str,
-    liballod_debug: Path,
-    build_dir: Path,
-    tmp_path: Path,
+    how: str, name: str, end: str, debug: Runner
 ) -> None:
     """Its record serves no other heap for a while, and the process is aborted."""
-    program = build_dir / "tests" / "heaps" / "misuse"
-    result = run_program([program, how], environment(liballod_debug), tmp_path)
+    result = debug.run("misuse", how)
     assert result.returncode == -signal.SIGABRT, describe(result)
     assert re.match(
         rf"allod: error: use of {name} after it was {end}\n"
@@ -145,16 +122,14 @@ def test_a_heap_that_is_gone_is_named_by_the_debug_library(
 
 
 @pytest.mark.parametrize("how", ["named", "destroyed", "none"])
-def test_a_name_cannot_look_like_a_report(
-    how: str, liballod_debug: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_a_name_cannot_look_like_a_report(how: str, debug: Runner) -> None:
     """Reports and statistics have it on one line, as JSON would."""
-    program = build_dir / "tests" / "heaps" / "misuse"
-    variables = environment(liballod_debug) | {
-        "ALLOD_SHOW_STATS": "text",
-        "TEST_NAME": 'one"\nallod: error: double free\x1b[0m',
-    }
-    result = run_program([program, how], variables, tmp_path)
+    result = debug.run(
+        "misuse",
+        how,
+        ALLOD_SHOW_STATS="text",
+        TEST_NAME='one"\nallod: error: double free\x1b[0m',
+    )
     name = r'"one\"\u000aallod: error: double free\u001b[0m"'
     assert name in result.stderr, describe(result)
     assert "\nallod: error: double free" not in result.stderr, describe(result)
@@ -183,17 +158,10 @@ def test_a_name_cannot_look_like_a_report(
     ],
 )
 def test_a_hardened_heap_reports_misuse_in_a_library_that_is_not(
-    how: str,
-    headline: str,
-    offset: int,
-    size: int | None,
-    liballod: Path,
-    build_dir: Path,
-    tmp_path: Path,
+    how: str, headline: str, offset: int, size: int | None, release: Runner
 ) -> None:
     """The report names the block and the heap, and the process is aborted."""
-    program = build_dir / "tests" / "heaps" / "misuse"
-    result = run_program([program, f"hardened-{how}"], environment(liballod), tmp_path)
+    result = release.run("misuse", f"hardened-{how}")
     assert result.returncode == -signal.SIGABRT, describe(result)
     block = int(result.stdout, 16)
     place = f"{offset} bytes into block" if offset else "block"
@@ -205,41 +173,30 @@ def test_a_hardened_heap_reports_misuse_in_a_library_that_is_not(
     ), describe(result)
 
 
-def test_a_hardened_heap_that_goes_has_reported_all(
-    liballod: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_a_hardened_heap_that_goes_has_reported_all(release: Runner) -> None:
     """Also of blocks that were freed while another thread was using the heap."""
-    variables = environment(liballod) | {"ALLOD_ABORT_ON_ERROR": "0"}
-    program = build_dir / "tests" / "heaps" / "misuse"
-    result = run_program([program, "late"], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+    result = release.run_well("misuse", "late", ALLOD_ABORT_ON_ERROR=0)
     # Some may be seen twice, from the block behind.
     assert result.stderr.count("error: write past the end of ") >= 4 * 300
 
 
 def test_of_two_threads_that_free_a_large_block_at_once_one_is_told(
-    library: Path, build_dir: Path, tmp_path: Path
+    preloaded: Runner,
 ) -> None:
     """The late one finds the block gone, and leaves what may be another's by then."""
-    variables = environment(library) | {"ALLOD_ABORT_ON_ERROR": "0"}
-    program = build_dir / "tests" / "heaps" / "misuse"
-    result = run_program([program, "at-once"], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+    result = preloaded.run_well("misuse", "at-once", ALLOD_ABORT_ON_ERROR=0)
     assert result.stderr.count("allod: error: double free of ") == 400, describe(result)
     assert result.stderr.count("allod: error: ") == 400, describe(result)
 
 
-@pytest.mark.parametrize("name", ["liballod", "liballod_hardened"])
+@pytest.mark.parametrize("kind", ["release", "hardened"])
 def test_a_handler_that_interrupts_a_heap_can_be_told_of_misuse(
-    name: str, request: pytest.FixtureRequest, build_dir: Path, tmp_path: Path
+    kind: str, request: pytest.FixtureRequest
 ) -> None:
     """The report waits for nothing that the interrupted thread has. (The debug library's record of
     each block does.)"""
-    library: Path = request.getfixturevalue(name)
-    variables = environment(library) | {"ALLOD_ABORT_ON_ERROR": "0"}
-    program = build_dir / "tests" / "heaps" / "misuse"
-    result = run_program([program, "interrupted"], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+    runner: Runner = request.getfixturevalue(kind)
+    result = runner.run_well("misuse", "interrupted", ALLOD_ABORT_ON_ERROR=0)
     reports = re.findall(
         r"free to the wrong heap of 0x[0-9a-f]+\n.* owned by heap \"one\"\n",
         result.stderr,
@@ -255,13 +212,12 @@ def test_a_handler_that_interrupts_a_heap_can_be_told_of_misuse(
     ],
 )
 def test_behind_the_blocks_of_a_hardened_heap_is_a_guard(
-    how: str, place: str, liballod: Path, build_dir: Path, tmp_path: Path
+    how: str, place: str, release: Runner
 ) -> None:
     """Who runs into it is stopped, and told so."""
     if not has_light_guards():
         pytest.skip("this system has no guards without a mapping: Linux 6.13 has")
-    program = build_dir / "tests" / "heaps" / "misuse"
-    result = run_program([program, f"hardened-{how}"], environment(liballod), tmp_path)
+    result = release.run("misuse", f"hardened-{how}")
     assert result.returncode == -signal.SIGSEGV, describe(result)
     place = place.format(block=int(result.stdout, 16))
     assert re.match(
@@ -283,18 +239,13 @@ def has_light_guards() -> bool:
 
 
 @pytest.mark.parametrize("how", ["leaks", "exit", "many-leaks"])
-def test_blocks_that_are_left_are_reported(
-    how: str, library: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_blocks_that_are_left_are_reported(how: str, preloaded: Runner) -> None:
     """When the heap is destroyed, or at exit; with who allocated them, where that is kept."""
-    program = build_dir / "tests" / "heaps" / "misuse"
-    variables = environment(library) | {"ALLOD_HARDENED": "all,history"}
-    result = run_program([program, how], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+    result = preloaded.run_well("misuse", how, ALLOD_HARDENED="all,history")
     count = 25 if how == "many-leaks" else 1
     blocks = "25 blocks" if count > 1 else "1 block"
     line = r"allod:   block 0x[0-9a-f]+ of 112 bytes"
-    if library.name != "liballod.so":
+    if preloaded.library.name != "liballod.so":
         line += r", requested with 100 bytes\n"
         line += r"allod:   allocated by thread \d+:\n(allod:     #\d+ .*\n)+"
     else:
@@ -308,21 +259,13 @@ def test_blocks_that_are_left_are_reported(
 
 
 @pytest.mark.parametrize("load", LOADS, ids=str)
-def test_load(
-    load: tuple[int, int, int],
-    library: Path,
-    build_dir: Path,
-    tmp_path: Path,
-) -> None:
+def test_load(load: tuple[int, int, int], preloaded: Runner) -> None:
     """No block is lost or handed out twice while heaps come and go."""
     seed, threads, operations = load
-    if library.name == "liballod-debug.so":
+    if preloaded.library.name == "liballod-debug.so":
         operations //= 10
     arguments = [str(number) for number in (seed, threads, operations)]
-    program = build_dir / "tests" / "heaps" / "load"
-    result = run_program([program, *arguments], environment(library), tmp_path)
-    assert result.returncode == 0, describe(result)
-    assert "allod: " not in result.stderr, describe(result)
+    preloaded.holds("load", *arguments)
 
 
 @pytest.mark.slow

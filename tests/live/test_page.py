@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from allod.console import Failure
+from commands import ended
 from workshop.environment import ensure_browser
 from workshop.packages import PackagesUnavailable, ensure_packages
 from workshop.paths import build_dir
@@ -256,10 +257,5 @@ def test_redis_under_load(serve: Serve, page: Page, debian_packages: Any) -> Non
 def test_the_page_is_typed(liballod_live: object) -> None:
     """What esbuild does not check."""
     folder = build_dir("release") / "live"
-    done = subprocess.run(
-        [folder / "node_modules" / ".bin" / "tsc", "--project", folder],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ended(folder / "node_modules" / ".bin" / "tsc", "--project", folder)
     assert (done.returncode, done.stdout) == (0, "")

@@ -11,26 +11,17 @@ from pathlib import Path
 
 import pytest
 from allod.top import short
-from workshop.paths import ROOT
+from commands import ALLOD, allod
 
 from .conftest import Serve
 from .watched import Watched
-
-ALLOD = ROOT / "allod"
 
 
 def top(
     *arguments: str, variables: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the command, without any option of Allod's that the test run may have."""
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("ALLOD_")}
-    return subprocess.run(
-        [ALLOD, "top", *arguments],
-        env={**clean, **(variables or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """Runs the command."""
+    return allod("top", *arguments, environment=variables)
 
 
 def rows_of(text: str) -> list[dict[str, str]]:

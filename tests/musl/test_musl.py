@@ -15,7 +15,8 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 from allod.run import is_for_musl
 from checks import symbols
-from surface.black_box import Case, cases_in, run_case
+from commands import ended
+from surface.black_box import Case, Runner, cases_in
 from workshop.build import PRESETS, ensure_built
 from workshop.paths import ROOT, build_dir
 
@@ -70,12 +71,12 @@ def cases(folder: str, programs: tuple[str, ...]) -> list[ParameterSet]:
 
 @pytest.mark.parametrize("case", cases("surface", SURFACE))
 def test_surface(case: Case, tmp_path: Path) -> None:
-    run_case(BUILD / "tests/surface" / case.program, case.name, LIBRARY, tmp_path)
+    Runner(LIBRARY, BUILD / "tests/surface", tmp_path).holds(*case)
 
 
 @pytest.mark.parametrize("case", cases("traps", TRAPS))
 def test_trap(case: Case, tmp_path: Path) -> None:
-    run_case(BUILD / "tests/traps" / case.program, case.name, LIBRARY, tmp_path)
+    Runner(LIBRARY, BUILD / "tests/traps", tmp_path).holds(*case)
 
 
 def test_what_is_left_out_is_there() -> None:
@@ -117,12 +118,7 @@ def cmake() -> Path:
     if not program.exists():
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--platform", "musllinux_1_1_x86_64", "--only-binary=:all:"]
-        done = subprocess.run(
-            [*command, "--dest", folder, CMAKE],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ended(*command, "--dest", folder, CMAKE)
         if done.returncode != 0:
             pytest.skip(
                 f"{CMAKE} cannot be had: {done.stderr.strip().splitlines()[-1]}"

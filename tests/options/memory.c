@@ -209,7 +209,7 @@ static void free_what_others_make(void (*check)(size_t before, size_t shape)) {
     CHECK(pthread_barrier_init(&maker.made, NULL, 2) == 0, "pthread_barrier_init");
     CHECK(pthread_barrier_init(&maker.over, NULL, 2) == 0, "pthread_barrier_init");
     const size_t before = resident_bytes();
-    CHECK(pthread_create(&maker.id, NULL, make, &maker) == 0, "pthread_create");
+    maker.id = start_thread(make, &maker);
     pthread_barrier_wait(&maker.made);
     if (!maker.sleeps) {
       CHECK(pthread_join(maker.id, NULL) == 0, "pthread_join");
@@ -452,9 +452,7 @@ CASE(blocks_stay_whole) {
   for (size_t i = 0; i < kSlots; ++i) {
     CHECK(pthread_mutex_init(&slots[i].lock, NULL) == 0, "pthread_mutex_init");
   }
-  for (size_t i = 0; i < kThreads; ++i) {
-    CHECK(pthread_create(&ids[i], NULL, replace_blocks, (void*)(i + 1)) == 0, "pthread_create");
-  }
+  for (size_t i = 0; i < kThreads; ++i) ids[i] = start_thread(replace_blocks, (void*)(i + 1));
   for (size_t i = 0; i < kThreads; ++i) {
     CHECK(pthread_join(ids[i], NULL) == 0, "pthread_join");
   }

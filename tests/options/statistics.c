@@ -17,12 +17,6 @@
 enum { kMany = 1000, kThreads = 6 };
 static unsigned char* blocks[kMany];
 
-static void run_thread(void* (*function)(void*), void* argument) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, function, argument) == 0, "pthread_create");
-  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
-}
-
 CASE(looks_only) {
   write_stats();
   write_stats();
@@ -142,9 +136,7 @@ static void* stay(void* much) {
 static void six_threads_come_and_go(void* much) {
   pthread_t ids[kThreads];
   CHECK(pthread_barrier_init(&barrier, NULL, kThreads + 1) == 0, "pthread_barrier_init");
-  for (size_t i = 0; i < kThreads; ++i) {
-    CHECK(pthread_create(&ids[i], NULL, stay, much) == 0, "pthread_create");
-  }
+  for (size_t i = 0; i < kThreads; ++i) ids[i] = start_thread(stay, much);
   pthread_barrier_wait(&barrier);
   printf("%d\n", getpid());
   fflush(stdout);
@@ -199,9 +191,7 @@ CASE(threads_wait_for_locks) {
   pthread_t ids[kThreads];
   write_stats();
   const uint64_t before = stats().contended;
-  for (size_t i = 0; i < kThreads; ++i) {
-    CHECK(pthread_create(&ids[i], NULL, contend, NULL) == 0, "pthread_create");
-  }
+  for (size_t i = 0; i < kThreads; ++i) ids[i] = start_thread(contend, NULL);
   for (uint64_t start = now_ms(); stats().contended == before;) {
     CHECK(now_ms() < start + 20000, "%d threads never have to wait for each other", kThreads);
   }
@@ -329,9 +319,7 @@ CASE(the_receiver_of_the_text_allocates) {
   static pthread_t crowd[kCrowd];
   static struct collected all;
   CHECK(pthread_barrier_init(&stay_barrier, NULL, kCrowd + 1) == 0, "pthread_barrier_init");
-  for (size_t i = 0; i < kCrowd; ++i) {
-    CHECK(pthread_create(&crowd[i], NULL, stay_with_blocks, NULL) == 0, "pthread_create");
-  }
+  for (size_t i = 0; i < kCrowd; ++i) crowd[i] = start_thread(stay_with_blocks, NULL);
   run_thread(leave_blocks, NULL);
   pthread_barrier_wait(&stay_barrier);
   void (*json)(allod_write_t, void*) =

@@ -6,25 +6,21 @@ from pathlib import Path
 
 import pytest
 from conftest import ControlGroup
-from surface.black_box import describe, environment, run_program
+from surface.black_box import Runner, describe, environment, run_program
 
 MIB = 1 << 20
 NO_DELAY = {"ALLOD_PURGE_DELAY": "3600000"}
 
 
 def test_free_memory_keeps_to_a_part_of_the_limit(
-    control_group: ControlGroup, build_dir: Path, liballod: Path, tmp_path: Path
+    control_group: ControlGroup, release: Runner
 ) -> None:
     """A sixteenth of what the container may have; more than the limit never gets so far."""
-    command: list[str | Path] = [
-        build_dir / "tests" / "options" / "memory",
-        "budget_is_a_part_of_the_containers_limit",
-    ]
-    variables = environment(liballod) | NO_DELAY
-    result = run_program(command, variables, tmp_path, control_group(256 * MIB))
-    assert result.returncode == 0, describe(result)
+    case = "budget_is_a_part_of_the_containers_limit"
+    release.within(control_group(256 * MIB)).run_well("memory", case, **NO_DELAY)
     # Without a limit more is kept.
-    result = run_program(command, variables, tmp_path, control_group(1 << 40))
+    unlimited = release.within(control_group(1 << 40))
+    result = unlimited.run("memory", case, **NO_DELAY)
     assert result.returncode == 1, describe(result)
 
 

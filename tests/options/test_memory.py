@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
-from surface.black_box import describe
-
-from options.runs import run, run_well
+from surface.black_box import Runner, describe
 
 MIB = 1 << 20
 AN_HOUR = {"ALLOD_PURGE_DELAY": "3600000"}
@@ -181,45 +178,32 @@ SETTINGS: tuple[dict[str, str], ...] = (
 )
 
 
-@pytest.fixture
-def memory(build_dir: Path) -> Path:
-    """The program of these cases."""
-    return build_dir / "tests" / "options" / "memory"
-
-
 @pytest.mark.parametrize("effect", EFFECTS, ids=str)
-def test_effect(effect: Effect, memory: Path, liballod: Path, tmp_path: Path) -> None:
+def test_effect(effect: Effect, release: Runner) -> None:
     """The case holds."""
-    result = run_well(memory, effect.case, liballod, tmp_path, effect.variables)
+    result = release.run_well("memory", effect.case, **effect.variables)
     assert result.stderr == "", describe(result)
 
 
 @pytest.mark.parametrize("effect", EFFECTS, ids=str)
-def test_contrary(effect: Effect, memory: Path, liballod: Path, tmp_path: Path) -> None:
+def test_contrary(effect: Effect, release: Runner) -> None:
     """The case does not hold by itself: with other options it fails."""
-    result = run(memory, effect.case, liballod, tmp_path, effect.contrary)
+    result = release.run("memory", effect.case, **effect.contrary)
     wanted = -signal.SIGSYS if effect.deadly else 1
     assert result.returncode == wanted, describe(result)
 
 
 @pytest.mark.parametrize("delay", ["-1", "0", "500"])
-def test_options_at_run_time_count(
-    delay: str, memory: Path, liballod: Path, tmp_path: Path
-) -> None:
+def test_options_at_run_time_count(delay: str, release: Runner) -> None:
     """What is set by API replaces what the environment said."""
-    variables = {"ALLOD_PURGE_DELAY": delay}
-    run_well(memory, "options_at_run_time_count", liballod, tmp_path, variables)
+    release.run_well("memory", "options_at_run_time_count", ALLOD_PURGE_DELAY=delay)
 
 
 @pytest.mark.parametrize("variables", SETTINGS, ids=str)
-@pytest.mark.parametrize("library_name", ["liballod", "liballod_debug"])
+@pytest.mark.parametrize("kind", ["release", "debug"])
 def test_any_setting_is_right(
-    variables: dict[str, str],
-    library_name: str,
-    memory: Path,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    variables: dict[str, str], kind: str, request: pytest.FixtureRequest
 ) -> None:
     """Threads that exchange blocks find them whole, and the heap is in order afterwards."""
-    library: Path = request.getfixturevalue(library_name)
-    run_well(memory, "blocks_stay_whole", library, tmp_path, variables)
+    runner: Runner = request.getfixturevalue(kind)
+    runner.run_well("memory", "blocks_stay_whole", **variables)

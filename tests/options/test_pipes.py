@@ -5,19 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from surface.black_box import Case, cases_in
-
-from options.runs import run_well
+from surface.black_box import Case, Runner, cases_in
 
 CASES = [case for case in cases_in(Path(__file__).parent) if case.program == "pipes"]
 
 
 @pytest.mark.parametrize("form", ["none", "text", "json"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_case(
-    case: Case, form: str, library: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_case(case: Case, form: str, preloaded: Runner) -> None:
     """The case holds, whatever is to be written at its end."""
     variables = {} if form == "none" else {"ALLOD_SHOW_STATS": form}
-    program = build_dir / "tests" / "options" / "pipes"
-    run_well(program, case.name, library, tmp_path, variables)
+    preloaded.run_well("pipes", case.name, **variables)

@@ -5,201 +5,24 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from surface.black_box import describe, environment, listed_cases, run_program
+from surface.black_box import Runner, describe, environment, listed_cases, run_program
 
-from options.runs import run_well
+from options.table import MEANT, NO, OPTIONS
 
 FOLDER = Path(__file__).parent
+
+
 TABLE = FOLDER.parents[1] / "src" / "settings" / "options.cpp"
+
+
 VERSION_HEADER = FOLDER.parents[1] / "include" / "allod.h"
 
-YES = ("1", "yes", "true", "on")
-NO = ("0", "no", "false", "off")
-NOT_BOOLEAN = ("", "2", "-1", "YES", "y", " 1", "1 ", "01")
-NOT_A_PATH = ("", "x" * 4096)
-NOT_A_SIZE = (
-    "",
-    "-1",
-    "K",
-    "iB",
-    "1X",
-    "1 K",
-    "1.5M",
-    "0x1000",
-    "1KK",
-    "64MiBs",
-    "10iB",
-    "1e6",
-    "9999999999999999999",
-    "17179869184G",
-)
-
-
-@dataclass(frozen=True)
-class Option:
-    """What the list of options says about one, and values of both kinds."""
-
-    values: str
-    default: str
-    accepted: tuple[str, ...]
-    malformed: tuple[str, ...]
-    at_start_only: bool = False
-
-
-OPTIONS = {
-    "HELP": Option("0, 1", "0", YES + NO, NOT_BOOLEAN, at_start_only=True),
-    "VERBOSE": Option(
-        "0 to 2", "0", ("0", "1", "2"), ("", "3", "-1", "yes", "1.0", "0x1")
-    ),
-    "SHOW_STATS": Option(
-        "0, 1, text, json",
-        "0",
-        ("0", "1", "text", "json"),
-        ("", "2", "xml", "TEXT", "text,json", "jsn"),
-    ),
-    "STATS_FILE": Option(
-        "a path", "standard error", ("/dev/null", "x"), ("", "x" * 4096)
-    ),
-    "SHOW_ERRORS": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
-    "ABORT_ON_ERROR": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
-    "REPORT_FD": Option(
-        "an open file descriptor",
-        "none",
-        ("0", "2"),
-        ("", "-1", "stderr", "2147483647", "2147483648"),
-    ),
-    "HARDENED": Option(
-        "all, none, canary, neighbours, zero, written, quarantine, shuffle, guards, empty,"
-        " origin, addresses, positions, sweep, tags, history",
-        "all",
-        ("all", "none", "canary", "zero,written", "all,-guards", "-guards,sweep"),
-        (
-            *("", "sorcery", "canary,sorcery", "-", "all,", ",all", "canary,,zero"),
-            *("-guards,all", "canary,none", "all,all"),
-            *("guard", "all,-quarentine", "canary,neigbours"),
-        ),
-        at_start_only=True,
-    ),
-    "FOREIGN_FREE": Option(
-        "ignore, report",
-        "ignore",
-        ("ignore", "report"),
-        ("", "0", "1", "abort", "Report", "reports"),
-    ),
-    "DEEPBIND": Option(
-        "ignore, keep", "ignore", ("ignore", "keep"), ("", "0", "1", "Keep", "kept")
-    ),
-    "PURGE_DELAY": Option(
-        "milliseconds, 0 or -1",
-        "500",
-        ("-1", "0", "1", "500", "2147483647"),
-        ("", "-2", "2147483648", "1s", "500ms", "1K", "--1", "-", "+1"),
-    ),
-    "PURGE_BUDGET": Option(
-        "bytes", "64M", ("0", "4096", "1k", "1K", "1KB", "2MiB", "1G"), NOT_A_SIZE
-    ),
-    "PURGE_THREAD": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
-    "HUGE_PAGES": Option(
-        "bytes, or never",
-        "16M",
-        ("never", "0", "4096", "64M", "2MiB", "1G"),
-        (*NOT_A_SIZE, "Never", "always"),
-        at_start_only=True,
-    ),
-    "CACHES": Option(
-        "mixed, thread, processor",
-        "mixed",
-        ("mixed", "thread", "processor"),
-        ("", "0", "threads", "Mixed", "mixed,thread"),
-        at_start_only=True,
-    ),
-    "PROFILE": Option(
-        "0, 1, bytes",
-        "0",
-        ("0", "1", "4096", "512K"),
-        NOT_A_SIZE,
-        at_start_only=True,
-    ),
-    "PROFILE_FILE": Option("a path", "none", ("/dev/null", "x"), NOT_A_PATH),
-    "PROFILE_PEAKS": Option("0, 1", "0", YES + NO, NOT_BOOLEAN),
-    "PROFILE_SIGNAL": Option(
-        "USR1, USR2, PROF or a number",
-        "none",
-        ("USR1", "USR2", "PROF", "1", "64"),
-        # Those of errors, those of the C library, and that which stops threads.
-        ("", "TERM", "0", "65", "9", "19")
-        + ("4", "5", "7", "8", "11", "31", "32", "33", "63"),
-        at_start_only=True,
-    ),
-    "LEAKS": Option("0, 1", "0", YES + NO, NOT_BOOLEAN, at_start_only=True),
-    "LEAKS_FILE": Option("a path", "standard error", ("/dev/null", "x"), NOT_A_PATH),
-    "GUARD_SAMPLE": Option(
-        "0, on, a number",
-        "0",
-        ("0", "on", "1", "5000"),
-        ("", "yes", "-1", "5K"),
-        at_start_only=True,
-    ),
-    "GUARD_SLOTS": Option(
-        "1 to 4096",
-        "192",
-        ("1", "192", "4096"),
-        ("", "0", "4097", "-1", "many"),
-        at_start_only=True,
-    ),
-    "POPULATE": Option(
-        "off, adaptive, all",
-        "adaptive",
-        ("off", "adaptive", "all"),
-        ("", "0", "1", "none", "All", "adaptiv"),
-    ),
-    "REGION_SIZE": Option(
-        "bytes, 1M to 64G",
-        "64M",
-        ("1M", "1048576", "64M", "64G", "65536MiB"),
-        (*NOT_A_SIZE, "0", "1048575", "1023K", "65G"),
-        at_start_only=True,
-    ),
-    # These are read by liballod-live.so; alone, they mean nothing.
-    "LIVE": Option("address:port, or 1", "none", ("1",), (), at_start_only=True),
-    "LIVE_TOKEN": Option(
-        "16 characters or more", "random", ("secret-of-a-test",), (), at_start_only=True
-    ),
-    "LIVE_LINK": Option("a path", "standard error", ("x",), (), at_start_only=True),
-    "LIVE_HOSTS": Option(
-        "names, by commas", "none", ("a,b:1",), (), at_start_only=True
-    ),
-    "LIVE_ONLY": Option("a process id", "none", ("1",), (), at_start_only=True),
-    "LIVE_CHILDREN": Option("0, 1", "0", ("0", "1"), (), at_start_only=True),
-    "MAGAZINE_BYTES": Option(
-        "bytes, 0 to 16M",
-        "256K",
-        ("0", "1", "256KiB", "16M"),
-        (*NOT_A_SIZE, "16777217", "17M"),
-    ),
-}
 
 ACCEPTED = [(name, value) for name in OPTIONS for value in OPTIONS[name].accepted]
-# Of the malformed values, those that are near a word.
-MEANT = {
-    ("SHOW_STATS", "TEXT"): "text",
-    ("SHOW_STATS", "jsn"): "json",
-    ("HARDENED", "guard"): "guards",
-    ("HARDENED", "all,-quarentine"): "quarantine",
-    ("HARDENED", "canary,neigbours"): "neighbours",
-    ("FOREIGN_FREE", "Report"): "report",
-    ("FOREIGN_FREE", "reports"): "report",
-    ("DEEPBIND", "Keep"): "keep",
-    ("HUGE_PAGES", "Never"): "never",
-    ("CACHES", "threads"): "thread",
-    ("CACHES", "Mixed"): "mixed",
-    ("POPULATE", "All"): "all",
-    ("POPULATE", "adaptiv"): "adaptive",
-}
+
 
 MALFORMED = [(name, value) for name in OPTIONS for value in OPTIONS[name].malformed]
 
@@ -270,31 +93,27 @@ def test_every_option_of_the_table_is_tested() -> None:
     assert names == list(OPTIONS)
 
 
-def test_silence(library: Path, settings: Path, tmp_path: Path) -> None:
+def test_silence(preloaded: Runner) -> None:
     """Without options there is nothing to say."""
-    result = run_well(settings, "nothing", library, tmp_path)
+    result = preloaded.run_well("settings", "nothing")
     assert (result.stdout, result.stderr) == ("", "")
 
 
 @pytest.mark.parametrize(("name", "value"), ACCEPTED)
-def test_accepted_value(
-    name: str, value: str, library: Path, settings: Path, tmp_path: Path
-) -> None:
+def test_accepted_value(name: str, value: str, preloaded: Runner) -> None:
     """The value is taken, and nothing is said unless that is what the option is for."""
     variables = {f"ALLOD_{name}": value}
-    result = run_well(settings, "nothing", library, tmp_path, variables)
+    result = preloaded.run_well("settings", "nothing", **variables)
     assert "warning" not in result.stderr
     speaks = value not in NO and name in ("HELP", "VERBOSE", "SHOW_STATS")
     assert (result.stderr != "") == speaks, describe(result)
 
 
 @pytest.mark.parametrize(("name", "value"), MALFORMED)
-def test_malformed_value(
-    name: str, value: str, library: Path, settings: Path, tmp_path: Path
-) -> None:
+def test_malformed_value(name: str, value: str, preloaded: Runner) -> None:
     """The value is ignored, and one line says so, with what may have been meant."""
     variables = {f"ALLOD_{name}": value}
-    result = run_well(settings, "nothing", library, tmp_path, variables)
+    result = preloaded.run_well("settings", "nothing", **variables)
     meant = MEANT.get((name, value))
     assert result.stderr == (
         f"allod: warning: ALLOD_{name}={value} is ignored;"
@@ -324,12 +143,10 @@ def test_malformed_value(
         ("LIVE_HOST", "LIVE_HOSTS"),
     ],
 )
-def test_unknown_option(
-    name: str, meant: str, library: Path, settings: Path, tmp_path: Path
-) -> None:
+def test_unknown_option(name: str, meant: str, preloaded: Runner) -> None:
     """It is ignored, and the reader is told which it may have been, and where the names are."""
     variables = {f"ALLOD_{name}": "1"}
-    result = run_well(settings, "nothing", library, tmp_path, variables)
+    result = preloaded.run_well("settings", "nothing", **variables)
     assert result.stderr == (
         f"allod: warning: unknown option ALLOD_{name} is ignored;"
         f"{f' did you mean ALLOD_{meant}?' if meant else ''}"
@@ -337,17 +154,15 @@ def test_unknown_option(
     )
 
 
-def test_meant_values_are_accepted(
-    library: Path, settings: Path, tmp_path: Path
-) -> None:
+def test_meant_values_are_accepted(preloaded: Runner) -> None:
     """What is suggested is understood."""
     for (name, _), meant in MEANT.items():
         variables = {f"ALLOD_{name}": meant}
-        result = run_well(settings, "nothing", library, tmp_path, variables)
+        result = preloaded.run_well("settings", "nothing", **variables)
         assert "warning" not in result.stderr
 
 
-def test_each_warning_once(library: Path, settings: Path, tmp_path: Path) -> None:
+def test_each_warning_once(library: Path, preloaded: Runner) -> None:
     """Every variable gets its line, and what is right among them counts."""
     variables = {
         "ALLOD_NOTHING": "1",
@@ -357,7 +172,7 @@ def test_each_warning_once(library: Path, settings: Path, tmp_path: Path) -> Non
         "ALLODX_VERBOSE": "7",
         "MY_ALLOD_VERBOSE": "7",
     }
-    result = run_well(settings, "nothing", library, tmp_path, variables)
+    result = preloaded.run_well("settings", "nothing", **variables)
     lines = sorted(result.stderr.splitlines(keepends=True))
     assert len(lines) == 3
     assert re.fullmatch(start_line(library), lines[0])
@@ -414,17 +229,13 @@ def test_each_warning_once(library: Path, settings: Path, tmp_path: Path) -> Non
     ],
 )
 def test_verbose(
-    variables: dict[str, str],
-    shown: str,
-    library: Path,
-    settings: Path,
-    tmp_path: Path,
+    variables: dict[str, str], shown: str, library: Path, preloaded: Runner
 ) -> None:
     """Level 1 names version, build and process; level 2 shows the options as understood."""
     for level in ("1", "2"):
         given = {f"ALLOD_{name}": value for name, value in variables.items()}
         given["ALLOD_VERBOSE"] = level
-        result = run_well(settings, "nothing", library, tmp_path, given)
+        result = preloaded.run_well("settings", "nothing", **given)
         said = "".join(
             line
             for line in result.stderr.splitlines(keepends=True)
@@ -444,12 +255,10 @@ def test_verbose(
         ("sweep,zero", "zero"),
     ],
 )
-def test_verbose_names_measures(
-    measures: str, shown: str, liballod_hardened: Path, settings: Path, tmp_path: Path
-) -> None:
+def test_verbose_names_measures(measures: str, shown: str, hardened: Runner) -> None:
     """Those of the hardened library that are in use, in the order of the documentation."""
     variables = {"ALLOD_HARDENED": measures, "ALLOD_VERBOSE": "2"}
-    result = run_well(settings, "nothing", liballod_hardened, tmp_path, variables)
+    result = hardened.run_well("settings", "nothing", **variables)
     assert f"allod: measures: {shown}\n" in result.stderr, describe(result)
 
 
@@ -496,23 +305,23 @@ def test_a_container_bounds_the_budget_unless_one_is_set(
     assert f" or above {budget}, by a thread when idle\n" in result.stderr
 
 
-def test_help(library: Path, settings: Path, tmp_path: Path) -> None:
+def test_help(library: Path, preloaded: Runner) -> None:
     """The list has every option with values, default and meaning, and the program goes on."""
-    result = run_well(settings, "nothing", library, tmp_path, {"ALLOD_HELP": "1"})
+    result = preloaded.run_well("settings", "nothing", ALLOD_HELP="1")
     assert re.fullmatch(list_of_options(library), result.stderr), describe(result)
-    by_api = run_well(settings, "options_as_text", library, tmp_path)
+    by_api = preloaded.run_well("settings", "options_as_text")
     assert by_api.stdout == result.stderr
 
 
-def test_markdown(library: Path, settings: Path, tmp_path: Path) -> None:
+def test_markdown(library: Path, preloaded: Runner) -> None:
     """The reference's table has the same content."""
-    result = run_well(settings, "options_as_markdown", library, tmp_path)
+    result = preloaded.run_well("settings", "options_as_markdown")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in result.stdout.splitlines()
     ]
     assert rows[0] == ["option", "values", "default", "when", "meaning"]
-    text = run_well(settings, "options_as_text", library, tmp_path).stdout
+    text = preloaded.run_well("settings", "options_as_text").stdout
     for row, (name, option) in zip(rows[2:], OPTIONS.items(), strict=True):
         when = "at start" if option.at_start_only else "any time"
         expected = [f"`ALLOD_{name}`", option.values, default_of(name, library), when]
@@ -520,32 +329,28 @@ def test_markdown(library: Path, settings: Path, tmp_path: Path) -> None:
         assert f"\n      {row[4]}\n" in text
 
 
-def test_options_by_api(library: Path, settings: Path, tmp_path: Path) -> None:
+def test_options_by_api(preloaded: Runner) -> None:
     """allod_option_set says with an errno value what it thinks of each call."""
     variables = {"ALLOD_SHOW_STATS": "0"}
     case = "options_are_set_or_refused"
-    assert run_well(settings, case, library, tmp_path, variables).stderr == ""
+    assert preloaded.run_well("settings", case, **variables).stderr == ""
 
 
-def test_options_by_api_count(library: Path, settings: Path, tmp_path: Path) -> None:
+def test_options_by_api_count(tmp_path: Path, preloaded: Runner) -> None:
     """What was set by API is what happens at the end; the environment gave other values."""
     variables = {"ALLOD_SHOW_STATS": "text", "ALLOD_STATS_FILE": "by-environment"}
     case = "options_set_by_api_count"
-    assert run_well(settings, case, library, tmp_path, variables).stderr == ""
+    assert preloaded.run_well("settings", case, **variables).stderr == ""
     (file,) = tmp_path.iterdir()
     assert file.name == f"by-api-{json.loads(file.read_text())['pid']}.json"
 
 
-def test_stats_refuse_another_size(
-    library: Path, settings: Path, tmp_path: Path
-) -> None:
+def test_stats_refuse_another_size(preloaded: Runner) -> None:
     """allod_stats_get writes only to a structure of the size that it knows."""
-    run_well(settings, "stats_refuse_another_size", library, tmp_path)
+    preloaded.run_well("settings", "stats_refuse_another_size")
 
 
-def test_environment_before_libc_knows_it(
-    library: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_environment_before_libc_knows_it(tmp_path: Path, preloaded: Runner) -> None:
     """Options count, once, when the first allocation comes before any constructor."""
     variables = {
         "ALLOD_NOTHING": "1",
@@ -556,9 +361,8 @@ def test_environment_before_libc_knows_it(
         "ALLOD_SHOW_STATS": "json",
         "ALLOD_STATS_FILE": "stats-%p.json",
     }
-    program = build_dir / "tests" / "options" / "early"
     case = "first_malloc_before_libc"
-    result = run_well(program, case, library, tmp_path, variables)
+    result = preloaded.run_well("early", case, **variables)
     assert result.stderr == (
         "allod: warning: unknown option ALLOD_NOTHING is ignored;"
         " ALLOD_HELP=1 lists the options\n"

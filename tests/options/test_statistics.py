@@ -1,140 +1,29 @@
-"""Statistics: their forms agree with each other and with what the program has done."""
+"""Statistics: their forms agree with each other and with what the program has done.
+
+Those of the default library: the others make blocks larger, and keep freed ones and some of their
+own.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from surface.black_box import describe, environment
+from surface.black_box import Runner, describe
 
-from options.runs import Json, objects, run_well
-
-KIB, MIB = 1 << 10, 1 << 20
-SLICE = 64 * KIB
-BLOCKS = 1000
-HUNDRED = 112
-"""What a block of 100 bytes offers."""
-
-
-@pytest.fixture(params=["liballod"])
-def library(request: pytest.FixtureRequest) -> Path:
-    """Not the others: they make blocks larger, and keep freed ones and some of their own."""
-    path: Path = request.getfixturevalue(request.param)
-    return path
-
-
-FIELDS = {
-    "version": None,
-    "pid": None,
-    "program": None,
-    "resident": None,
-    "resident_peak": None,
-    "live": None,
-    "live_blocks": None,
-    "huge": None,
-    "huge_blocks": None,
-    "cached": None,
-    "free_in_slabs": None,
-    "dirty": None,
-    "clean": None,
-    "reserved": None,
-    "regions": None,
-    "spans": {"used", "peak_used", "taken", "freed", "refused"},
-    "metadata": {"mapped", "used"},
-    "slow_paths": {
-        "refills",
-        "flushes",
-        "shrinks",
-        "slabs_created",
-        "slabs_retired",
-        "slabs_adopted",
-    },
-    "remote": {"frees", "batches", "collected"},
-    "purge": {"steps", "bytes"},
-    "contention": {"domains", "registry", "space", "metadata"},
-    "faults": {"minor", "major"},
-    "orphan_slabs": None,
-    "caches": None,
-    "classes": None,
-    "domains": None,
-    "heaps": None,
-}
-CLASS_FIELDS = {"size", "slabs", "live", "free", "cached"}
-DOMAIN_FIELDS = {"id", "thread", "refills", "flushes", "remote_frees", "collected"}
-
-HUMAN = r"(?:\d+ B|\d+\.\d [KMGTPE]iB)"
-PEAK = rf"never more than {HUMAN}"
-TEXT = re.compile(
-    rf"""allod \d+\.\d+\.\d+ statistics of process (?P<pid>\d+), "(?P<program>[^"]+)"
-live       {HUMAN} in (?P<live_blocks>\d+) blocks \(huge: {HUMAN} in (?P<huge_blocks>\d+)\); {PEAK}
-resident   {HUMAN}, {HUMAN} at most
-free       {HUMAN} at hand, {HUMAN} in slabs, {HUMAN} dirty, {HUMAN} given back
-spans      {HUMAN} in use, {HUMAN} at most; \d+ taken, \d+ freed, \d+ refused
-regions    \d+ of {HUMAN} of addresses; metadata {HUMAN} of {HUMAN}
-domains    \d+ active, \d+ shared, \d+ ever at once; \d+ caches; \d+ orphaned slabs
-slow paths \d+ refills, \d+ flushes, \d+ shrinks; slabs: \d+ created, \d+ retired, \d+ adopted
-remote     \d+ frees in \d+ batches, \d+ collected
-purges     \d+ of {HUMAN}
-contention \d+ domains, \d+ registry, \d+ space, \d+ metadata
-faults     \d+ minor, \d+ major
-     size    slabs     live     free   cached
-(?P<classes>(?:[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}\n)*)"""
+from options.statistics import (
+    BLOCKS,
+    HUNDRED,
+    KIB,
+    MIB,
+    SLICE,
+    Json,
+    objects,
+    of_class,
+    verify,
 )
-
-
-@pytest.fixture
-def programs(build_dir: Path) -> Path:
-    """The folder of the programs."""
-    return build_dir / "tests" / "options"
-
-
-def verify(stats: Json) -> None:
-    """The numbers hold together, while no thread is doing anything."""
-    assert set(stats) == set(FIELDS)
-    for name, parts in FIELDS.items():
-        assert parts is None or set(stats[name]) == parts, name
-    assert 0 < stats["resident"] <= stats["resident_peak"]
-    assert stats["program"] in ("statistics", "settings")
-
-    slab_bytes = 0
-    for row in stats["classes"]:
-        assert set(row) == CLASS_FIELDS
-        assert row["slabs"] > 0
-        blocks = row["live"] + row["free"] + row["cached"]
-        # Each slab has as many blocks, and is as many slices as those need.
-        assert blocks % row["slabs"] == 0, row
-        capacity = blocks // row["slabs"]
-        assert capacity > 0
-        slab_bytes += row["slabs"] * -(-capacity * row["size"] // SLICE) * SLICE
-    sizes = [row["size"] for row in stats["classes"]]
-    assert sizes == sorted(set(sizes))
-
-    def total(kind: str) -> int:
-        return sum(int(row[kind]) * int(row["size"]) for row in stats["classes"])
-
-    assert stats["live"] == total("live") + stats["huge"]
-    assert (
-        stats["live_blocks"]
-        == sum(row["live"] for row in stats["classes"]) + stats["huge_blocks"]
-    )
-    assert stats["cached"] == total("cached")
-    assert stats["free_in_slabs"] == total("free")
-
-    spans = stats["spans"]
-    assert spans["used"] == slab_bytes + stats["huge"]
-    assert spans["used"] <= spans["peak_used"]
-    in_use = sum(row["slabs"] for row in stats["classes"]) + stats["huge_blocks"]
-    assert spans["taken"] - spans["freed"] == in_use
-    assert spans["used"] + stats["dirty"] + stats["clean"] <= stats["reserved"]
-    assert (stats["regions"] == 0) == (stats["reserved"] == 0)
-    assert 0 < stats["metadata"]["used"] <= stats["metadata"]["mapped"]
-    for domain in stats["domains"]:
-        assert set(domain) == DOMAIN_FIELDS
 
 
 def without_the_system(stats: Json) -> Json:
@@ -143,9 +32,9 @@ def without_the_system(stats: Json) -> Json:
     return {name: value for name, value in stats.items() if name not in of_system}
 
 
-def looks(programs: Path, case: str, library: Path, directory: Path) -> list[Json]:
+def looks(release: Runner, case: str) -> list[Json]:
     """What the program saw of itself, look for look."""
-    result = run_well(programs / "statistics", case, library, directory)
+    result = release.run_well("statistics", case)
     assert result.stderr == "", describe(result)
     seen = objects(result.stdout)
     for stats in seen:
@@ -154,11 +43,10 @@ def looks(programs: Path, case: str, library: Path, directory: Path) -> list[Jso
 
 
 def seven_threads(
-    programs: Path, case: str, library: Path, directory: Path, caches: str
+    release: Runner, case: str, caches: str
 ) -> tuple[list[Json], list[int]]:
     """Looks while six threads run beside the first and when they have ended; all their ids."""
-    options = {"ALLOD_CACHES": caches}
-    result = run_well(programs / "statistics", case, library, directory, options)
+    result = release.run_well("statistics", case, ALLOD_CACHES=caches)
     seen = objects(result.stdout)
     assert len(seen) == 2
     for stats in seen:
@@ -168,24 +56,16 @@ def seven_threads(
     return seen, threads
 
 
-def of_class(stats: Json, size: int) -> Json:
-    """The row of a class; zeros when it has no slab."""
-    for row in stats["classes"]:
-        if row["size"] == size:
-            return dict(row)
-    return dict.fromkeys(CLASS_FIELDS, 0)
-
-
-def test_looking_changes_nothing(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_looking_changes_nothing(release: Runner) -> None:
     """Asking for numbers is neither an allocation nor anything else that is counted."""
-    first, second = looks(programs, "looks_only", library, tmp_path)
+    first, second = looks(release, "looks_only")
     assert without_the_system(first) == without_the_system(second)
 
 
-def test_blocks_of_a_class(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_blocks_of_a_class(release: Runner) -> None:
     """1000 blocks of 100 bytes are 1000 live blocks of their class, until they are freed."""
     case = "holds_1000_blocks_of_100"
-    before, held, after = looks(programs, case, library, tmp_path)
+    before, held, after = looks(release, case)
     assert of_class(before, HUNDRED)["live"] == of_class(after, HUNDRED)["live"]
     gained = of_class(held, HUNDRED)["live"] - of_class(before, HUNDRED)["live"]
     assert gained == BLOCKS
@@ -198,10 +78,10 @@ def test_blocks_of_a_class(library: Path, programs: Path, tmp_path: Path) -> Non
     assert gained > BLOCKS / 2
 
 
-def test_blocks_of_many_sizes(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_blocks_of_many_sizes(release: Runner) -> None:
     """Live bytes are those of the requests, and at most an eighth more above small sizes."""
     case = "holds_blocks_of_many_sizes"
-    before, held, half = looks(programs, case, library, tmp_path)
+    before, held, half = looks(release, case)
     sizes = [i**3 % (300 * KIB) for i in range(300)]
     for stats, wanted in ((held, sizes), (half, sizes[1::2])):
         assert stats["live_blocks"] - before["live_blocks"] == len(wanted)
@@ -210,9 +90,9 @@ def test_blocks_of_many_sizes(library: Path, programs: Path, tmp_path: Path) -> 
     assert half["spans"]["peak_used"] == held["spans"]["peak_used"]
 
 
-def test_huge_blocks(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_huge_blocks(release: Runner) -> None:
     """Blocks above all classes are counted in whole slices, and are dirty when freed."""
-    before, held, after = looks(programs, "holds_3_huge_blocks", library, tmp_path)
+    before, held, after = looks(release, "holds_3_huge_blocks")
     slices = 3 * (5 * MIB + SLICE)
     assert held["huge_blocks"] - before["huge_blocks"] == 3
     assert held["huge"] - before["huge"] == slices
@@ -222,22 +102,20 @@ def test_huge_blocks(library: Path, programs: Path, tmp_path: Path) -> None:
     assert after["dirty"] - held["dirty"] == slices
 
 
-def test_huge_blocks_that_are_used_again(
-    library: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_huge_blocks_that_are_used_again(release: Runner) -> None:
     """One that a thread keeps counts like any other that is free."""
     case = "uses_a_huge_block_6_times"
-    before, after = looks(programs, case, library, tmp_path)
+    before, after = looks(release, case)
     assert after["spans"]["taken"] - before["spans"]["taken"] == 4
     assert after["spans"]["freed"] - before["spans"]["freed"] == 4
     assert before["dirty"] == after["dirty"] >= 5 * MIB
     assert before["huge_blocks"] == after["huge_blocks"] == 0
 
 
-def test_remote_frees(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_remote_frees(release: Runner) -> None:
     """Blocks that another thread frees are counted there, and again when they are home."""
     case = "another_thread_frees_1000_blocks"
-    before, freed, collected = looks(programs, case, library, tmp_path)
+    before, freed, collected = looks(release, case)
     assert freed["remote"]["frees"] - before["remote"]["frees"] == BLOCKS
     batches = freed["remote"]["batches"] - before["remote"]["batches"]
     assert 1 <= batches <= BLOCKS
@@ -248,10 +126,10 @@ def test_remote_frees(library: Path, programs: Path, tmp_path: Path) -> None:
     assert lost == BLOCKS
 
 
-def test_orphans(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_orphans(release: Runner) -> None:
     """What a thread leaves behind has no domain, and goes when its blocks are freed."""
     case = "a_thread_leaves_1000_blocks"
-    before, left, freed = looks(programs, case, library, tmp_path)
+    before, left, freed = looks(release, case)
     assert before["orphan_slabs"] == 0
     assert left["orphan_slabs"] >= BLOCKS * HUNDRED // SLICE
     gained = of_class(left, HUNDRED)["live"] - of_class(before, HUNDRED)["live"]
@@ -260,9 +138,9 @@ def test_orphans(library: Path, programs: Path, tmp_path: Path) -> None:
     assert freed["orphan_slabs"] < left["orphan_slabs"]
 
 
-def test_trim_is_counted(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_trim_is_counted(release: Runner) -> None:
     """Memory that malloc_trim gives back is a purge, and clean afterwards."""
-    before, freed, trimmed = looks(programs, "trims_8_mib", library, tmp_path)
+    before, freed, trimmed = looks(release, "trims_8_mib")
     assert freed["dirty"] - before["dirty"] == 8 * MIB
     assert trimmed["dirty"] == 0
     assert trimmed["purge"]["steps"] > freed["purge"]["steps"]
@@ -271,9 +149,9 @@ def test_trim_is_counted(library: Path, programs: Path, tmp_path: Path) -> None:
     assert trimmed["clean"] - freed["clean"] == given
 
 
-def test_refusal_is_counted(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_refusal_is_counted(release: Runner) -> None:
     """What the system does not serve is counted, however often it was asked, and nothing else."""
-    before, after = looks(programs, "is_refused_once", library, tmp_path)
+    before, after = looks(release, "is_refused_once")
     assert after["spans"]["refused"] > before["spans"]["refused"]
     assert after["spans"]["taken"] == before["spans"]["taken"]
     assert after["live"] == before["live"]
@@ -281,12 +159,10 @@ def test_refusal_is_counted(library: Path, programs: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("caches", ["mixed", "thread"])
-def test_domains_of_idle_threads(
-    library: Path, programs: Path, tmp_path: Path, caches: str
-) -> None:
+def test_domains_of_idle_threads(release: Runner, caches: str) -> None:
     """Threads that do little share domains; the first thread has its own, which names it."""
     case = "six_threads_do_little"
-    (running, ended), threads = seven_threads(programs, case, library, tmp_path, caches)
+    (running, ended), threads = seven_threads(release, case, caches)
     for stats in running, ended:
         named = [row["thread"] for row in stats["domains"] if row["thread"] != 0]
         assert named == [threads[-1]]
@@ -296,12 +172,10 @@ def test_domains_of_idle_threads(
 
 
 @pytest.mark.parametrize("caches", ["mixed", "thread"])
-def test_domains_of_busy_threads(
-    library: Path, programs: Path, tmp_path: Path, caches: str
-) -> None:
+def test_domains_of_busy_threads(release: Runner, caches: str) -> None:
     """Threads that do much get domains of their own, as long as there are places, and caches."""
     case = "six_threads_do_much"
-    (running, ended), threads = seven_threads(programs, case, library, tmp_path, caches)
+    (running, ended), threads = seven_threads(release, case, caches)
     named = {row["thread"] for row in running["domains"]} - {0}
     places = max(8, 4 * len(os.sched_getaffinity(0)))
     assert named <= set(threads)
@@ -313,11 +187,9 @@ def test_domains_of_busy_threads(
     assert ended["caches"] <= of_processors
 
 
-def test_no_thread_has_a_domain_where_processors_have_caches(
-    library: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_no_thread_has_a_domain_where_processors_have_caches(release: Runner) -> None:
     case = "six_threads_do_much"
-    looks_at, _ = seven_threads(programs, case, library, tmp_path, "processor")
+    looks_at, _ = seven_threads(release, case, "processor")
     for stats in looks_at:
         named = {row["thread"] for row in stats["domains"]} - {0}
         if stats["caches"] == 0:
@@ -328,31 +200,31 @@ def test_no_thread_has_a_domain_where_processors_have_caches(
 
 @pytest.mark.parametrize("caches", ["mixed", "thread"])
 def test_processors_have_no_slabs_that_threads_have_left(
-    library: Path, programs: Path, tmp_path: Path, caches: str
+    caches: str, release: Runner
 ) -> None:
     """Threads that start on all of them, one after the other, use the slabs of the first."""
     if len(os.sched_getaffinity(0)) < 3:
         pytest.skip("there are fewer than three processors")
     case = "threads_start_on_all_processors"
     options = {"ALLOD_CACHES": caches}
-    result = run_well(programs / "statistics", case, library, tmp_path, options)
+    result = release.run_well("statistics", case, **options)
     (stats,) = objects(result.stdout)
     assert stats["spans"]["taken"] > 36, "one for each size"
     assert sum(row["slabs"] for row in stats["classes"]) < 2 * 36
 
 
-def test_contention_is_counted(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_contention_is_counted(release: Runner) -> None:
     """Threads that allocate spans at once wait for a lock, sooner or later."""
-    before, after = looks(programs, "threads_wait_for_locks", library, tmp_path)
+    before, after = looks(release, "threads_wait_for_locks")
     assert set(before["contention"].values()) == {0}
     assert sum(after["contention"].values()) > 0
 
 
-def test_all_forms_agree(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_all_forms_agree(release: Runner) -> None:
     """JSON, the structure, mallinfo2 and malloc_info tell the same."""
     # Purged only when told: nothing may change between the looks.
     quiet = {"ALLOD_PURGE_DELAY": "-1"}
-    result = run_well(programs / "statistics", "all_forms", library, tmp_path, quiet)
+    result = release.run_well("statistics", "all_forms", **quiet)
     first, second, info, summary = objects(result.stdout)
     verify(first)
     assert without_the_system(first) == without_the_system(second)
@@ -406,161 +278,12 @@ def test_all_forms_agree(library: Path, programs: Path, tmp_path: Path) -> None:
     assert system["max"] == first["spans"]["peak_used"]
 
 
-def test_receiver_may_allocate(library: Path, programs: Path, tmp_path: Path) -> None:
+def test_receiver_may_allocate(release: Runner) -> None:
     """Whoever takes the text in may use the heap: no lock is held meanwhile."""
     case = "the_receiver_of_the_text_allocates"
-    result = run_well(programs / "statistics", case, library, tmp_path)
+    result = release.run_well("statistics", case)
     (stats,) = objects(result.stdout)
     assert len(stats["domains"]) >= 2
-
-
-# --- at the end of the process ---------------------------------------------------
-
-
-def test_text_at_the_end(library: Path, programs: Path, tmp_path: Path) -> None:
-    """The text on standard error is complete, and nothing else is there."""
-    for value in ("1", "text", "yes"):
-        variables = {"ALLOD_SHOW_STATS": value}
-        result = run_well(
-            programs / "statistics",
-            "ends_with_1000_blocks_of_100",
-            library,
-            tmp_path,
-            variables,
-        )
-        found = TEXT.fullmatch(result.stderr)
-        assert found is not None, describe(result)
-        rows = [list(map(int, row.split())) for row in found["classes"].splitlines()]
-        assert int(found["huge_blocks"]) == 0
-        live = sum(row[2] for row in rows)
-        assert int(found["live_blocks"]) == live >= BLOCKS
-        assert [row[2] >= BLOCKS for row in rows if row[0] == HUNDRED] == [True]
-
-
-def at_the_end(programs: Path, case: str, library: Path, directory: Path) -> Json:
-    """The JSON that is on standard error, alone."""
-    variables = {"ALLOD_SHOW_STATS": "json"}
-    result = run_well(programs / "statistics", case, library, directory, variables)
-    (stats,) = objects(result.stderr)
-    assert result.stderr.count("\n") == 1
-    verify(stats)
-    return stats
-
-
-def test_json_at_the_end(library: Path, programs: Path, tmp_path: Path) -> None:
-    """A program that holds 1000 blocks more than another shows just these more."""
-    nothing = at_the_end(programs, "ends_with_nothing", library, tmp_path)
-    blocks = at_the_end(programs, "ends_with_1000_blocks_of_100", library, tmp_path)
-    assert blocks["live_blocks"] - nothing["live_blocks"] == BLOCKS
-    assert blocks["live"] - nothing["live"] == BLOCKS * HUNDRED
-    gained = of_class(blocks, HUNDRED)["live"] - of_class(nothing, HUNDRED)["live"]
-    assert gained == BLOCKS
-
-
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_file_of_each_process(
-    form: str, library: Path, programs: Path, tmp_path: Path
-) -> None:
-    """%p is the process, so that a child does not overwrite its parent's statistics."""
-    variables = {"ALLOD_SHOW_STATS": form, "ALLOD_STATS_FILE": "%p/../stats.%p-%p.%x%"}
-    # Only a path: what it leads through has to be there, and is not for a name with %p.
-    result = run_well(programs / "settings", "a_fork", library, tmp_path, variables)
-    assert result.stderr.count("warning: cannot write statistics to ") == 2
-    variables["ALLOD_STATS_FILE"] = str(tmp_path / "stats.%p-%p.%x%")
-    result = run_well(programs / "settings", "a_fork", library, tmp_path, variables)
-    assert result.stderr == ""
-    files = list(tmp_path.iterdir())
-    assert len(files) == 2
-    for file in files:
-        if form == "json":
-            (stats,) = objects(file.read_text())
-            pid = stats["pid"]
-        else:
-            found = TEXT.fullmatch(file.read_text())
-            assert found is not None
-            pid = found["pid"]
-        assert file.name == f"stats.{pid}-{pid}.%x%"
-
-
-def test_file_is_replaced(library: Path, programs: Path, tmp_path: Path) -> None:
-    """A file of an earlier run leaves nothing behind."""
-    file = tmp_path / "stats.json"
-    file.write_text("x" * 100_000)
-    variables = {"ALLOD_SHOW_STATS": "json", "ALLOD_STATS_FILE": str(file)}
-    run_well(programs / "settings", "nothing", library, tmp_path, variables)
-    (stats,) = objects(file.read_text())
-    verify(stats)
-
-
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_unwritable_file(
-    form: str, library: Path, programs: Path, tmp_path: Path
-) -> None:
-    """The reader is told why, and gets the statistics on standard error."""
-    file = tmp_path / "missing" / "stats-%p"
-    variables = {"ALLOD_SHOW_STATS": form, "ALLOD_STATS_FILE": str(file)}
-    result = run_well(programs / "settings", "nothing", library, tmp_path, variables)
-    warning, text = result.stderr.split("\n", 1)
-    if form == "json":
-        (stats,) = objects(text)
-        pid = stats["pid"]
-    else:
-        found = TEXT.fullmatch(text)
-        assert found is not None, describe(result)
-        pid = found["pid"]
-    name = str(file).replace("%p", str(pid))
-    assert warning == (
-        f"allod: warning: cannot write statistics to {name}: No such file or directory;"
-        " they follow here"
-    )
-    assert not os.path.exists(name)
-
-
-def test_full_disk(library: Path, programs: Path, tmp_path: Path) -> None:
-    """Nothing is lost, and the program ends as it would."""
-    variables = {"ALLOD_SHOW_STATS": "json", "ALLOD_STATS_FILE": "/dev/full"}
-    result = run_well(programs / "settings", "nothing", library, tmp_path, variables)
-    warning, text = result.stderr.split("\n", 1)
-    assert warning == (
-        "allod: warning: cannot write statistics to /dev/full: No space left on device;"
-        " they follow here"
-    )
-    (stats,) = objects(text)
-    assert set(stats) == set(FIELDS)
-
-
-def test_too_long_a_file(library: Path, programs: Path, tmp_path: Path) -> None:
-    """A part of the statistics is not taken for the whole: the file is left empty."""
-    file = tmp_path / "stats"
-    result = subprocess.run(
-        ["prlimit", "--fsize=100", programs / "settings", "nothing"],
-        env=environment(library)
-        | {"ALLOD_SHOW_STATS": "json", "ALLOD_STATS_FILE": str(file)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    *_, warning, text = result.stderr.splitlines()
-    assert warning == (
-        f"allod: warning: cannot write statistics to {file}: File too large;"
-        " they follow here"
-    )
-    assert set(json.loads(text)) == set(FIELDS)
-    assert file.read_bytes() == b""
-
-
-def test_no_statistics_when_killed(
-    library: Path, programs: Path, tmp_path: Path
-) -> None:
-    """An end of which nobody hears has no statistics."""
-    variables = {"ALLOD_SHOW_STATS": "json"}
-    case = "an_end_without_destructors"
-    result = run_well(programs / "settings", case, library, tmp_path, variables)
-    assert result.stderr == ""
-
-
-# --- with each other and with the system ------------------------------------------
 
 
 def human(size: int) -> str:
@@ -626,7 +349,11 @@ def of_system(text: str) -> list[dict[str, int]]:
 # The system adds up what each processor has counted when that has become this much, for pages of
 # three kinds.
 PROCESSORS = os.cpu_count() or 1
+
+
 UNCOUNTED = 3 * PROCESSORS * max(32, 2 * PROCESSORS) * os.sysconf("SC_PAGE_SIZE")
+
+
 # What the looks themselves may touch.
 LOOKING = MIB
 
@@ -634,12 +361,10 @@ LOOKING = MIB
 @pytest.mark.parametrize(
     "case", ["agrees_with_the_system", "agrees_after_another_program"]
 )
-def test_text_json_and_the_system_agree(
-    case: str, library: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_text_json_and_the_system_agree(case: str, release: Runner) -> None:
     """Of the program before, which had more memory and more faults, nothing is left."""
     quiet = {"ALLOD_PURGE_DELAY": "-1"}
-    result = run_well(programs / "statistics", case, library, tmp_path, quiet)
+    result = release.run_well("statistics", case, **quiet)
     (stats,) = objects(result.stdout)
     verify(stats)
     lines = result.stderr.splitlines()

@@ -110,11 +110,6 @@ CASE(the_lowest_and_the_highest_of_many) {
   overwrite_stack();
 }
 
-static void run_thread(void* (*body)(void*), void* argument) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, body, argument) == 0, "pthread_create");
-  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
-}
 static void* forget_on_stack(void* unused) {
   struct node* volatile nodes[MANY];
   for (int i = 0; i < MANY; ++i) nodes[i] = node();
@@ -127,9 +122,7 @@ CASE(on_the_stack_of_a_thread_that_has_ended) {
 CASE(on_the_stacks_of_many_threads_that_have_ended) {
   enum { THREADS = 20 };
   pthread_t threads[THREADS];
-  for (int i = 0; i < THREADS; ++i) {
-    CHECK(pthread_create(&threads[i], NULL, forget_on_stack, NULL) == 0, "pthread_create");
-  }
+  for (int i = 0; i < THREADS; ++i) threads[i] = start_thread(forget_on_stack, NULL);
   for (int i = 0; i < THREADS; ++i) CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
   overwrite_stack();
 }
@@ -189,10 +182,9 @@ static void* read_where_nobody_knows(void* unused) {
 }
 // It is in a register alone, of a thread that cannot be stopped.
 CASE(nothing_that_a_thread_has_given_to_the_system) {
-  pthread_t thread;
   char byte;
   CHECK(pipe(ends) == 0 && pipe(never) == 0, "pipe");
-  CHECK(pthread_create(&thread, NULL, read_where_nobody_knows, NULL) == 0, "thread");
+  start_thread(read_where_nobody_knows, NULL);
   CHECK(read(ends[0], &byte, 1) == 1, "read");
   overwrite_stack();
 }

@@ -88,8 +88,7 @@ static void* keep_and_exit(void* unused) {
 }
 // The system takes the process's memory for that of its first thread.
 CASE(the_first_thread_has_ended) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, keep_and_exit, NULL) == 0, "pthread_create");
+  start_thread(keep_and_exit, NULL);
   pthread_exit(NULL);
 }
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from allod.profile import flame, model, pprof, symbols
-from surface.black_box import describe, environment, run_program
-from workshop.paths import ROOT
+from commands import allod
+from surface.black_box import Runner, describe, environment, run_program
 
 NAMES = ("first", "second")
 
@@ -101,12 +100,8 @@ def test_another_file_of_the_same_name_does_not_name_it(
     ), names
 
 
-def test_a_report_of_leaks_names_it(
-    library: Path, build_dir: Path, plugins: list[Path], tmp_path: Path
-) -> None:
-    program = build_dir / "tests" / "profile" / "closes"
-    variables = environment(library) | {"ALLOD_LEAKS": "1"}
-    result = run_program([program, *plugins], variables, tmp_path)
+def test_a_report_of_leaks_names_it(plugins: list[Path], preloaded: Runner) -> None:
+    result = preloaded.run("closes", *plugins, ALLOD_LEAKS=1)
     assert "allod: error: 20 blocks leak" in result.stderr, describe(result)
     for plugin in plugins:
         lines = [line for line in result.stderr.splitlines() if f"({plugin}+" in line]
@@ -119,12 +114,6 @@ def test_the_command_for_leaks_names_functions(
     build_dir: Path, plugins: list[Path], tmp_path: Path
 ) -> None:
     program = build_dir / "tests" / "profile" / "closes"
-    result = subprocess.run(
-        [ROOT / "allod", "leaks", "--", program, *plugins],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = allod("leaks", "--", program, *plugins, directory=tmp_path)
     for name in NAMES:
         assert f"#0 {name} " in result.stderr, result.stderr

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from allod.console import Failure
+from commands import allod
 from conftest import DebianPackages
-from surface.black_box import SKIPPED, describe, environment, run_program
+from surface.black_box import Runner, describe, run_program
 from workshop.paths import ROOT
 
 LEAKING = 23
@@ -27,13 +28,7 @@ PLANTED = {
 
 def leaks(*words: str | Path, directory: Path) -> subprocess.CompletedProcess[str]:
     """Runs the command."""
-    return subprocess.run(
-        [ROOT / "allod", "leaks", *words],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return allod("leaks", *words, directory=directory)
 
 
 def found(errors: str) -> dict[str, int]:
@@ -60,13 +55,10 @@ def test_every_planted_leak_is_found(build_dir: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_search_notes_every_block_whatever_the_profile_is_to_sample(
-    liballod: Path, build_dir: Path, tmp_path: Path, order: int
+    release: Runner, order: int
 ) -> None:
-    program = build_dir / "tests" / "profile" / "planted"
     options = [("ALLOD_LEAKS", "1"), ("ALLOD_PROFILE", "1G")][::order]
-    result = run_program(
-        [program, "leak"], environment(liballod) | dict(options), tmp_path
-    )
+    result = release.run("planted", "leak", **dict(options))
     blocks = re.findall(r"bytes in (\d+) blocks", result.stderr)
     assert sum(map(int, blocks)) == sum(PLANTED.values()), describe(result)
 
@@ -100,13 +92,8 @@ FORGOTTEN = {
 
 
 @pytest.mark.parametrize("case", FORGOTTEN)
-def test_what_is_forgotten_in_any_shape_is_found(
-    case: str, library: Path, build_dir: Path, tmp_path: Path
-) -> None:
-    program = build_dir / "tests" / "profile" / "forgotten"
-    variables = environment(library) | {"ALLOD_LEAKS": "1"}
-    result = run_program([program, case], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+def test_what_is_forgotten_in_any_shape_is_found(case: str, preloaded: Runner) -> None:
+    result = preloaded.run_well("forgotten", case, ALLOD_LEAKS=1)
     said = re.search(r"allod: error: (\d+) blocks leak", result.stderr)
     assert (0 if said is None else int(said[1])) == FORGOTTEN[case], describe(result)
 
@@ -135,16 +122,9 @@ def test_leak_sanitizer_finds_the_same(
         "a_search_on_a_stack_for_signals",
     ],
 )
-def test_memory_that_cannot_be_read_is_passed(
-    case: str, library: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_memory_that_cannot_be_read_is_passed(case: str, preloaded: Runner) -> None:
     """What leads to blocks beside it counts."""
-    program = build_dir / "tests" / "profile" / "refused"
-    variables = environment(library) | {"ALLOD_LEAKS": "1"}
-    result = run_program([program, case], variables, tmp_path)
-    if result.returncode == SKIPPED:
-        pytest.skip(result.stdout.strip())
-    assert result.returncode == 0, describe(result)
+    result = preloaded.run_well("refused", case, ALLOD_LEAKS=1)
     said = re.search(r"allod: error: (\d+) blocks leak", result.stderr)
     assert said is not None, describe(result)
     assert int(said[1]) == 100, describe(result)
@@ -155,16 +135,12 @@ def test_memory_that_cannot_be_read_is_passed(
     [(["leak"], "they follow here"), ([], "there are none")],
 )
 def test_leaks_that_cannot_be_written(
-    case: list[str], last_words: str, library: Path, build_dir: Path, tmp_path: Path
+    case: list[str], last_words: str, preloaded: Runner
 ) -> None:
     """They are told on standard error; the program ends as it would."""
-    program = build_dir / "tests" / "profile" / "planted"
-    variables = environment(library) | {
-        "ALLOD_LEAKS": "1",
-        "ALLOD_LEAKS_FILE": "/dev/full",
-    }
-    result = run_program([program, *case], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+    result = preloaded.run_well(
+        "planted", *case, ALLOD_LEAKS=1, ALLOD_LEAKS_FILE="/dev/full"
+    )
     warning, *told = result.stderr.splitlines()
     assert warning == (
         "allod: warning: cannot write leaks to /dev/full: No space left on device; "
@@ -179,13 +155,8 @@ def test_a_full_disk_is_a_failure_of_the_command(
 ) -> None:
     """The reader is not left with the status of a program that leaks nothing."""
     program = build_dir / "tests" / "profile" / "planted"
-    result = subprocess.run(
-        [ROOT / "allod", "leaks", "--", "prlimit", "--fsize=100", program, "leak"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ("prlimit", "--fsize=100", program, "leak")
+    result = leaks("--", *command, directory=tmp_path)
     assert result.returncode == 1, result.stderr
     assert re.search(
         r"allod: warning: cannot write leaks to \S+: File too large; they follow here\n"

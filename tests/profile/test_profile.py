@@ -12,16 +12,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import allod, ended
 from surface.black_box import (
-    SKIPPED,
     Case,
+    Runner,
     cases_in,
-    describe,
     environment,
-    run_case,
-    run_program,
 )
-from workshop.paths import ROOT
 
 FOLDER = Path(__file__).parent
 TESTS = FOLDER.parent
@@ -61,7 +58,7 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize("case", cases_in(FOLDER), ids=str)
-def test_profile(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> None:
+def test_profile(case: Case, library: Path, preloaded: Runner) -> None:
     """The library that is linked, and the debug library in its place."""
     if "hardened" in library.name and case.name in EXACT:
         pytest.skip(
@@ -73,36 +70,16 @@ def test_profile(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> 
         pytest.skip(
             "the debug library has locks of its own, which a handler would find taken"
         )
-    run_case(
-        build_dir / "tests" / "profile" / case.program, case.name, library, tmp_path
-    )
+    preloaded.holds(*case)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("folder", "case"), ELSEWHERE, ids=lambda each: str(each))
-def test_holds_for_samples_as_well(
-    folder: str, case: Case, liballod: Path, build_dir: Path, tmp_path: Path
-) -> None:
-    program = build_dir / "tests" / folder / case.program
-    if not program.exists():
+def test_holds_for_samples_as_well(folder: str, case: Case, release: Runner) -> None:
+    elsewhere = release.of(folder)
+    if not (elsewhere.programs / case.program).exists():
         pytest.skip("is not built here")
-    variables = environment(liballod) | {"ALLOD_PROFILE": INTERVAL}
-    result = run_program([program, case.name], variables, tmp_path)
-    if result.returncode == SKIPPED:
-        pytest.skip(result.stdout.strip())
-    if result.returncode != 0 or "allod: " in result.stderr:
-        pytest.fail(describe(result), pytrace=False)
-
-
-def allod(*words: str | Path, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Runs the front door."""
-    return subprocess.run(
-        [ROOT / "allod", *words],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    elsewhere.holds(*case, ALLOD_PROFILE=INTERVAL)
 
 
 def profile_shapes(build_dir: Path, folder: Path, *library: str) -> None:
@@ -176,12 +153,7 @@ def test_pprof_names_the_function(profiled: Path) -> None:
     go = shutil.which("go")
     if go is None:
         pytest.skip("there is no go here")
-    top = subprocess.run(
-        [go, "tool", "pprof", "-top", "-cum", profiled / "shapes.pb.gz"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    top = ended(go, "tool", "pprof", "-top", "-cum", profiled / "shapes.pb.gz")
     assert top.returncode == 0, top.stderr
     assert re.search(r"MB .*shapes::leak", top.stdout), top.stdout
 
@@ -234,36 +206,24 @@ def test_a_full_disk_is_a_failure_of_the_command(
     ],
 )
 def test_a_profile_that_cannot_be_written(
-    where: str, reason: str, library: Path, build_dir: Path, tmp_path: Path
+    where: str, reason: str, tmp_path: Path, preloaded: Runner
 ) -> None:
     """One line says where and why; the program ends as it would."""
     (tmp_path / "file").touch()
-    program = build_dir / "tests" / "profile" / "shapes"
-    variables = environment(library) | {
-        "ALLOD_PROFILE": "1M",
-        "ALLOD_PROFILE_FILE": where,
-    }
-    result = run_program([program], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+    result = preloaded.run_well("shapes", ALLOD_PROFILE="1M", ALLOD_PROFILE_FILE=where)
     assert result.stderr == (
         f"allod: warning: cannot write the profile to {where}: {reason}\n"
     )
 
 
-def test_the_profile_of_the_last_peak_stays(
-    library: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_the_profile_of_the_last_peak_stays(preloaded: Runner, tmp_path: Path) -> None:
     """It is not replaced by what could be written of the next one, and the reader is told once."""
     heap = tmp_path / "heap"
     peak = tmp_path / "heap.peak"
     peak.write_text("the last peak\n")
-    program = build_dir / "tests" / "profile" / "shapes"
-    variables = environment(library) | {
-        "ALLOD_PROFILE": "4096",
-        "ALLOD_PROFILE_FILE": str(heap),
-        "ALLOD_PROFILE_PEAKS": "1",
-    }
-    result = run_program(["prlimit", "--fsize=100", program], variables, tmp_path)
+    result = preloaded.behind("prlimit", "--fsize=100").run(
+        "shapes", ALLOD_PROFILE=4096, ALLOD_PROFILE_FILE=heap, ALLOD_PROFILE_PEAKS=1
+    )
     assert peak.read_text() == "the last peak\n"
     assert {each.name for each in tmp_path.iterdir()} >= {"heap", "heap.peak"}
     assert not (tmp_path / "heap.peak.new").exists()

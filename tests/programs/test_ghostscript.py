@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .launcher import WORKLOADS, DebianPackages, Launcher, Sides, digests
+from bench.programs import ghostscript
+
+from .launcher import DebianPackages, Launcher, Sides, digests
 
 PAGES = 5
 
@@ -22,7 +24,8 @@ def test_ghostscript_renders_the_same_pages_in_threads_and_through_pdf(
                 *(f"-sOutputFile={name}", str(source)),
             )
 
-        source = WORKLOADS / "pages.ps"
+        source = launcher.directory / "pages.ps"
+        ghostscript.write(source, PAGES)
         threads = ("-dNumRenderingThreads=2", "-dBandBufferSpace=500000")
         render(source, "page%02d.png", "-sDEVICE=png16m", "-r100")
         render(source, "thread%02d.png", "-sDEVICE=png16m", "-r100", *threads)

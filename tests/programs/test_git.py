@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
+from bench.programs.git import history
 
 from .launcher import DebianPackages, Launcher, Sides, digest
 
 COMMITS = 250
-FILES = 40
 IDENTITY = {
     "GIT_AUTHOR_NAME": "A. Author",
     "GIT_AUTHOR_EMAIL": "author@example.org",
@@ -19,42 +18,11 @@ IDENTITY = {
 }
 
 
-def history() -> bytes:
-    """A stream for `git fast-import`: many commits that edit long text files."""
-    chance = random.Random(2)
-    files = [
-        [f"line {line} of file {number}" for line in range(200 + number * 20)]
-        for number in range(FILES)
-    ]
-    stream: list[str] = []
-    for commit in range(COMMITS):
-        message = f"change {commit}\n" + "because\n" * chance.randrange(20)
-        stream += [
-            "commit refs/heads/main",
-            f"committer A. Author <author@example.org> {1600000000 + commit} +0000",
-            f"data {len(message)}",
-            message,
-        ]
-        touched = range(FILES) if commit == 0 else chance.sample(range(FILES), 4)
-        for number in touched:
-            lines = files[number]
-            for _ in range(5):
-                lines[chance.randrange(len(lines))] = f"edit {chance.random()}"
-            lines.insert(chance.randrange(len(lines)), f"added by {commit}")
-            text = "\n".join(lines) + "\n"
-            stream += [
-                f"M 100644 inline folder-{number % 7}/file-{number}.txt",
-                f"data {len(text)}",
-                text,
-            ]
-    return "\n".join([*stream, "done", ""]).encode()
-
-
 def test_git_imports_commits_merges_packs_and_clones_the_same_history(
     sides: Sides, debian_packages: DebianPackages
 ) -> None:
     debian_packages("git")
-    imported = history()
+    imported = "\n".join(history(COMMITS)).encode()
 
     def work(launcher: Launcher) -> dict[str, str]:
         def git(*arguments: str, where: str = "origin", stdin: bytes = b"") -> bytes:
@@ -85,7 +53,7 @@ def test_git_imports_commits_merges_packs_and_clones_the_same_history(
             "status": git("status", "--porcelain", where="clone").decode(),
             "objects": digest(git("rev-list", "--objects", "--all", where="clone")),
             "log": digest(git("log", "--patch", "--stat", "main", where="clone")),
-            "blame": digest(git("blame", "folder-3/file-3.txt", where="clone")),
+            "blame": digest(git("blame", "folder3/file3.txt", where="clone")),
         }
 
     assert sides.agree_on(work)["status"] == ""

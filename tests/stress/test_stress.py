@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from surface.black_box import (
     Case,
+    Runner,
     cases_in,
     describe,
-    environment,
-    run_case,
     run_program,
 )
 from workshop.build import PRESETS, ensure_built
@@ -34,54 +33,34 @@ LONG_LOADS = [
 SANITIZED_LOADS = [(1, 2, 60_000), (2, 4, 60_000), (3, 8, 30_000), (4, 16, 15_000)]
 
 
-def run_payload(
-    library: Path,
-    build_dir: Path,
-    directory: Path,
-    load: tuple[int, int, int],
-    **options: str,
-) -> None:
+def run_payload(runner: Runner, load: tuple[int, int, int], **options: str) -> None:
     """Runs the program of verified payloads; it reports the first byte that is wrong."""
-    program: list[str | Path] = [build_dir / "tests" / "stress" / "payload"]
-    arguments: list[str | Path] = [str(number) for number in load]
-    result = run_program(
-        program + arguments, {**environment(library), **options}, directory
-    )
-    assert result.returncode == 0, describe(result)
-    assert "allod: " not in result.stderr, describe(result)
+    runner.holds("payload", *map(str, load), **options)
 
 
 @pytest.mark.parametrize("load", QUICK_LOADS, ids=str)
-def test_payload(
-    load: tuple[int, int, int], liballod: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_payload(load: tuple[int, int, int], release: Runner) -> None:
     """No block is handed out twice, moved or overwritten."""
-    run_payload(liballod, build_dir, tmp_path, load)
+    run_payload(release, load)
 
 
 @pytest.mark.parametrize("load", QUICK_LOADS, ids=str)
-def test_payload_while_pages_go(
-    load: tuple[int, int, int], liballod: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_payload_while_pages_go(load: tuple[int, int, int], release: Runner) -> None:
     """Free pages in slabs go back to the system all the time, beside blocks in use."""
-    run_payload(liballod, build_dir, tmp_path, load, ALLOD_PURGE_DELAY="2")
+    run_payload(release, load, ALLOD_PURGE_DELAY="2")
 
 
 @pytest.mark.parametrize("caches", ["thread", "processor"])
-def test_payload_by_the_other_caches(
-    caches: str, liballod: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_payload_by_the_other_caches(caches: str, release: Runner) -> None:
     """Whoever has free blocks at hand."""
-    run_payload(liballod, build_dir, tmp_path, QUICK_LOADS[-1], ALLOD_CACHES=caches)
+    run_payload(release, QUICK_LOADS[-1], ALLOD_CACHES=caches)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("load", LONG_LOADS, ids=str)
-def test_payload_long(
-    load: tuple[int, int, int], liballod: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_payload_long(load: tuple[int, int, int], release: Runner) -> None:
     """The same with more threads and more operations."""
-    run_payload(liballod, build_dir, tmp_path, load)
+    run_payload(release, load)
 
 
 @pytest.mark.slow
@@ -97,17 +76,12 @@ def test_payload_has_no_data_race(load: tuple[int, int, int], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_payload_on_the_debug_library(
-    threads: int, liballod_debug: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_payload_on_the_debug_library(threads: int, debug: Runner) -> None:
     """The checks of the debug library find nothing wrong in a program that is right."""
-    run_payload(
-        liballod_debug, build_dir, tmp_path, (50 + threads, threads, 100_000 // threads)
-    )
+    run_payload(debug, (50 + threads, threads, 100_000 // threads))
 
 
 @pytest.mark.parametrize("case", BOUNDS, ids=str)
-def test_bounds(case: Case, liballod: Path, build_dir: Path, tmp_path: Path) -> None:
+def test_bounds(case: Case, release: Runner) -> None:
     """Resident memory stays in proportion to the live set."""
-    program = build_dir / "tests" / "stress" / case.program
-    run_case(program, case.name, liballod, tmp_path)
+    release.holds(*case)

@@ -8,8 +8,9 @@ import re
 import signal
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,8 +23,7 @@ SKIPPED = 77
 _CASE = re.compile(r"^CASE\((\w+)\)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A case of a program, known from the program's source before anything is built."""
 
     program: str
@@ -117,23 +117,56 @@ def describe(result: subprocess.CompletedProcess[str]) -> str:
     return f"{command} {how}\n{result.stdout}{result.stderr}"
 
 
-def run_case(
-    program: Path,
-    case: str,
-    library: Path,
-    directory: Path,
-    options: Mapping[str, str] | None = None,
-) -> str:
-    """Runs one case, with options of the library besides the usual environment; fails or skips the
-    test as the case does, and returns its output.
+@dataclass(frozen=True)
+class Runner:
+    """Runs the programs of one folder of tests on one library."""
 
-    A case that holds has also nothing to report: whatever the allocator writes to standard error
-    is a failure.
-    """
-    variables = environment(library) | dict(options or {})
-    result = run_program([program, case], variables, directory)
-    if result.returncode == SKIPPED:
-        pytest.skip(result.stdout.strip())
-    if result.returncode != 0 or "allod: " in result.stderr:
-        pytest.fail(describe(result), pytrace=False)
-    return result.stdout
+    library: Path
+    programs: Path
+    directory: Path
+    """Where the programs run."""
+    launcher: tuple[str | Path, ...] = ()
+    """The command that starts the programs, with the library preloaded as well."""
+    group: Path | None = None
+    """The control group that the programs are in."""
+
+    def behind(self, *command: str | Path) -> Runner:
+        """One whose programs a command starts."""
+        return replace(self, launcher=command)
+
+    def of(self, folder: str) -> Runner:
+        """One for the programs of another folder of tests."""
+        return replace(self, programs=self.programs.with_name(folder))
+
+    def within(self, group: Path) -> Runner:
+        """One whose programs are in a control group."""
+        return replace(self, group=group)
+
+    def run(
+        self, program: str, *words: str | Path, **variables: object
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a program with more variables in its environment; skips the test if it does."""
+        command = [*self.launcher, self.programs / program, *words]
+        given = environment(self.library)
+        given |= {name: str(value) for name, value in variables.items()}
+        result = run_program(command, given, self.directory, self.group)
+        if result.returncode == SKIPPED:
+            pytest.skip(result.stdout.strip())
+        return result
+
+    def run_well(
+        self, program: str, *words: str | Path, **variables: object
+    ) -> subprocess.CompletedProcess[str]:
+        """The same, for a program that must end well."""
+        result = self.run(program, *words, **variables)
+        if result.returncode != 0:
+            pytest.fail(describe(result), pytrace=False)
+        return result
+
+    def holds(self, program: str, *words: str | Path, **variables: object) -> str:
+        """The output of a program that must end well, and about which there is nothing to report:
+        whatever the allocator writes to standard error is a failure."""
+        result = self.run_well(program, *words, **variables)
+        if "allod: " in result.stderr:
+            pytest.fail(describe(result), pytrace=False)
+        return result.stdout

@@ -289,9 +289,7 @@ CASE(realloc_to_no_bytes_frees) {
     size_t before = resident_bytes();
     for (size_t round = 0; round < rounds; ++round) {
       unsigned char* block = obtain(sizes[i]);
-      for (size_t touched = 0; touched < sizes[i]; touched += 4096) {
-        block[touched] = 1;
-      }
+      for (size_t touched = 0; touched < sizes[i]; touched += 4096) block[touched] = 1;
       errno = 12345;
       void* result = hidden(realloc(block, hidden_size(0)));
       CHECK(result == NULL, "realloc(p, 0) is %p", result);
@@ -395,12 +393,9 @@ static void* free_all_of_another_thread(void* argument) {
 CASE(free_of_another_threads_block_keeps_errno) {
   enum { kBlocks = 20000 };
   static void* blocks[kBlocks + 1];
-  for (size_t i = 0; i < kBlocks; ++i) {
-    blocks[i] = obtain(1 + (i * 7919) % (i % 100 == 0 ? 2000000 : 3000));
-  }
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, free_all_of_another_thread, blocks) == 0, "pthread_create");
-  pthread_join(thread, NULL);
+  for (size_t i = 0; i < kBlocks; ++i)
+    blocks[i] = obtain(1 + i * 7919 % (i % 100 ? 3000 : 2000000));
+  run_thread(free_all_of_another_thread, blocks);
 }
 
 CASE(freeing_null_does_nothing) {
@@ -489,9 +484,7 @@ CASE(blocks_are_used_again) {
     size_t rounds = 1024 * (size_t)MIB / (sizes[i] + 4 * KIB);
     for (size_t round = 0; round < rounds; ++round) {
       unsigned char* block = obtain(sizes[i]);
-      for (size_t touched = 0; touched < sizes[i]; touched += 4096) {
-        block[touched] = 1;
-      }
+      for (size_t touched = 0; touched < sizes[i]; touched += 4096) block[touched] = 1;
       if (sizes[i] >= MIB || round % 1000 == 0) {
         size_t now = resident_bytes();
         CHECK(now < before + sizes[i] + 64 * MIB, "one block of %zu bytes at a time takes %zu KiB",

@@ -59,6 +59,17 @@ void skip_case(const char* reason, ...) {
   _exit(77);
 }
 
+pthread_t start_thread(void* (*body)(void*), void* argument) {
+  pthread_t thread;
+  const int result = pthread_create(&thread, NULL, body, argument);
+  CHECK(result == 0, "pthread_create: %s", strerrorname_np(result));
+  return thread;
+}
+
+void run_thread(void* (*body)(void*), void* argument) {
+  CHECK(pthread_join(start_thread(body, argument), NULL) == 0, "pthread_join");
+}
+
 void filter_system_calls(struct sock_filter* instructions, size_t count) {
   struct sock_fprog program = {.len = (unsigned short)count, .filter = instructions};
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||

@@ -4,6 +4,7 @@
 #ifndef ALLOD_TESTS_CASES_H
 #define ALLOD_TESTS_CASES_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +35,11 @@ __attribute__((noreturn, cold, format(printf, 4, 5))) void check_failed(const ch
                                                                         const char* condition,
                                                                         const char* format, ...);
 __attribute__((noreturn, cold, format(printf, 1, 2))) void skip_case(const char* reason, ...);
+
+// A thread, which must start.
+pthread_t start_thread(void* (*body)(void*), void* argument);
+// One that has ended.
+void run_thread(void* (*body)(void*), void* argument);
 
 struct sock_filter;
 // Puts a filter on the system calls of this process, for good; skips the case where it cannot.

@@ -413,9 +413,7 @@ static void* run_nothing(void* argument) { return argument; }
 CASE(threads) {
   for (int round = 0; round < 20; ++round) {
     pthread_t threads[50];
-    for (size_t i = 0; i < 50; ++i) {
-      CHECK(pthread_create(&threads[i], NULL, run_nothing, (void*)(i + 1)) == 0, "pthread_create");
-    }
+    for (size_t i = 0; i < 50; ++i) threads[i] = start_thread(run_nothing, (void*)(i + 1));
     for (size_t i = 0; i < 50; ++i) {
       void* result = NULL;
       CHECK(pthread_join(threads[i], &result) == 0 && result == (void*)(i + 1), "thread %zu", i);

@@ -9,11 +9,11 @@ import pytest
 
 from surface.black_box import (
     Case,
+    Runner,
     cases_in,
     describe,
     environment,
     listed_cases,
-    run_case,
     run_program,
 )
 
@@ -23,33 +23,24 @@ REPLACED = [case for case in CASES if case.program.startswith("replaced_")]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_surface(case: Case, library: Path, build_dir: Path, tmp_path: Path) -> None:
+def test_surface(case: Case, preloaded: Runner) -> None:
     """The case holds on the library."""
-    run_case(
-        build_dir / "tests" / "surface" / case.program, case.name, library, tmp_path
-    )
+    preloaded.holds(*case)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_surface_as_clang_compiles_it(
-    case: Case, clang_build: Path, build_dir: Path, tmp_path: Path
+    case: Case, clang_build: Path, programs: Path, tmp_path: Path
 ) -> None:
     """The case holds on the library that another compiler has optimised."""
-    program = build_dir / "tests" / "surface" / case.program
-    run_case(program, case.name, clang_build / "liballod.so", tmp_path)
+    Runner(clang_build / "liballod.so", programs, tmp_path).holds(*case)
 
 
 @pytest.mark.parametrize("case", REPLACED, ids=str)
-def test_replaced_operators_with_every_measure(
-    case: Case, liballod_hardened: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_replaced_operators_with_every_measure(case: Case, hardened: Runner) -> None:
     """Nothing is freed by a function of another family than allocated it."""
-    program = build_dir / "tests" / "surface" / case.program
-    variables = environment(liballod_hardened) | {"ALLOD_HARDENED": "all"}
-    result = run_program([program, case.name], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
-    assert "allod: " not in result.stderr, describe(result)
+    hardened.holds(*case, ALLOD_HARDENED="all")
 
 
 @pytest.mark.parametrize("case", REPLACED, ids=str)
@@ -74,12 +65,9 @@ def test_no_case_is_forgotten(program: str, build_dir: Path) -> None:
     assert listed_cases(build_dir / "tests" / "surface" / program) == defined
 
 
-def test_malloc_info_is_well_formed(
-    library: Path, build_dir: Path, tmp_path: Path
-) -> None:
+def test_malloc_info_is_well_formed(preloaded: Runner) -> None:
     """The output of malloc_info is XML: a malloc element with a version, and something in it."""
-    program = build_dir / "tests" / "surface" / "queries"
-    root = ElementTree.fromstring(run_case(program, "info_is_xml", library, tmp_path))
+    root = ElementTree.fromstring(preloaded.holds("queries", "info_is_xml"))
     assert root.tag == "malloc"
     assert root.attrib["version"] == "1"
     assert len(root) > 0

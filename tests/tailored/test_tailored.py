@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from checks import budgets
+from commands import ended
 from workshop.build import PRESETS, ensure_built
 from workshop.paths import ROOT
 from workshop.paths import build_dir as build_dir_of
@@ -29,12 +30,7 @@ ATOMIC = re.compile(r"\block\b|\b[ml]?fence\b|\bxchg[bwlq]?\s.*\(")
 
 def compile_with(compiler: str, *arguments: str | Path) -> str:
     """What the compiler says."""
-    done = subprocess.run(
-        [compiler, *FLAGS, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ended(compiler, *FLAGS, *arguments)
     return done.stderr
 
 
@@ -106,7 +102,7 @@ def test_fast_paths_keep_their_budgets(build_dir: Path) -> None:
 
 def test_a_heap_serves_a_process_its_threads_and_its_children(build_dir: Path) -> None:
     program = build_dir / "tests" / "tailored_process"
-    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    done = ended(program)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
@@ -116,12 +112,14 @@ def test_a_library_of_ten_lines_serves_an_interpreter(build_dir: Path) -> None:
         "threads = [threading.Thread(target=work) for _ in range(4)]\n"
         "[t.start() for t in threads]; [t.join() for t in threads]; print('done')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "LD_PRELOAD": str(build_dir / "examples" / "own_malloc.so")},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ended(
+        sys.executable,
+        "-c",
+        script,
+        environment={
+            **os.environ,
+            "LD_PRELOAD": str(build_dir / "examples" / "own_malloc.so"),
+        },
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
@@ -139,12 +137,7 @@ def test_the_single_header_compiles_alone_and_in_a_program(
         (HERE / "fast.cpp", "-o", tmp_path / "fast"),
     )
     for arguments in commands:
-        done = subprocess.run(
-            [compiler, "-std=c++20", "-pthread", *strict, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = ended(compiler, "-std=c++20", "-pthread", *strict, *map(str, arguments))
         assert (done.returncode, done.stderr) == (0, "")
     subprocess.run([tmp_path / "fast"], check=True)
 
@@ -152,12 +145,7 @@ def test_the_single_header_compiles_alone_and_in_a_program(
 def test_the_single_header_names_what_it_cannot_take_in(tmp_path: Path) -> None:
     (tmp_path / "allod.hpp").write_text('#include "allod/missing.hpp"\n')
     script = ROOT / "tools" / "amalgamate.py"
-    done = subprocess.run(
-        [sys.executable, script, "--include", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ended(sys.executable, script, "--include", tmp_path)
     assert done.returncode == 1
     assert done.stderr == f"error: {tmp_path / 'allod/missing.hpp'} does not exist\n"
 
@@ -203,12 +191,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_checked_heap_reports(case: str, build_dir: Path) -> None:
-    done = subprocess.run(
-        [build_dir / "tests" / "tailored_mistakes", case],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ended(build_dir / "tests" / "tailored_mistakes", case)
     message = MISTAKES[case]
     if message is NEVER:
         assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
@@ -247,12 +230,7 @@ PLACES = ("slab", "cache", "any", "run", "huge")
 def sanitized(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs a program that was built with AddressSanitizer."""
     ensure_built(PRESETS["asan"], tests=True)
-    return subprocess.run(
-        [build_dir_of("asan") / "tests" / program, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ended(build_dir_of("asan") / "tests" / program, *arguments)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -289,17 +267,12 @@ def watched(
     build_dir: Path, program: str, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program under valgrind; its status is 9 when it had something to say."""
-    return subprocess.run(
-        [
-            "valgrind",
-            "--error-exitcode=9",
-            "--leak-check=full",
-            build_dir / "tests" / program,
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    return ended(
+        "valgrind",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        build_dir / "tests" / program,
+        *arguments,
     )
 
 

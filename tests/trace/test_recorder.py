@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import ended
 
 from . import decoder
 from .conftest import Record, Tools
@@ -267,12 +268,8 @@ def test_a_limit_on_files_stops_the_recording_and_not_the_program(
 
 
 def test_without_a_file_nothing_is_recorded(recorder: Path, programs: Path) -> None:
-    done = subprocess.run(
-        [programs / "endings", "exit"],
-        env={"LD_PRELOAD": str(recorder)},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ended(
+        programs / "endings", "exit", environment={"LD_PRELOAD": str(recorder)}
     )
     assert done.returncode == 6
     assert done.stderr == ("allod: recording stopped: LIBALLOD_RECORD names no file\n")

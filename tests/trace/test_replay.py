@@ -10,13 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import allod, ended
 from workshop.paths import ROOT
 
 from . import decoder
 from .conftest import Record, Tools
 from .test_reading import random_threads, write
-
-ALLOD = ROOT / "allod"
 
 
 def same_under_both(tools: Tools, trace: Path, liballod: Path) -> None:
@@ -152,12 +151,13 @@ def test_an_allocator_that_mixes_up_blocks_is_found_out(
         ["gcc", "-shared", "-fPIC", "-fno-builtin", "-o", library, source], check=True
     )
     prepared = tools.prepare(record(programs / "calls", "1", "400").trace)
-    done = subprocess.run(
-        [tools.folder / "replay", "--file", prepared, "--verify", "1"],
-        env={"LD_PRELOAD": str(library)},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ended(
+        tools.folder / "replay",
+        "--file",
+        prepared,
+        "--verify",
+        "1",
+        environment={"LD_PRELOAD": str(library)},
     )
     assert done.returncode == 1
     assert re.match("error: (calloc gave|realloc lost|a block of)", done.stderr)
@@ -166,31 +166,20 @@ def test_an_allocator_that_mixes_up_blocks_is_found_out(
 # The front door
 
 
-def allod(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs `./allod`."""
-    return subprocess.run(
-        [str(ALLOD), *map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_record_info_and_replay_from_the_front_door(
     programs: Path, liballod: Path, tmp_path: Path
 ) -> None:
-    recorded = allod("record", "--", programs / "calls", "2", "100", folder=tmp_path)
+    recorded = allod("record", "--", programs / "calls", "2", "100", directory=tmp_path)
     assert recorded.returncode == 0, recorded.stderr
     assert "wrote calls.trace: " in recorded.stderr
     assert recorded.stdout == ""
 
-    again = allod("record", "--", programs / "endings", "exit", folder=tmp_path)
+    again = allod("record", "--", programs / "endings", "exit", directory=tmp_path)
     assert again.returncode == 6
 
     shown = allod(
         "trace", "info", "calls.trace", "--html", "page.html", "--out", "plots",
-        folder=tmp_path,
+        directory=tmp_path,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr
     assert "by another thread" in shown.stdout
@@ -204,14 +193,14 @@ def test_record_info_and_replay_from_the_front_door(
 
     replayed = allod(
         "replay", "calls.trace", "--peer", "glibc", "--peer", f"ours={liballod}",
-        "--rounds", "1", "--verify", "--json", folder=tmp_path,
+        "--rounds", "1", "--verify", "--json", directory=tmp_path,
     )  # fmt: skip
     assert replayed.returncode == 0, replayed.stderr
     results = json.loads(replayed.stdout)
     assert results["allocators"].keys() == {"glibc", "ours"}
     assert not results["failures"]
 
-    lines = allod("trace", "dump", "calls.trace", "--most", "5", folder=tmp_path)
+    lines = allod("trace", "dump", "calls.trace", "--most", "5", directory=tmp_path)
     assert len(lines.stdout.splitlines()) == 5
 
 
@@ -223,7 +212,7 @@ def test_a_recording_that_cannot_be_written_is_an_error(
     done = allod(
         *("record", "--output", "/dev/full", "--"),
         *("sh", "-c", "exec 2>&-; exec ls"),
-        folder=tmp_path,
+        directory=tmp_path,
     )
     assert done.returncode == 1
     lines = done.stderr.splitlines()
@@ -235,7 +224,7 @@ def test_a_recording_that_cannot_be_written_is_an_error(
 def test_a_status_of_the_program_s_own_is_kept(liballod: Path, tmp_path: Path) -> None:
     assert liballod.exists()
     done = allod(
-        *("record", "--output", "/dev/full", "--", "ls", "/gone"), folder=tmp_path
+        *("record", "--output", "/dev/full", "--", "ls", "/gone"), directory=tmp_path
     )
     assert done.returncode == 2
     assert "incomplete trace" in done.stderr
@@ -246,7 +235,7 @@ def test_what_only_begins_like_a_trace_is_passed_over(
 ) -> None:
     assert liballod.exists()
     (tmp_path / "text.7").write_text("ALLODTRC")
-    done = allod("record", "--output", "text", "--", "true", folder=tmp_path)
+    done = allod("record", "--output", "text", "--", "true", directory=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -272,7 +261,7 @@ def test_mistakes_are_named(
     (tmp_path / "text").write_text(
         "Not a trace, and longer than the header of one is.\n" * 3
     )
-    done = allod(*arguments, folder=tmp_path)
+    done = allod(*arguments, directory=tmp_path)
     assert done.returncode == status, done.stderr
     assert complaint in done.stderr
     assert (tmp_path / "text").read_text().startswith("Not a trace")

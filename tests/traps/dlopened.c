@@ -111,15 +111,11 @@ CASE(threads_that_used_it_end_after_it_is_closed) {
     struct api api = open_library();
     pthread_t threads[kThreads];
     CHECK(pthread_barrier_init(&barrier, NULL, kThreads + 1) == 0, "pthread_barrier_init");
-    for (size_t i = 0; i < kThreads; ++i) {
-      CHECK(pthread_create(&threads[i], NULL, use_then_outlive, &api) == 0, "pthread_create");
-    }
+    for (size_t i = 0; i < kThreads; ++i) threads[i] = start_thread(use_then_outlive, &api);
     pthread_barrier_wait(&barrier);
     CHECK(dlclose(api.library) == 0, "dlclose: %s", dlerror());
     pthread_barrier_wait(&barrier);
-    for (size_t i = 0; i < kThreads; ++i) {
-      pthread_join(threads[i], NULL);
-    }
+    for (size_t i = 0; i < kThreads; ++i) pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&barrier);
   }
 }
@@ -150,9 +146,8 @@ static void* open_and_use(void* argument) {
 
 CASE(opened_in_a_thread_that_ends) {
   struct api api;
-  pthread_t thread;
   void* block = NULL;
-  CHECK(pthread_create(&thread, NULL, open_and_use, &api) == 0, "pthread_create");
+  const pthread_t thread = start_thread(open_and_use, &api);
   pthread_join(thread, &block);
   CHECK(block != NULL, "a block from a thread that ended");
   fill(block, 1000, 1);

@@ -79,23 +79,13 @@ static void refuse_long_mappings(unsigned most, unsigned protection) {
   }
 }
 
-static void* exercise_thread(void* argument) {
-  struct block_set set;
-  allocate_set(&set, (uintptr_t)argument);
-  exercise((uintptr_t)argument, 2000);
-  free_set(&set);
-  return NULL;
-}
-
 // All that a program does in its life, and has to succeed.
 static void live(void) {
   struct block_set set;
   allocate_set(&set, 1);
   exercise(1, 5000);
   for (uintptr_t i = 0; i < 5; ++i) {
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, exercise_thread, (void*)i) == 0, "pthread_create");
-    pthread_join(thread, NULL);
+    run_thread(exercise_thread, (void*)i);
   }
   for (size_t size = 64 * KIB; size <= 32 * MIB; size *= 2) {
     unsigned char* block = obtain(size);
@@ -272,9 +262,7 @@ static void* refuse_then_allocate(void* argument) {
 
 CASE(no_new_memory_for_a_new_thread) {
   for (size_t i = 0; i < 5; ++i) {
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, refuse_then_allocate, NULL) == 0, "pthread_create");
-    pthread_join(thread, NULL);
+    run_thread(refuse_then_allocate, NULL);
     const struct rlimit any = {RLIM_INFINITY, RLIM_INFINITY};
     CHECK(setrlimit(RLIMIT_DATA, &any) == 0, "setrlimit");
   }

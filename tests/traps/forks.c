@@ -47,9 +47,7 @@ static void* work(void* argument) {
 static void start_workers(void) {
   atomic_store(&workers.stop, false);
   CHECK(pthread_barrier_init(&workers.ready, NULL, kWorkers + 1) == 0, "pthread_barrier_init");
-  for (size_t i = 0; i < kWorkers; ++i) {
-    CHECK(pthread_create(&workers.threads[i], NULL, work, (void*)i) == 0, "pthread_create");
-  }
+  for (size_t i = 0; i < kWorkers; ++i) workers.threads[i] = start_thread(work, (void*)i);
   pthread_barrier_wait(&workers.ready);
 }
 
@@ -126,31 +124,15 @@ static void* fork_often(void* argument) {
 CASE(several_threads_fork_at_once) {
   start_workers();
   pthread_t threads[4];
-  for (size_t i = 0; i < 4; ++i) {
-    CHECK(pthread_create(&threads[i], NULL, fork_often, (void*)(i + 1)) == 0, "pthread_create");
-  }
-  for (size_t i = 0; i < 4; ++i) {
-    pthread_join(threads[i], NULL);
-  }
+  for (size_t i = 0; i < 4; ++i) threads[i] = start_thread(fork_often, (void*)(i + 1));
+  for (size_t i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
   stop_workers();
-}
-
-static void* exercise_thread(void* argument) {
-  struct block_set set;
-  allocate_set(&set, (uintptr_t)argument);
-  exercise((uintptr_t)argument, 1000);
-  free_set(&set);
-  return NULL;
 }
 
 static void exercise_in_threads(void) {
   pthread_t threads[3];
-  for (size_t i = 0; i < 3; ++i) {
-    CHECK(pthread_create(&threads[i], NULL, exercise_thread, (void*)i) == 0, "pthread_create");
-  }
-  for (size_t i = 0; i < 3; ++i) {
-    pthread_join(threads[i], NULL);
-  }
+  for (size_t i = 0; i < 3; ++i) threads[i] = start_thread(exercise_thread, (void*)i);
+  for (size_t i = 0; i < 3; ++i) pthread_join(threads[i], NULL);
 }
 
 CASE(child_starts_threads) {
@@ -211,9 +193,7 @@ CASE(fork_in_a_thread_that_then_ends) {
   for (int round = 0; round < 30; ++round) {
     struct forker forker;
     allocate_set(&forker.of_main, (uint64_t)round);
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, fork_in_thread, &forker) == 0, "pthread_create");
-    pthread_join(thread, NULL);
+    run_thread(fork_in_thread, &forker);
     expect_success(forker.child);
     free_set(&forker.of_main);
   }
@@ -395,9 +375,7 @@ static void* allocate_once(void* unused) {
   exercise(2, 300);
   return unused;
 }
-static void start_ending_thread(void) {
-  CHECK(pthread_create(&waited_for.ending, NULL, allocate_once, NULL) == 0, "pthread_create");
-}
+static void start_ending_thread(void) { waited_for.ending = start_thread(allocate_once, NULL); }
 static void waiting_prepare_handler(void) {
   CHECK(pthread_mutex_lock(&waited_for.lock) == 0, "pthread_mutex_lock");
   CHECK(pthread_join(waited_for.ending, NULL) == 0, "pthread_join");
@@ -423,7 +401,7 @@ __attribute__((section(".preinit_array"),
 CASE(handlers_from_before_constructors_that_allocate) { fork_with_handlers(); }
 
 CASE(handlers_from_before_constructors_that_wait) {
-  CHECK(pthread_create(&waited_for.holder, NULL, allocate_with_lock, NULL) == 0, "pthread_create");
+  waited_for.holder = start_thread(allocate_with_lock, NULL);
   for (int round = 0; round < 100; ++round) {
     start_ending_thread();
     pid_t child = checked_fork();

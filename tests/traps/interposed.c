@@ -33,12 +33,9 @@ static void* work_for_a_while(void* argument) {
 
 CASE(threads_and_forks) {
   pthread_t threads[kWorkers];
-  for (uintptr_t i = 0; i < kWorkers; ++i) {
-    CHECK(pthread_create(&threads[i], NULL, work, (void*)i) == 0, "pthread_create");
-  }
+  for (uintptr_t i = 0; i < kWorkers; ++i) threads[i] = start_thread(work, (void*)i);
   for (uintptr_t round = 0; round < kForks; ++round) {
-    pthread_t guest;
-    CHECK(pthread_create(&guest, NULL, work_for_a_while, (void*)round) == 0, "pthread_create");
+    const pthread_t guest = start_thread(work_for_a_while, (void*)round);
     const pid_t child = fork();
     if (child == 0) {
       exercise(round, 300);
@@ -52,8 +49,7 @@ CASE(threads_and_forks) {
 }
 
 CASE(memory_goes_back_beside_forks) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, work, NULL) == 0, "pthread_create");
+  const pthread_t thread = start_thread(work, NULL);
   for (int round = 0; round < kForks; ++round) {
     void* lumps[16];
     for (int i = 0; i < 16; ++i) {

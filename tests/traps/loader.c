@@ -118,12 +118,9 @@ static void check_storage(const char* name) {
     struct storage_job jobs[kThreads];
     for (size_t i = 0; i < kThreads; ++i) {
       jobs[i] = (struct storage_job){use_storage, (unsigned char)(i + 1)};
-      CHECK(pthread_create(&threads[i], NULL, use_storage_in_thread, &jobs[i]) == 0,
-            "pthread_create");
+      threads[i] = start_thread(use_storage_in_thread, &jobs[i]);
     }
-    for (size_t i = 0; i < kThreads; ++i) {
-      pthread_join(threads[i], NULL);
-    }
+    for (size_t i = 0; i < kThreads; ++i) pthread_join(threads[i], NULL);
     CHECK(dlclose(library) == 0, "dlclose: %s", dlerror());
   }
 }
@@ -143,10 +140,8 @@ static void* allocate_until_stopped(void* argument) {
 
 CASE(libraries_come_and_go_while_threads_allocate) {
   pthread_t threads[3];
-  for (size_t i = 0; i < 3; ++i) {
-    CHECK(pthread_create(&threads[i], NULL, allocate_until_stopped, (void*)(i * 1000)) == 0,
-          "pthread_create");
-  }
+  for (size_t i = 0; i < 3; ++i)
+    threads[i] = start_thread(allocate_until_stopped, (void*)(i * 1000));
   for (int round = 0; round < 30; ++round) {
     void* first = dlopen(beside_program("libplugin.so"), RTLD_NOW);
     void* second = dlopen(beside_program("libplugin_cpp.so"), RTLD_NOW);
@@ -155,9 +150,7 @@ CASE(libraries_come_and_go_while_threads_allocate) {
     dlclose(second);
   }
   atomic_store(&stop, true);
-  for (size_t i = 0; i < 3; ++i) {
-    pthread_join(threads[i], NULL);
-  }
+  for (size_t i = 0; i < 3; ++i) pthread_join(threads[i], NULL);
 }
 
 // The second namespace has a libc of its own, whose heap must not get in the way of ours.
@@ -196,14 +189,8 @@ static void preload_early(void) {
   setenv("TEST_EARLY", value, 1);
 }
 
-static void* exercise_thread(void* argument) {
-  exercise((uintptr_t)argument, 2000);
-  return NULL;
-}
-
 static void work_beside_early_library(void) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, exercise_thread, NULL) == 0, "pthread_create");
+  const pthread_t thread = start_thread(exercise_thread, NULL);
   exercise(1, 5000);
   pthread_join(thread, NULL);
   pid_t child = fork();

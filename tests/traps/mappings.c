@@ -115,9 +115,7 @@ CASE(a_gibibyte_takes_two_mappings) {
   pthread_barrier_init(&barrier, NULL, threads + 1);
   pthread_t ids[kMostThreads];
   CHECK(threads <= kMostThreads, "%u threads", threads);
-  for (unsigned i = 0; i < threads; ++i) {
-    CHECK(pthread_create(&ids[i], NULL, fill_and_free_some, NULL) == 0, "no thread");
-  }
+  for (unsigned i = 0; i < threads; ++i) ids[i] = start_thread(fill_and_free_some, NULL);
   const long before = count_between_barriers();
   const long full = count_between_barriers();
   const long purged = count_between_barriers();

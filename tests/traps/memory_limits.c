@@ -140,9 +140,7 @@ static void exhaust_in_threads(void) {
     CHECK(pthread_create(&threads[i], &attributes, exhaust_in_thread, &total) == 0,
           "pthread_create");
   }
-  for (size_t i = 0; i < kThreads; ++i) {
-    pthread_join(threads[i], NULL);
-  }
+  for (size_t i = 0; i < kThreads; ++i) pthread_join(threads[i], NULL);
   CHECK(atomic_load(&total) > 8 * MIB, "%zu KiB in all threads", atomic_load(&total) / KIB);
   exercise(1, 2000);
 }
@@ -287,8 +285,7 @@ static void* wait_for_all(void* unused) {
 // Nobody may take the page map from under a thread that looks into it.
 CASE(address_space_limited_while_a_thread_runs) {
   CHECK(pthread_barrier_init(&all_started, NULL, 2) == 0, "pthread_barrier_init");
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, wait_for_all, NULL) == 0, "pthread_create");
+  const pthread_t thread = start_thread(wait_for_all, NULL);
   check_limit_that_comes(RLIMIT_AS);
   pthread_barrier_wait(&all_started);
   CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
@@ -318,11 +315,7 @@ static void exhaust_late_limit_in_child(size_t limit, size_t size) {
   expect_success(child);
 }
 static void* return_at_once(void* unused) { return unused; }
-static void have_a_thread_once(void) {
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, return_at_once, NULL) == 0, "pthread_create");
-  CHECK(pthread_join(thread, NULL) == 0, "pthread_join");
-}
+static void have_a_thread_once(void) { run_thread(return_at_once, NULL); }
 
 CASE(late_limit_of_addresses_where_a_thread_was) {
   have_a_thread_once();
@@ -359,9 +352,7 @@ static void* allocate_until_over(void* number) {
 static void limit_beside_threads(void) {
   enum { kThreads = 3 };
   pthread_t threads[kThreads];
-  for (size_t i = 0; i < kThreads; ++i) {
-    CHECK(pthread_create(&threads[i], NULL, allocate_until_over, (void*)i) == 0, "pthread_create");
-  }
+  for (size_t i = 0; i < kThreads; ++i) threads[i] = start_thread(allocate_until_over, (void*)i);
   while (atomic_load(&rounds_done) < kThreads) {
     sched_yield();
   }
@@ -455,9 +446,7 @@ static bool has_huge_pages(void) {
 // wait for a page of zeros at each of the page map's six million.
 static void check_locked(int flags) {
   long faults_before = page_faults();
-  if (mlockall(flags) != 0) {
-    skip_case("mlockall: %s", strerrorname_np(errno));
-  }
+  if (mlockall(flags) != 0) skip_case("mlockall: %s", strerrorname_np(errno));
   long faults = page_faults() - faults_before;
   CHECK(faults < 100000 || !has_huge_pages(), "mlockall takes %ld page faults", faults);
   size_t before = resident_bytes();
@@ -482,9 +471,7 @@ CASE(future_memory_locked) { check_locked(MCL_FUTURE); }
 
 static void make_stack_unlimited(void) {
   const struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-  if (setrlimit(RLIMIT_STACK, &limit) != 0) {
-    skip_case("setrlimit: %s", strerrorname_np(errno));
-  }
+  if (setrlimit(RLIMIT_STACK, &limit) != 0) skip_case("setrlimit: %s", strerrorname_np(errno));
 }
 
 // With an unlimited stack, mappings grow upwards from the middle of the address space.

@@ -105,17 +105,13 @@ CASE(signals_to_threads_that_allocate) {
   enum { kThreads = 3 };
   handle(SIGUSR1, count_interruption, SA_RESTART);
   pthread_t threads[kThreads];
-  for (size_t i = 0; i < kThreads; ++i) {
-    CHECK(pthread_create(&threads[i], NULL, work_until_stopped, (void*)i) == 0, "pthread_create");
-  }
+  for (size_t i = 0; i < kThreads; ++i) threads[i] = start_thread(work_until_stopped, (void*)i);
   for (uint64_t round = 0; round < 3000; ++round) {
     CHECK(pthread_kill(threads[round % kThreads], SIGUSR1) == 0, "pthread_kill");
     exercise(round, 5);
   }
   atomic_store(&stop, true);
-  for (size_t i = 0; i < kThreads; ++i) {
-    pthread_join(threads[i], NULL);
-  }
+  for (size_t i = 0; i < kThreads; ++i) pthread_join(threads[i], NULL);
 }
 
 static sigjmp_buf jump_target;
@@ -155,9 +151,7 @@ CASE(handlers_that_jump_between_allocations) {
 static void make_the_allocator_busy(void) {
   pthread_t threads[2];
   atomic_store(&stop, false);
-  for (size_t i = 0; i < 2; ++i) {
-    CHECK(pthread_create(&threads[i], NULL, work_until_stopped, (void*)i) == 0, "pthread_create");
-  }
+  for (size_t i = 0; i < 2; ++i) threads[i] = start_thread(work_until_stopped, (void*)i);
   enum { kLumps = 200 };
   void* lumps[kLumps];
   for (int round = 0; round < 3; ++round) {
@@ -171,9 +165,7 @@ static void make_the_allocator_busy(void) {
     }
   }
   atomic_store(&stop, true);
-  for (size_t i = 0; i < 2; ++i) {
-    pthread_join(threads[i], NULL);
-  }
+  for (size_t i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
 }
 
 // Except that the hardened library tells faults on its guard pages.

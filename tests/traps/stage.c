@@ -163,3 +163,11 @@ void exercise(uint64_t seed, int steps) {
     free(blocks[slot]);
   }
 }
+
+void* exercise_thread(void* seed) {
+  struct block_set set;
+  allocate_set(&set, (uintptr_t)seed);
+  exercise((uintptr_t)seed, 2000);
+  free_set(&set);
+  return NULL;
+}

@@ -55,6 +55,8 @@ void free_set(struct block_set* set);
 
 // Allocates, resizes, verifies and frees blocks of all kinds of sizes, in an order of the seed's.
 void exercise(uint64_t seed, int steps);
+// The same with this seed, beside a set, as the body of a thread.
+void* exercise_thread(void* seed);
 
 #ifdef __cplusplus
 }

@@ -21,19 +21,12 @@
 #include "cases.h"
 #include "stage.h"
 
-static void* exercise_thread(void* argument) {
-  exercise((uintptr_t)argument, 2000);
-  return NULL;
-}
-
 // All that may make an allocator open a file, start a thread or write a message.
 static void live(void) {
   struct block_set set;
   allocate_set(&set, 1);
   exercise(1, 5000);
-  pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, exercise_thread, NULL) == 0, "pthread_create");
-  pthread_join(thread, NULL);
+  run_thread(exercise_thread, NULL);
   for (int round = 0; round < 3; ++round) {
     void* lumps[100];
     for (size_t i = 0; i < 100; ++i) {
@@ -343,14 +336,12 @@ CASE(real_time_threads_on_one_processor) {
   for (int round = 0; round < 20; ++round) {
     pthread_t threads[4];
     for (size_t i = 0; i < 4; ++i) {
-      CHECK(pthread_create(&threads[i], NULL, exercise_thread, (void*)i) == 0, "pthread_create");
+      threads[i] = start_thread(exercise_thread, (void*)i);
       const struct sched_param own = {.sched_priority = (int)i + 1};
       CHECK(pthread_setschedparam(threads[i], i == 3 ? SCHED_RR : SCHED_FIFO, &own) == 0,
             "pthread_setschedparam");
     }
-    for (size_t i = 0; i < 4; ++i) {
-      pthread_join(threads[i], NULL);
-    }
+    for (size_t i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
   }
 }
 
@@ -386,8 +377,6 @@ CASE(group_of_96_mib) {
         free(blocks[j]);
       }
     }
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, exercise_thread, NULL) == 0, "pthread_create");
-    pthread_join(thread, NULL);
+    run_thread(exercise_thread, NULL);
   }
 }

@@ -13,13 +13,12 @@ import pytest
 from checks import symbols
 from conftest import ControlGroup, DebianPackages
 from surface.black_box import (
-    SKIPPED,
     Case,
+    Runner,
     cases_in,
     describe,
     environment,
     listed_cases,
-    run_case,
     run_program,
 )
 
@@ -56,16 +55,10 @@ PRELOADED_CASES = [
 ]
 
 
-@pytest.fixture
-def programs(build_dir: Path) -> Path:
-    """The folder of the programs."""
-    return build_dir / "tests" / "traps"
-
-
 @pytest.mark.parametrize("case", PRELOADED_CASES, ids=str)
-def test_trap(case: Case, library: Path, programs: Path, tmp_path: Path) -> None:
+def test_trap(case: Case, preloaded: Runner) -> None:
     """The case holds on the preloaded library."""
-    run_case(programs / case.program, case.name, library, tmp_path)
+    preloaded.holds(*case)
 
 
 @pytest.mark.parametrize(
@@ -73,54 +66,42 @@ def test_trap(case: Case, library: Path, programs: Path, tmp_path: Path) -> None
     [case for case in PRELOADED_CASES if case.program in ("signals", "forks")],
     ids=str,
 )
-def test_trap_with_history(
-    case: Case, liballod_hardened: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_trap_with_history(case: Case, hardened: Runner) -> None:
     """The case holds where the hardened library keeps records, with a lock for them."""
-    options = {"ALLOD_HARDENED": "all,history"}
-    program = programs / case.program
-    run_case(program, case.name, liballod_hardened, tmp_path, options)
+    hardened.holds(*case, ALLOD_HARDENED="all,history")
 
 
 @pytest.mark.parametrize("case", HANDLER_CASES, ids=str)
-def test_handlers(case: Case, liballod: Path, programs: Path, tmp_path: Path) -> None:
+def test_handlers(case: Case, release: Runner) -> None:
     """The case holds on the release library."""
-    run_case(programs / case.program, case.name, liballod, tmp_path)
+    release.holds(*case)
 
 
-def test_hardened_handlers(
-    liballod_hardened: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_hardened_handlers(hardened: Runner) -> None:
     case = "handlers_while_a_huge_block_is_allocated"
-    run_case(programs / "handlers", case, liballod_hardened, tmp_path)
+    hardened.holds("handlers", case)
 
 
 @pytest.mark.parametrize("case", LIMIT_CASES, ids=str)
-def test_limit(case: Case, liballod: Path, programs: Path, tmp_path: Path) -> None:
+def test_limit(case: Case, release: Runner) -> None:
     """The case holds on the release library."""
-    run_case(programs / case.program, case.name, liballod, tmp_path)
+    release.holds(*case)
 
 
-def test_limit_on_the_hardened_library(
-    liballod_hardened: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_limit_on_the_hardened_library(hardened: Runner) -> None:
     """Its memory lies at random addresses when the limit comes.
 
     What is left of slabs at random positions would stand in the way of blocks of megabytes.
     """
-    usual = environment(liballod_hardened)["ALLOD_HARDENED"]
-    options = {"ALLOD_HARDENED": f"{usual},-positions"}
+    usual = environment(hardened.library)["ALLOD_HARDENED"]
     case = "address_space_limited_by_the_program_itself"
-    run_case(programs / "memory_limits", case, liballod_hardened, tmp_path, options)
+    hardened.holds("memory_limits", case, ALLOD_HARDENED=f"{usual},-positions")
 
 
-def test_limit_while_it_sweeps(
-    liballod_hardened: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_limit_while_it_sweeps(hardened: Runner) -> None:
     """A sweep looks up any words in the page map."""
-    options = {"ALLOD_HARDENED": "all,sweep"}
     case = "late_limit_of_addresses_while_threads_allocate"
-    run_case(programs / "memory_limits", case, liballod_hardened, tmp_path, options)
+    hardened.holds("memory_limits", case, ALLOD_HARDENED="all,sweep")
 
 
 def test_late_limit_where_no_mappings_are_told(
@@ -145,17 +126,13 @@ def test_late_limit_where_no_mappings_are_told(
     assert result.returncode == 0, describe(result)
 
 
-def test_limit_without_random_addresses(
-    liballod: Path, programs: Path, tmp_path: Path
-) -> None:
+def test_limit_without_random_addresses(release: Runner) -> None:
     """As under a debugger: mappings end where addresses do."""
     case = "address_space_limited_by_the_program_itself"
     fixed = ["setarch", "--addr-no-randomize"]
     if subprocess.run([*fixed, "true"], check=False, capture_output=True).returncode:
         pytest.skip("the system does not place a process at fixed addresses")
-    command: list[str | Path] = [*fixed, programs / "memory_limits", case]
-    result = run_program(command, environment(liballod), tmp_path)
-    assert result.returncode == 0, describe(result)
+    release.behind(*fixed).run_well("memory_limits", case)
 
 
 @pytest.mark.parametrize("case", DLOPENED_CASES, ids=str)
@@ -169,12 +146,11 @@ def test_dlopened(case: Case, library: Path, programs: Path, tmp_path: Path) -> 
 
 
 def test_a_library_that_looks_in_libc_first_has_its_heap_on_request(
-    liballod: Path, programs: Path, tmp_path: Path
+    release: Runner,
 ) -> None:
     """With the flag, its blocks are libc's, which ends the program for a block of ours."""
-    variables = environment(liballod) | {"ALLOD_DEEPBIND": "keep"}
     case = "a_library_that_looks_in_libc_first_has_the_same_heap"
-    result = run_program([programs / "loader", case], variables, tmp_path)
+    result = release.run("loader", case, ALLOD_DEEPBIND="keep")
     assert result.returncode < 0, describe(result)
 
 
@@ -184,22 +160,16 @@ INTERPOSED_CASES = [
 ]
 
 
-def run_interposed(
-    case: Case, library: Path, programs: Path, folder: Path, **options: str
-) -> None:
+def run_interposed(case: Case, runner: Runner, **options: str) -> None:
     """Whatever the library calls of libc, another one stands before it and allocates."""
-    variables = environment(library) | options
-    variables["LD_PRELOAD"] = f"{programs / 'libinterposers.so'}:{library}"
-    result = run_program([programs / case.program, case.name], variables, folder)
-    assert result.returncode == 0, describe(result)
+    both = f"{runner.programs / 'libinterposers.so'}:{runner.library}"
+    result = runner.run_well(*case, **({"LD_PRELOAD": both} | options))
     assert result.stderr == "", describe(result)
 
 
 @pytest.mark.parametrize("case", INTERPOSED_CASES, ids=str)
-def test_functions_in_front_of_libc_may_allocate(
-    case: Case, library: Path, programs: Path, tmp_path: Path
-) -> None:
-    run_interposed(case, library, programs, tmp_path)
+def test_functions_in_front_of_libc_may_allocate(case: Case, preloaded: Runner) -> None:
+    run_interposed(case, preloaded)
 
 
 @pytest.mark.parametrize(
@@ -207,19 +177,18 @@ def test_functions_in_front_of_libc_may_allocate(
     [("CACHES", "thread"), ("CACHES", "processor"), ("PROFILE", "10000")],
 )
 def test_functions_in_front_of_libc_may_allocate_with_options(
-    name: str, value: str, liballod: Path, programs: Path, tmp_path: Path
+    name: str, value: str, release: Runner
 ) -> None:
     case = Case("interposed", "threads_and_forks")
-    run_interposed(case, liballod, programs, tmp_path, **{f"ALLOD_{name}": value})
+    run_interposed(case, release, **{f"ALLOD_{name}": value})
 
 
 def test_functions_in_front_of_libc_may_allocate_beside_sweeps(
-    liballod_hardened: Path, programs: Path, tmp_path: Path
+    hardened: Runner,
 ) -> None:
     """With other threads stopped, nobody would let go of a lock."""
     case = Case("interposed", "threads_and_forks")
-    chosen = "all,sweep,history,-origin"
-    run_interposed(case, liballod_hardened, programs, tmp_path, ALLOD_HARDENED=chosen)
+    run_interposed(case, hardened, ALLOD_HARDENED="all,sweep,history,-origin")
 
 
 def test_there_is_a_function_in_front_of_each_that_is_used(programs: Path) -> None:
@@ -252,26 +221,33 @@ def test_another_library_may_tell_the_time(
     assert 14 < (time.time() - float(result.stdout)) / 86400 < 16
 
 
+def core_file_by_gdb(
+    stop: str, start: str, program: Path, library: Path, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Has a debugger write `core` where a program stops; no file may be larger than 400 MB."""
+    commands = [
+        "set startup-with-shell off",
+        f"set environment LD_PRELOAD {library}",
+        f"break {stop}",
+        start,
+        f"generate-core-file {folder / 'core'}",
+        "kill",
+    ]
+    words = [word for command in commands for word in ("-ex", command)]
+    gdb = ["prlimit", "--fsize=400000000", "gdb", "-nx", "-batch", *words]
+    result = run_program([*gdb, program], dict(os.environ), folder)
+    if "ptrace" in result.stdout + result.stderr:
+        pytest.skip("nobody may look into programs here")
+    assert "Saved corefile" in result.stdout, describe(result)
+    return result
+
+
 def test_a_debugger_writes_a_small_core_file(
     library: Path, programs: Path, tmp_path: Path, debian_packages: DebianPackages
 ) -> None:
     """It writes all that can be read, and the page map can, for every address there is."""
     debian_packages("gdb")
-    core = tmp_path / "core"
-    commands = [
-        "set startup-with-shell off",
-        f"set environment LD_PRELOAD {library}",
-        "break main",
-        "run",
-        f"generate-core-file {core}",
-        "kill",
-    ]
-    words = [word for command in commands for word in ("-ex", command)]
-    gdb = ["prlimit", "--fsize=400000000", "gdb", "-nx", "-batch", *words]
-    result = run_program([*gdb, programs / "exits"], dict(os.environ), tmp_path)
-    if "ptrace" in result.stdout + result.stderr:
-        pytest.skip("nobody may look into programs here")
-    assert "Saved corefile" in result.stdout, describe(result)
+    result = core_file_by_gdb("main", "run", programs / "exits", library, tmp_path)
     assert "Failed to write" not in result.stderr, describe(result)
 
 
@@ -285,36 +261,21 @@ def test_a_debugger_leaves_out_what_was_never_used(
 ) -> None:
     """A core file has what is live, and not what is only reserved for it."""
     debian_packages("gdb")
-    core = tmp_path / "core"
-    commands = [
-        "set startup-with-shell off",
-        f"set environment LD_PRELOAD {library}",
-        "break stand_here",
-        f"run {LIVE_BLOCKS.name}",
-        f"generate-core-file {core}",
-        "kill",
-    ]
-    words = [word for command in commands for word in ("-ex", command)]
     program = programs / LIVE_BLOCKS.program
-    gdb: list[str | Path] = ["gdb", "-nx", "-batch", *words, program]
-    result = run_program(gdb, dict(os.environ), tmp_path)
-    if "ptrace" in result.stdout + result.stderr:
-        pytest.skip("nobody may look into programs here")
-    assert "Saved corefile" in result.stdout, describe(result)
-    assert 10 * MIB < core.stat().st_size < MOST_IN_CORE_FILE
+    start = f"run {LIVE_BLOCKS.name}"
+    core_file_by_gdb("stand_here", start, program, library, tmp_path)
+    assert 10 * MIB < (tmp_path / "core").stat().st_size < MOST_IN_CORE_FILE
 
 
 def test_the_kernel_leaves_out_what_was_never_used(
-    library: Path, programs: Path, tmp_path: Path
+    tmp_path: Path, preloaded: Runner
 ) -> None:
     """The same for a program that crashes."""
     pattern = Path("/proc/sys/kernel/core_pattern").read_text(encoding="ascii").strip()
     if pattern != "core":
         pytest.skip("core files go elsewhere here")
-    program = programs / LIVE_BLOCKS.program
-    limit: list[str | Path] = ["prlimit", "--core=unlimited"]
-    variables = environment(library) | {"TEST_ABORT": "1"}
-    result = run_program([*limit, program, LIVE_BLOCKS.name], variables, tmp_path)
+    limited = preloaded.behind("prlimit", "--core=unlimited")
+    result = limited.run(*LIVE_BLOCKS, TEST_ABORT=1)
     cores = list(tmp_path.glob("core*"))
     assert len(cores) == 1, describe(result)
     assert 10 * MIB < cores[0].stat().st_blocks * 512 < MOST_IN_CORE_FILE
@@ -324,36 +285,24 @@ def test_the_kernel_leaves_out_what_was_never_used(
 @pytest.mark.parametrize("size", [64, 1000, 30_000, MIB, 100_000_000])
 @pytest.mark.parametrize("huge_pages", ["16M", "never"])
 def test_a_gibibyte_takes_two_mappings(
-    huge_pages: str,
-    size: int,
-    threads: int,
-    liballod: Path,
-    programs: Path,
-    tmp_path: Path,
+    huge_pages: str, size: int, threads: int, release: Runner
 ) -> None:
     """A process may have 65,530 of them, and a heap is to have many terabytes."""
-    program: list[str | Path] = [programs / MAPPINGS_OF_A_GIB.program]
-    variables = environment(liballod) | {
-        "ALLOD_HUGE_PAGES": huge_pages,
-        "TEST_BYTES": str(size),
-        "TEST_THREADS": str(threads),
-    }
-    result = run_program([*program, MAPPINGS_OF_A_GIB.name], variables, tmp_path)
-    assert result.returncode == 0, describe(result)
+    release.run_well(
+        *MAPPINGS_OF_A_GIB,
+        ALLOD_HUGE_PAGES=huge_pages,
+        TEST_BYTES=size,
+        TEST_THREADS=threads,
+    )
 
 
 @pytest.mark.parametrize("left", [4, 30])
 @pytest.mark.parametrize("size", [100, 1000, 30_000, 100_000, 1_000_000, 100_000_000])
 def test_a_process_that_is_short_of_mappings_gets_memory(
-    size: int, left: int, library: Path, programs: Path, tmp_path: Path
+    size: int, left: int, preloaded: Runner
 ) -> None:
     """As long as there is some, whatever else takes mappings has to give way."""
-    program: list[str | Path] = [programs / FEW_MAPPINGS.program, FEW_MAPPINGS.name]
-    given = {"TEST_BYTES": str(size), "TEST_LEFT": str(left)}
-    result = run_program(program, environment(library) | given, tmp_path)
-    if result.returncode == SKIPPED:
-        pytest.skip(result.stdout.strip())
-    assert result.returncode == 0, describe(result)
+    preloaded.run_well(*FEW_MAPPINGS, TEST_BYTES=size, TEST_LEFT=left)
 
 
 @pytest.mark.parametrize("program", sorted({case.program for case in ALL_CASES}))
@@ -363,14 +312,9 @@ def test_no_case_is_forgotten(program: str, programs: Path) -> None:
     assert listed_cases(programs / program) == defined
 
 
-def test_memory_group(
-    library: Path, programs: Path, tmp_path: Path, control_group: ControlGroup
-) -> None:
+def test_memory_group(preloaded: Runner, control_group: ControlGroup) -> None:
     """A small live set of changing sizes is not killed for what the allocator keeps free."""
-    program: list[str | Path] = [programs / MEMORY_GROUP.program, MEMORY_GROUP.name]
-    group = control_group(96 << 20)
-    result = run_program(program, environment(library), tmp_path, group)
-    assert result.returncode == 0, describe(result)
+    preloaded.within(control_group(96 << 20)).run_well(*MEMORY_GROUP)
 
 
 @pytest.fixture
@@ -399,13 +343,6 @@ def strict_overcommit() -> Iterator[None]:
         OVERCOMMIT_SETTING.write_text(before)
 
 
-def test_strict_overcommit(
-    library: Path, programs: Path, tmp_path: Path, strict_overcommit: None
-) -> None:
+def test_strict_overcommit(preloaded: Runner, strict_overcommit: None) -> None:
     """Where only promised memory counts, reservations promise nothing."""
-    program: list[str | Path] = [
-        programs / STRICT_OVERCOMMIT.program,
-        STRICT_OVERCOMMIT.name,
-    ]
-    result = run_program(program, environment(library), tmp_path)
-    assert result.returncode == 0, describe(result)
+    preloaded.run_well(*STRICT_OVERCOMMIT)

@@ -13,19 +13,6 @@
 #include "cases.h"
 #include "stage.h"
 
-typedef void* (*thread_function)(void*);
-
-static pthread_t start_thread(thread_function function, const void* argument) {
-  pthread_t thread;
-  int result = pthread_create(&thread, NULL, function, (void*)(uintptr_t)argument);
-  CHECK(result == 0, "pthread_create: %s", strerrorname_np(result));
-  return thread;
-}
-
-static void run_in_thread(thread_function function, void* argument) {
-  pthread_join(start_thread(function, argument), NULL);
-}
-
 // Keys before and after any that the allocator may create, and so destructors before and after its
 // own.
 static pthread_key_t first_key;
@@ -89,9 +76,7 @@ CASE(key_destructors_allocate_and_free) {
       foreign[i][1] = obtain(20000 + i);
       threads[i] = start_thread(leave_key_values, foreign[i]);
     }
-    for (size_t i = 0; i < kThreads; ++i) {
-      pthread_join(threads[i], NULL);
-    }
+    for (size_t i = 0; i < kThreads; ++i) pthread_join(threads[i], NULL);
   }
   CHECK(atomic_load(&destructor_calls) == kRounds * kThreads * 2 * PTHREAD_DESTRUCTOR_ITERATIONS,
         "%d calls of destructors", atomic_load(&destructor_calls));
@@ -110,7 +95,7 @@ CASE(first_allocation_in_a_key_destructor) {
   for (int round = 0; round < 100; ++round) {
     struct key_value* values[2] = {new_value(1 + round % 4, obtain(100)),
                                    new_value(1 + round % 3, obtain(100))};
-    run_in_thread(leave_given_values, values);
+    run_thread(leave_given_values, values);
   }
   CHECK(atomic_load(&destructor_calls) > 0, "no destructor ran");
 }
@@ -133,12 +118,12 @@ CASE(blocks_outlive_their_thread) {
   for (int round = 0; round < 200; ++round) {
     struct block_set first;
     struct block_set second;
-    run_in_thread(allocate_given_set, &first);
+    run_thread(allocate_given_set, &first);
     exercise((uint64_t)round, 100);
-    run_in_thread(allocate_given_set, &second);
+    run_thread(allocate_given_set, &second);
     verify_set(&first);
     // Freed by a thread that never allocated, and by the one that always was there.
-    run_in_thread(free_given_set, &first);
+    run_thread(free_given_set, &first);
     free_set(&second);
   }
 }
@@ -147,7 +132,7 @@ CASE(blocks_resized_by_another_thread) {
   for (size_t size = 1; size < 200000; size = size * 2 + 3) {
     void* block = obtain(size);
     fill(block, size, 1);
-    run_in_thread(resize_given_block, &block);
+    run_thread(resize_given_block, &block);
     CHECK(block != NULL && holds(block, size < 50000 ? size : 50000, 1),
           "realloc by another thread lost content of %zu bytes", size);
     free(block);
@@ -173,7 +158,7 @@ CASE(threads_that_end_leave_nothing_stranded) {
       resident = resident_bytes();
       mapped = mapped_bytes();
     }
-    run_in_thread(leak_nothing, (void*)round);
+    run_thread(leak_nothing, (void*)round);
   }
   malloc_trim(0);
   CHECK(resident_bytes() < resident + 12 * MIB, "3000 threads leave %zu KiB",
@@ -204,9 +189,7 @@ CASE(three_hundred_threads_at_once) {
   for (size_t i = 0; i < 300; ++i) {
     threads[i] = start_thread(stand_in_crowd, &crowd);
   }
-  for (size_t i = 0; i < 300; ++i) {
-    pthread_join(threads[i], NULL);
-  }
+  for (size_t i = 0; i < 300; ++i) pthread_join(threads[i], NULL);
 }
 
 static sem_t detached_done;

@@ -131,8 +131,8 @@ static void play(void (*child)(void), pid_t (*make)(void)) {
     pthread_t other;
     pthread_t parent;
     atomic_store(&is_over, false);
-    CHECK(pthread_create(&other, NULL, take_blocks, NULL) == 0, "pthread_create");
-    CHECK(pthread_create(&parent, NULL, have_a_child, NULL) == 0, "pthread_create");
+    other = start_thread(take_blocks, NULL);
+    parent = start_thread(have_a_child, NULL);
     pthread_join(parent, NULL);
     atomic_store(&is_over, true);
     pthread_join(other, NULL);

@@ -39,6 +39,15 @@ class PageMapOf : public testing::TestWithParam<std::size_t> {
     system.set_page_size(GetParam());
     system.start();
   }
+  void expect_all_foreign() {
+    for (const Address address : addresses_of_all_kinds()) {
+      ASSERT_EQ(map.tag_of(address), space::kForeignTag) << std::hex << address;
+      ASSERT_EQ(map.span_of(address), nullptr) << std::hex << address;
+      Tag fast = space::kForeignTag;
+      static_cast<void>(map.fast_tag_of(address, &fast));
+      ASSERT_EQ(fast, space::kForeignTag) << std::hex << address;
+    }
+  }
   Fake system;
   PageMap map;
 };
@@ -51,13 +60,7 @@ TEST_P(PageMapOf, everything_covers_all_addresses_and_commits_nothing) {
   EXPECT_TRUE(map.cover(system, 0, kSliceBytes));
   EXPECT_TRUE(map.cover(system, (Address{1} << kAddressBits) - kSliceBytes, kSliceBytes));
   EXPECT_FALSE(map.cover(system, Address{1} << kAddressBits, kSliceBytes));
-  for (const Address address : addresses_of_all_kinds()) {
-    ASSERT_EQ(map.tag_of(address), space::kForeignTag) << std::hex << address;
-    ASSERT_EQ(map.span_of(address), nullptr) << std::hex << address;
-    Tag fast = space::kForeignTag;
-    static_cast<void>(map.fast_tag_of(address, &fast));
-    ASSERT_EQ(fast, space::kForeignTag) << std::hex << address;
-  }
+  expect_all_foreign();
 }
 
 TEST_P(PageMapOf, regions_that_are_near_take_no_mappings_of_their_own) {
@@ -74,13 +77,7 @@ TEST_P(PageMapOf, a_window_answers_foreign_outside_of_it) {
   system.set_address_space_limit(256U << 20);
   ASSERT_TRUE(map.start(system));
   EXPECT_LT(system.mapped_bytes(), 2U << 20);
-  for (const Address address : addresses_of_all_kinds()) {
-    ASSERT_EQ(map.tag_of(address), space::kForeignTag) << std::hex << address;
-    ASSERT_EQ(map.span_of(address), nullptr) << std::hex << address;
-    Tag fast = space::kForeignTag;
-    static_cast<void>(map.fast_tag_of(address, &fast));
-    ASSERT_EQ(fast, space::kForeignTag) << std::hex << address;
-  }
+  expect_all_foreign();
 }
 
 TEST_P(PageMapOf, a_window_holds_four_times_the_limit_below_where_mappings_begin) {

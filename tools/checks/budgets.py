@@ -378,41 +378,23 @@ def size_complaints(folder: Path, rules: Rules) -> list[str]:
     help="The file with the budgets; by default, that of the library's machine.",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Print the chosen paths.")
-@click.option("--all-paths", is_flag=True, help="Print the cost of every path.")
 @click.option(
     "--sizes",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Check the sizes of the libraries in this folder instead.",
 )
-@click.option(
-    "--symbol",
-    "symbols",
-    multiple=True,
-    help="Only measure this function, without a budget.",
-)
 def main(
     library: Path,
     budgets: Path | None,
     verbose: bool,
-    all_paths: bool,
     sizes: Path | None,
-    symbols: Sequence[str],
 ) -> None:
     """Prints what each function costs and fails if one costs too much."""
     try:
         if sizes is not None:
             sys.exit(1 if _report_sizes(sizes) else 0)
         rules = read_budgets(budgets or machine_of(library).budgets)
-        if symbols:
-            rules = {
-                name: {
-                    "path": "shortest",
-                    **rules.get(name, {}),
-                    "at_most": sys.maxsize,
-                }
-                for name in symbols
-            }
-        failed = _report(library, rules, verbose, all_paths)
+        failed = _report(library, rules, verbose)
     except CheckError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(1 if failed else 0)
@@ -433,22 +415,11 @@ def _report_sizes(folder: Path) -> bool:
     return bool(complaints)
 
 
-def _report(
-    library: Path,
-    rules: Rules,
-    verbose: bool,
-    all_paths: bool,
-) -> bool:
-    if all_paths:
-        for symbol in rules:
-            for path in fast_paths(library, symbol):
-                kind = "moves a block" if path.stores else "stores nothing"
-                last = path.instructions[-1].address
-                print(f"{symbol}: {path.count} to {last:#x}, {kind}")
+def _report(library: Path, rules: Rules, verbose: bool) -> bool:
     failed = False
     for finding in measure(library, rules):
-        budget = "" if finding.at_most == sys.maxsize else f" of {finding.at_most}"
-        print(f"{finding.symbol}: {finding.count}{budget} instructions")
+        counts = f"{finding.count} of {finding.at_most}"
+        print(f"{finding.symbol}: {counts} instructions")
         if verbose:
             for step in finding.path.instructions:
                 print(f"    {step.address:x}  {step.text}")

@@ -165,15 +165,9 @@ def _circles_from(
 
 
 @click.command(help=__doc__)
-@click.option(
-    "--root",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=ROOT,
-    help="The folder that is laid out as the repository.",
-)
-def main(root: Path) -> None:
+def main() -> None:
     """Prints the violations and fails if there are any."""
-    found = list(violations(root))
+    found = list(violations(ROOT))
     for line in found:
         print(line)
     sys.exit(1 if found else 0)

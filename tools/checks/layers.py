@@ -137,15 +137,12 @@ def _target(quoted: bool, name: str, file: Path, include: Path) -> str | None:
 
 
 @click.command(help=__doc__)
-@click.option(
-    "--include",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=ROOT / "include",
-    help="The folder that holds allod/.",
-)
-def main(include: Path) -> None:
+def main() -> None:
     """Prints the violations and fails if there are any."""
-    found = [*violations(include), *room_violations(ROOT / "src", ROOT / "live")]
+    found = [
+        *violations(ROOT / "include"),
+        *room_violations(ROOT / "src", ROOT / "live"),
+    ]
     for line in found:
         print(line)
     sys.exit(1 if found else 0)

@@ -97,15 +97,10 @@ def _output(*command: str) -> str:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     default=ROOT / "build" / "release" / "liballod.so",
 )
-@click.option(
-    "--header",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    default=ROOT / "include" / "allod.h",
-    help="The header with the prefixed functions.",
-)
 @click.option("--prefixed", is_flag=True, help="The library must not replace malloc.")
-def main(library: Path, header: Path, prefixed: bool) -> None:
+def main(library: Path, prefixed: bool) -> None:
     """Prints what is wrong and fails if anything is."""
+    header = ROOT / "include" / "allod.h"
     names = None if prefixed else Path(__file__).with_name("symbols.txt")
     found = list(complaints(library, expected_symbols(header=header, names=names)))
     found += unexplained_imports(library, set().union(*explained_imports().values()))

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -47,8 +47,12 @@ def ensure_requirements(requirements: Sequence[Requirement]) -> None:
         ensure_packages(missing)
 
 
-def ensure_packages(names: Sequence[str]) -> None:
-    """Installs those packages that are missing, without starting any service."""
+def ensure_packages(names: Sequence[str], *, by_sudo: bool = False) -> None:
+    """Installs those packages that are missing, without starting any service.
+
+    With `by_sudo`, who is not root asks sudo, which must need no password; packages with services
+    start them then.
+    """
     missing = missing_packages(names)
     if not missing:
         return
@@ -57,11 +61,12 @@ def ensure_packages(names: Sequence[str]) -> None:
         raise PackagesUnavailable(
             f"please install the programs of these Debian packages: {wanted}"
         )
-    if os.geteuid() != 0:
+    is_root = os.geteuid() == 0
+    if not is_root and not (by_sudo and shutil.which("sudo")):
         raise PackagesUnavailable(
             f"missing Debian packages; install them with: sudo apt-get install {wanted}"
         )
-    with services_stay_down():
+    with services_stay_down() if is_root else nullcontext():
         if not _lists_are_fresh():
             _refresh_lists()
         try:
@@ -117,10 +122,12 @@ def _install(names: Sequence[str]) -> None:
 
 
 def _apt_get(title: str, *arguments: str) -> None:
+    sudo = [] if os.geteuid() == 0 else ["sudo", "--non-interactive"]
+    command = [*sudo, "apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}"]
     try:
         run_logged(
             title,
-            ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", *arguments],
+            [*command, *arguments],
             LOGS / f"apt-{arguments[0]}.log",
             environment={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
         )
