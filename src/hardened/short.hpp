@@ -10,7 +10,7 @@
 #include <bit>
 #include <type_traits>
 
-#include "allod/heap/quarantine.hpp"
+#include "allod/heaps/quarantine.hpp"
 #include "allod/slab/guarded_shape.hpp"
 #include "hardened/canary.hpp"
 #include "hardened/hardened.hpp"
@@ -19,7 +19,7 @@ namespace allod::hardened {
 
 extern constinit Canary canary;
 // Null before the thread's first free.
-[[gnu::tls_model("initial-exec")]] extern constinit thread_local heap::Quarantine* own_quarantine;
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local heaps::Quarantine* own_quarantine;
 
 // What stands for a block in quarantine: its address and, in the bits that no address has, the
 // number of its bytes, if all of them are zero and it is looked at no further.
@@ -332,7 +332,7 @@ template <class Range>
     wrong |= canary.damage_of_end(at - bytes, bytes, BlockState{before}.is_live());
   }
   if (__builtin_expect(wrong != 0, 0)) return false;
-  heap::Quarantine* const quarantine = own_quarantine;
+  heaps::Quarantine* const quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr || !quarantine->keep_place(bytes), 0)) return false;
   const BlockState freed = BlockState::freed(bytes - look.requested);
   // Of two threads that free it at the same instant, one is late.

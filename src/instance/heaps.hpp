@@ -5,8 +5,9 @@
 
 namespace allod::heaps {
 
-using HeapDomain = Process::Heap::HeapDomain;
-inline constexpr std::size_t kNameBytes = HeapDomain::kNameBytes;
+// One of them.
+using Domain = Process::Heap::HeapDomain;
+inline constexpr std::size_t kNameBytes = Domain::kNameBytes;
 
 // The name of the heap with this id; false when there is none now.
 [[nodiscard]] bool copy_name(std::uint32_t id, char (&name)[kNameBytes]) noexcept;
@@ -15,14 +16,14 @@ inline constexpr std::size_t kNameBytes = HeapDomain::kNameBytes;
 struct Row {
   char name[kNameBytes];
   std::uint32_t id;
-  heap::HeapFigures figures;
+  HeapFigures figures;
 };
 // The next heap in use after `*cursor`, or the first for null; unseen ones are left out. False
 // when there is none.
-[[nodiscard]] bool next_row(HeapDomain** cursor, Row* row) noexcept;
+[[nodiscard]] bool next_row(Domain** cursor, Row* row) noexcept;
 
 // The first-class heap that a used span belongs to, or null.
-[[nodiscard]] const HeapDomain* heap_of(const space::Span& span) noexcept;
+[[nodiscard]] const Domain* heap_of(const space::Span& span) noexcept;
 // Bytes that unseen heaps hold.
 [[nodiscard]] std::size_t unseen_bytes() noexcept;
 

@@ -78,7 +78,7 @@ std::string_view freeing_function(slab::Origin origin) noexcept {
 // whoever was interrupted, by a fault or a signal, may have: then the record is asked, which stays
 // where it is.
 void write_owner(Text& out, const heap::Misuse& misuse, std::uint32_t id,
-                 const heaps::HeapDomain* record) noexcept {
+                 const heaps::Domain* record) noexcept {
   char name[heaps::kNameBytes] = {};
   bool is_heap;
   if (heap::is_fault(misuse.kind) || Process::is_interrupted()) {

@@ -29,7 +29,7 @@ class FirstClassHeap : public HeapWorld {
     return *made;
   }
   void* allocate_in(HeapDomain& in, std::size_t size, std::size_t alignment = 1) {
-    heap::HeapRequest request{.size = size, .alignment = alignment};
+    heaps::HeapRequest request{.size = size, .alignment = alignment};
     return heap.allocate_in(caller, in, request);
   }
   std::vector<void*> fill(HeapDomain& in, std::size_t count, std::size_t size) {
@@ -38,7 +38,7 @@ class FirstClassHeap : public HeapWorld {
     return blocks;
   }
   void release_in(HeapDomain& in, void* block) { heap.release_in(caller, in, block); }
-  heap::HeapFigures figures(HeapDomain& of) { return heap.figures_of(of); }
+  heaps::HeapFigures figures(HeapDomain& of) { return heap.figures_of(of); }
   std::set<void*> walk(HeapDomain& through) {
     std::set<void*> seen;
     EXPECT_TRUE(heap.walk_heap(through, [&](void* block, std::size_t bytes) {
@@ -54,16 +54,16 @@ class FirstClassHeap : public HeapWorld {
     heap.for_each_orphan([&](const Slab&) { ++count; });
     return count;
   }
-  static heap::Seat& seat() { return *static_cast<heap::Seat*>(Fake::own_word()); }
+  static heaps::Seat& seat() { return *static_cast<heaps::Seat*>(Fake::own_word()); }
   static bool leans_to_nobody(const HeapDomain& own) {
-    return own.leans_to.load() == &heap::nobodys_seat;
+    return own.leans_to.load() == &heaps::nobodys_seat;
   }
-  static const void* in_turn_on(const heap::HeapTurns<FakeProgram::Heap::Lock>& turns) {
+  static const void* in_turn_on(const heaps::HeapTurns<FakeProgram::Heap::Lock>& turns) {
     return &turns;
   }
   // Puts whoever has the seat into a turn on a heap, and out again once somebody has waited for it
   // three times.
-  void occupy(heap::Seat& seat, const heap::HeapTurns<FakeProgram::Heap::Lock>& turns) {
+  void occupy(heaps::Seat& seat, const heaps::HeapTurns<FakeProgram::Heap::Lock>& turns) {
     seat.on.store(&turns);
     yields_ = 0;
     system.set_observer([this, &seat](Fake::Call call) {
@@ -112,7 +112,7 @@ TEST_F(FirstClassHeap, serves_every_size_and_alignment) {
 
 TEST_F(FirstClassHeap, tells_the_zeros_of_fresh_memory) {
   HeapDomain& own = create();
-  heap::HeapRequest request{.size = 20 * kKiB};
+  heaps::HeapRequest request{.size = 20 * kKiB};
   void* const block = heap.allocate_in(caller, own, request);
   EXPECT_TRUE(request.zero);
   std::memset(block, 1, 20 * kKiB);
@@ -282,7 +282,7 @@ TEST_F(FirstClassHeap, keeps_a_block_that_is_resized) {
   EXPECT_EQ(heap.resize_in_place(caller, block, 110), block);
   EXPECT_EQ(heap.resize_in_place(caller, block, 90), block);
   EXPECT_EQ(heap.resize_in_place(caller, block, 1000), nullptr);
-  heap::HeapRequest request{.size = 1000};
+  heaps::HeapRequest request{.size = 1000};
   bool owned = false;
   void* const beside = heap.allocate_beside(caller, block, request, &owned);
   EXPECT_TRUE(owned);
@@ -323,7 +323,7 @@ TEST_F(FirstClassHeap, keeps_to_its_limit) {
   HeapDomain& own = create();
   heap.limit_heap(own, 640);
   std::vector<void*> blocks = fill(own, 10, 64);
-  heap::HeapRequest request{.size = 1};
+  heaps::HeapRequest request{.size = 1};
   EXPECT_EQ(heap.allocate_in(caller, own, request), nullptr);
   EXPECT_TRUE(request.over_limit);
   EXPECT_EQ(figures(own).refused, 1U);
@@ -480,7 +480,7 @@ TEST_F(FirstClassHeap, fails_cleanly_whatever_call_of_the_system_fails) {
     }
     for (HeapDomain* const one : made) {
       for (const std::size_t size : {20U, 3000U, 100'000U, 2'000'000U}) {
-        heap::HeapRequest request{.size = size};
+        heaps::HeapRequest request{.size = size};
         void* const block = space.allocate_in(domain, *one, request);
         if (block != nullptr) std::memset(block, 1, size);
         if (size == 3000U) space.release_in(domain, *one, block);
@@ -551,7 +551,7 @@ TEST_F(FirstClassHeap, is_not_used_by_others_during_a_fork) {
   // A thread of its own does not hold what the forking one holds.
   const auto elsewhere = [](auto use) { std::thread{use}.join(); };
   EXPECT_DEATH(elsewhere([&] {
-                 heap::HeapRequest request{.size = 64};
+                 heaps::HeapRequest request{.size = 64};
                  static_cast<void>(heap.allocate_in(&other, own, request));
                }),
                "would wait for ever");
@@ -573,7 +573,7 @@ TEST_F(FirstClassHeap, leans_to_its_maker_and_then_to_whoever_uses_it) {
 
   system.set_thread(other.thread);
   EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "it leans to another thread";
-  heap::HeapRequest request{.size = 64};
+  heaps::HeapRequest request{.size = 64};
   EXPECT_NE(heap.allocate_in(&other, own, request), nullptr);
   EXPECT_TRUE(leans_to_nobody(own)) << "that asked for a turn and took the leaning away";
   for (std::uint32_t i = 0; leans_to_nobody(own); ++i) {
@@ -591,7 +591,7 @@ TEST_F(FirstClassHeap, keeps_leaning_when_others_free_by_plain_free_until_nobody
   Domain& other = attach();
   system.set_thread(caller->thread);
   HeapDomain& own = create();
-  const heap::Seat* const makers = &seat();
+  const heaps::Seat* const makers = &seat();
   const std::vector<void*> blocks = fill(own, 600, 64);
   system.set_thread(other.thread);
   std::size_t freed = 0;
@@ -609,7 +609,7 @@ TEST_F(FirstClassHeap, waits_for_the_thread_that_it_leans_to) {
   system.set_thread(caller->thread);
   HeapDomain& own = create();
   void* const block = allocate_in(own, 64);
-  heap::Seat& makers = seat();
+  heaps::Seat& makers = seat();
   makers.on.store(in_turn_on(own));
   EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "a signal handler within a turn";
   release(*caller, block);
@@ -628,11 +628,11 @@ TEST_F(FirstClassHeap,
   Domain& other = attach();
   system.set_thread(caller->thread);
   HeapDomain& own = create();
-  heap::Seat& late = seat();
+  heaps::Seat& late = seat();
   EXPECT_EQ(own.leans_to.load(), &late) << "it has looked";
   system.set_thread(other.thread);
   while (own.leans_to.load() != &seat()) {
-    heap::HeapRequest request{.size = 64};
+    heaps::HeapRequest request{.size = 64};
     ASSERT_NE(heap.allocate_in(&other, own, request), nullptr);
   }
   occupy(seat(), own);
@@ -663,10 +663,10 @@ TEST_F(FirstClassHeap, can_be_used_by_a_handler_that_interrupts_a_turn_on_anothe
 TEST_F(FirstClassHeap, leans_to_a_seat_and_so_to_whoever_has_it_next) {
   HeapDomain& own = create();
   static_cast<void>(allocate_in(own, 64));
-  const heap::Seat* const makers = &seat();
+  const heaps::Seat* const makers = &seat();
   heap.leave_seat();
   EXPECT_TRUE(heap.take_seat()) << "a thread that has ended for us gets none";
-  EXPECT_EQ(&seat(), &heap::nobodys_seat);
+  EXPECT_EQ(&seat(), &heaps::nobodys_seat);
   EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr);
   attach();
   EXPECT_EQ(&seat(), makers);
@@ -699,9 +699,9 @@ TEST_F(FirstClassHeap, leans_to_its_thread_again_after_a_fork_kept_it_out) {
 }
 
 TEST_F(FirstClassHeap, gives_the_seats_of_threads_that_a_fork_has_ended_to_others) {
-  heap::Seat* const kept = &seat();
+  heaps::Seat* const kept = &seat();
   attach();
-  heap::Seat* const lost = &seat();
+  heaps::Seat* const lost = &seat();
   HeapDomain& own = create();
   lost->on.store(in_turn_on(own));
   system.set_thread(caller->thread);

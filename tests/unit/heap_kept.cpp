@@ -384,7 +384,7 @@ TEST_F(HeapKept, ends_while_the_helper_goes_on_for_heaps_with_delays) {
   int error = 0;
   auto* const own = heap.create_heap("own", wishes, &error);
   ASSERT_NE(own, nullptr);
-  heap::HeapRequest request{.size = 8 * kMiB};
+  heaps::HeapRequest request{.size = 8 * kMiB};
   void* const delayed = heap.allocate_in(&domain, *own, request);
   std::memset(delayed, 1, request.size);
   heap.release_in(&domain, *own, delayed);
@@ -629,7 +629,7 @@ TEST_F(HeapKept, serves_heaps_without_a_domain_when_the_system_refuses) {
   Domain& domain = attach();
   void* const block = keep(domain, 12 * kMiB);
   system.set_address_space_limit(kMiB);
-  heap::HeapRequest request{.size = 12 * kMiB};
+  heaps::HeapRequest request{.size = 12 * kMiB};
   EXPECT_EQ(heap.allocate_in(nullptr, *own, request), block);
 }
 
@@ -643,7 +643,7 @@ TEST_F(HeapKept, stays_when_a_buffer_is_full) {
   ASSERT_NE(own, nullptr);
   Domain& domain = attach();
   void* const block = keep(domain);
-  heap::HeapRequest request{.size = memory.size() + 1};
+  heaps::HeapRequest request{.size = memory.size() + 1};
   EXPECT_EQ(heap.allocate_in(&domain, *own, request), nullptr);
   EXPECT_TRUE(is_kept(block));
 }

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import click
 
-LAYERS = ("base", "os", "sizes", "space", "slab", "heap", "thread", "api")
+LAYERS = ("base", "os", "sizes", "space", "slab", "heap", "heaps", "thread", "api")
 # Composed heaps stand beside the C++ interface of the C API, and use nothing of it.
 RANK = {name: rank for rank, name in enumerate(LAYERS)} | {"tailored": len(LAYERS) - 1}
 C_API = "allod.h"

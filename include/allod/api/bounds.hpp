@@ -1,4 +1,4 @@
-// Layer 7: which block an address lies in. Programs that use it link one of the libraries.
+// Layer 8: which block an address lies in. Programs that use it link one of the libraries.
 #pragma once
 
 #include <allod.h>

@@ -1,8 +1,8 @@
 // What a hardened composition has besides.
 #pragma once
 
-#include "allod/heap/quarantine.hpp"
-#include "allod/heap/sized_canary.hpp"
+#include "allod/heaps/quarantine.hpp"
+#include "allod/heaps/sized_canary.hpp"
 
 namespace allod::tailored {
 
@@ -12,9 +12,9 @@ struct Hardening {
   // Blocks from here on are not filled with zeros nor looked through.
   static constexpr std::size_t kUnwatched = std::size_t{128} << 10;
 
-  heap::SizedCanary canary;
+  heaps::SizedCanary canary;
   random::Sequence random;
-  heap::Quarantine waiting;
+  heaps::Quarantine waiting;
   bool started = false;
 
   void start() noexcept {

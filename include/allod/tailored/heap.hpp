@@ -39,7 +39,7 @@ class ComposedHeap : private tailored::Owner {
   static constexpr bool kServesAnySize = P::Storage::kAnySize;
   // The largest size that a class serves.
   static constexpr std::size_t kLargestClass =
-      Sizes::kLargest - (kHardened && kClasses > 0 ? heap::SizedCanary::kBytes : 0);
+      Sizes::kLargest - (kHardened && kClasses > 0 ? heaps::SizedCanary::kBytes : 0);
   static constexpr std::size_t kChunkBytes = Pages::kChunkBytes;
   static constexpr bool kManyThreads = kSharing != Sharing::one_thread;
   // Does every block of 16 bytes or more lie on a multiple of 16?
@@ -242,7 +242,7 @@ class ComposedHeap : private tailored::Owner {
   static constexpr std::size_t kUnknown = ~std::size_t{0};
   // What a block of `size` bytes takes.
   [[nodiscard]] static constexpr ALLOD_INLINE std::size_t room_for(std::size_t size) noexcept {
-    constexpr std::size_t kCanary = heap::SizedCanary::kBytes;
+    constexpr std::size_t kCanary = heaps::SizedCanary::kBytes;
     return !kHardened || size > ~std::size_t{0} - kCanary ? size : size + kCanary;
   }
 
@@ -480,7 +480,7 @@ class ComposedHeap : private tailored::Owner {
   // What was asked for of a block in use.
   [[nodiscard]] std::size_t sealed_size(const void* block) noexcept {
     const std::size_t size = hardening_.canary.read(address_of(block), core_.usable_size(block));
-    if (size != heap::SizedCanary::kDamaged) return size;
+    if (size != heaps::SizedCanary::kDamaged) return size;
     const char* const name = Owner::name;
     if (hardening_.waiting.holds(block)) {
       tailored::Guardian::fail("heap '%s': block %p is used, but was freed", name, block);
@@ -490,7 +490,7 @@ class ComposedHeap : private tailored::Owner {
   void check_sealed(const void* block, std::size_t claimed) noexcept {
     const char* const name = Owner::name;
     const std::size_t size = hardening_.canary.read(address_of(block), core_.usable_size(block));
-    if (size == heap::SizedCanary::kDamaged) {
+    if (size == heaps::SizedCanary::kDamaged) {
       const bool waits = hardening_.waiting.holds(block);
       tailored::Guardian::fail(waits ? "heap '%s': block %p is freed twice"
                                      : "heap '%s': block %p was written past its end",
@@ -502,7 +502,8 @@ class ComposedHeap : private tailored::Owner {
   }
   void check_unwritten(const void* block) noexcept {
     const std::size_t bytes = core_.usable_size(block);
-    if (bytes >= tailored::Hardening::kUnwatched || heap::is_zero(address_of(block), bytes)) return;
+    if (bytes >= tailored::Hardening::kUnwatched || heaps::is_zero(address_of(block), bytes))
+      return;
     const auto* const byte = static_cast<const unsigned char*>(block);
     std::size_t at = 0;
     while (byte[at] == 0) ++at;
@@ -515,7 +516,7 @@ class ComposedHeap : private tailored::Owner {
     if (bytes < tailored::Hardening::kUnwatched) {
       std::memset(block, 0, bytes);
     } else {
-      heap::SizedCanary::clear(address_of(block), bytes);
+      heaps::SizedCanary::clear(address_of(block), bytes);
     }
     const auto leave = [&](void* waiting) noexcept { end_waiting(waiting); };
     if (!hardening_.waiting.take(block, bytes, hardening_.random, leave)) leave(block);
