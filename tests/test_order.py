@@ -82,6 +82,18 @@ def test_a_planted_include_in_a_room_is_found(
     assert str(planted) in found[0]
 
 
+def test_a_planted_circle_in_a_room_is_found(tmp_path: Path) -> None:
+    source = shutil.copytree(ROOT / "src", tmp_path / "src")
+    (source / "text" / "one.hpp").write_text('#include "text/two.hpp"\n')
+    (source / "text" / "two.hpp").touch()
+    assert list(layers.room_violations(source, tmp_path / "live")) == []
+
+    (source / "text" / "two.cpp").write_text('#include "text/one.hpp"\n')
+    (found,) = layers.room_violations(source, tmp_path / "live")
+    assert "text/one" in found
+    assert "text/two" in found
+
+
 def test_a_lower_layer_and_the_system_may_be_included(tmp_path: Path) -> None:
     heap = tmp_path / "allod" / "heap"
     heap.mkdir(parents=True)

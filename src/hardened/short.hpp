@@ -1,6 +1,6 @@
 // The short way for blocks of up to 1 KiB of the hardened library.
 //
-// What src/hardened/hardened.cpp does to a block with many questions is done to most of them here
+// What src/hardened/general.cpp does to a block with many questions is done to most of them here
 // with few: where a block's state lies follows from its class, and the measures that have to do
 // with it are on. Everything is looked at before anything is changed. Whatever is not as it should
 // be is left to the general way, which finds it again and reports it.
