@@ -4,11 +4,11 @@
 // What it knows of a block lies in the block's state, see slab/block_state.hpp; how long a block
 // waits, in quarantine.hpp. Everything here is thread-safe.
 //
-// This file only declares, and so stands below all others. Above it are, from the bottom to the top:
-// the short way of most blocks (short.hpp), what is known of a block (blocks.hpp), the guards and
-// pages of large ones (large.hpp), the reports (reports.hpp), and the time between free and heap
-// (waiting.hpp, over sweep.hpp). The way out and back of every block (general.cpp), the questions
-// (inspect.cpp) and realloc (resize.cpp) stand on top.
+// This file only declares, and so stands below all others. Above it are, from the bottom to the
+// top: the short way of most blocks (short.hpp), what is known of a block (blocks.hpp), the guards
+// and pages of large ones (large.hpp), the reports (reports.hpp), and the time between free and
+// heap (waiting.hpp, over sweep.hpp). The way out and back of every block (general.cpp), the
+// questions (inspect.cpp) and realloc (resize.cpp) stand on top.
 #pragma once
 
 #include "instance/process.hpp"

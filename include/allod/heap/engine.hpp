@@ -20,16 +20,15 @@ inline constexpr std::size_t kLargeBlock = std::size_t{32} << 10;
 // From here on, what realloc moves gets a span of its own.
 inline constexpr std::size_t kGrowable = kSliceBytes;
 
-// What stands above an engine: owners of slabs and spans that are no domains. Tags say of blocks of
-// theirs that they are heaps' (space::is_heaps). The engine asks for this and nothing else.
+// What the engine asks of the class above it, and nothing else. That class has owners of slabs and
+// spans that are no domains; tags mark their blocks as heaps' (space::is_heaps).
 template <class A>
 concept HeapsAbove = requires(A& above, typename A::Domain* own, space::Tag tag, void* address) {
   // Frees a block with such a tag, which was read of it. `own`: the caller's domain, or null.
   above.release_to_heap(own, tag, address);
   // As Engine::resize_in_place(), for a block with such a tag.
   { above.resize_in_heap(address, std::size_t{}) } -> std::same_as<void*>;
-  // With the registry's lock held: is nobody in the midst of changing one of these owners? The gate
-  // is closed, so that nobody begins to.
+  // With the gate closed and the registry's lock held: is no thread changing one of these owners?
   { above.are_heaps_quiet() } -> std::same_as<bool>;
 };
 
@@ -57,7 +56,6 @@ class Engine {
   using Turn = heap::Turn<Domain, ForkGate<Platform>>;
   static constexpr ClassIndex kClasses = Sizes::kCount;
 
-  constexpr Engine() noexcept = default;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -268,7 +266,9 @@ class Engine {
   void check_invariants() noexcept;
 
  protected:
-  // --- for what stands above: slabs with other owners ---------------------------------
+  // --- for the class above: slabs with other owners -----------------------------------
+
+  constexpr Engine() noexcept = default;
 
   // A slab of class `c` for the owner with this id, which keeps it in `bin`; or null.
   [[nodiscard]] ALLOD_HOT Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
@@ -300,6 +300,7 @@ class Engine {
   ALLOD_HOT void maybe_purge() noexcept;
   // Part of check_invariants().
   void check_slab(const Slab& slab, ClassIndex c, space::Tag tag) const noexcept;
+  // The caller holds no lock.
   ALLOD_COLD void report(MisuseKind kind, const void* address) noexcept {
     Reporter::report(describe(kind, address));
   }

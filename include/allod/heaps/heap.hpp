@@ -87,7 +87,7 @@ class Heap : public heap::Engine<Policy, Heap<Policy>> {
   // --- what the engine asks for: heap::HeapsAbove -------------------------------------
 
   // Without a turn on a domain, for a block of a first-class heap, as `tag` says, which was read of
-  // it. Does not wait for the heap: if another thread uses it, the block comes home later.
+  // it. While another thread uses the heap, a block of a slab is only marked, and comes home later.
   void release_to_heap(Domain* own, space::Tag tag, void* address) noexcept;
   [[nodiscard]] void* resize_in_heap(void* address, std::size_t size) noexcept;
   [[nodiscard]] ALLOD_HOT bool are_heaps_quiet() noexcept;
