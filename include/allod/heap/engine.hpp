@@ -56,9 +56,6 @@ class Engine {
   using Turn = heap::Turn<Domain, ForkGate<Platform>>;
   static constexpr ClassIndex kClasses = Sizes::kCount;
 
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
-
   // Called once, before anything else. Allocation fails cleanly when the system
   // gave no addresses.
   ALLOD_HOT void start(const HeapOptions& options) noexcept {
@@ -268,8 +265,6 @@ class Engine {
  protected:
   // --- for the class above: slabs with other owners -----------------------------------
 
-  constexpr Engine() noexcept = default;
-
   // A slab of class `c` for the owner with this id, which keeps it in `bin`; or null.
   [[nodiscard]] ALLOD_HOT Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
                                            std::uint32_t id, space::PageSource* source = nullptr,
@@ -306,6 +301,12 @@ class Engine {
   }
 
  private:
+  // Only that class makes an engine.
+  friend Above;
+  constexpr Engine() noexcept = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
   [[nodiscard]] Above& above() noexcept {
     static_assert(HeapsAbove<Above>);
     return static_cast<Above&>(*this);
