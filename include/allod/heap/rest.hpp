@@ -6,7 +6,7 @@
 // home. The page map is narrowed. The helper waits for nobody who is in a slow path.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
@@ -18,8 +18,8 @@ inline constexpr std::size_t kRestBytes = std::size_t{1} << 20;
 inline constexpr std::uint32_t kRestPauses = 64;
 
 // False when somebody is in a slow path, or a fork is under way.
-template <class Policy>
-bool Heap<Policy>::pause() noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::pause() noexcept {
   if (!fork_lock_.try_lock()) return false;
   gate_.close(space_.platform());
   constexpr int kTries = 64;
@@ -32,8 +32,8 @@ bool Heap<Policy>::pause() noexcept {
 }
 
 // The same for who would rather wait a little, and has no slow path of its own.
-template <class Policy>
-bool Heap<Policy>::pause_within(int tries) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::pause_within(int tries) noexcept {
   for (; tries > 0; --tries) {
     if (pause()) return true;
     gate_.yield();
@@ -41,16 +41,16 @@ bool Heap<Policy>::pause_within(int tries) noexcept {
   return false;
 }
 
-template <class Policy>
-void Heap<Policy>::resume() noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::resume() noexcept {
   gate_.open();
   fork_lock_.unlock();
 }
 
 // Blocks that others have freed come home to owners that sleep: they have made no slow operation
 // since the walk before, and may not for long. Returns whether others have such to look at.
-template <class Policy>
-bool Heap<Policy>::collect_resting() noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::collect_resting() noexcept {
   {
     LockGuard guard{registry_lock_};
     bool is_any = false;
@@ -77,8 +77,8 @@ bool Heap<Policy>::collect_resting() noexcept {
   return true;
 }
 
-template <class Policy>
-void Heap<Policy>::collect_for_others() noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::collect_for_others() noexcept {
   constexpr int kTries = 64;
   for (bool is_done = false; !is_done && pause_within(kTries);) {
     is_done = collect_for(Owners::all);
@@ -86,9 +86,10 @@ void Heap<Policy>::collect_for_others() noexcept {
   }
 }
 
-template <class Policy>
+template <class Policy, class Above>
 template <class Mappings>
-void Heap<Policy>::narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept {
+void Engine<Policy, Above>::narrow_map(std::size_t limit, bool is_alone,
+                                       Mappings&& each_mapping) noexcept {
   constexpr int kTries = 4096;
   if (!usable_ || !pause_within(kTries)) return;
   space_.narrow_map(limit, is_alone, each_mapping);
@@ -96,8 +97,8 @@ void Heap<Policy>::narrow_map(std::size_t limit, bool is_alone, Mappings&& each_
 }
 
 // In a pause. False when there is more to do than that may take.
-template <class Policy>
-bool Heap<Policy>::collect_for(Owners which) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::collect_for(Owners which) noexcept {
   if (ending_.load(std::memory_order_relaxed)) return true;
   std::uint32_t looks = kRestLooks;
   bool is_done = true;
@@ -111,8 +112,8 @@ bool Heap<Policy>::collect_for(Owners which) noexcept {
 }
 
 // What was freed twice is left for the owner, who can report it: so is what is announced before.
-template <class Policy>
-bool Heap<Policy>::collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept {
   while (*looks > 0) {
     Slab* const slab = domain.inbox.take_last();
     if (slab == nullptr) return true;
@@ -137,8 +138,8 @@ bool Heap<Policy>::collect_at_rest(Domain& domain, std::uint32_t* looks) noexcep
 }
 
 // The same for slabs that belong to nobody any more.
-template <class Policy>
-void Heap<Policy>::reap_at_rest() noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::reap_at_rest() noexcept {
   for (ClassIndex c = 0; c < kClasses; ++c) {
     std::uint32_t left = orphan_count_[c].load(std::memory_order_relaxed);
     while (left > 0 && !helper_.is_kept_away()) {
@@ -152,8 +153,8 @@ void Heap<Policy>::reap_at_rest() noexcept {
 }
 
 // Returns whether slabs may come to rest that were not found at rest now.
-template <class Policy>
-bool Heap<Policy>::purge_resting() noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::purge_resting() noexcept {
   bool moving = false;
   for (std::uint32_t i = 0; i < kRestPauses; ++i) {
     const auto range = space_.range_from(rest_cursor_);
@@ -169,8 +170,8 @@ bool Heap<Policy>::purge_resting() noexcept {
 }
 
 // In a pause. Returns how far it came.
-template <class Policy>
-Address Heap<Policy>::purge_resting_in(Address at, Address end, bool* moving) noexcept {
+template <class Policy, class Above>
+Address Engine<Policy, Above>::purge_resting_in(Address at, Address end, bool* moving) noexcept {
   std::uint32_t looks = kRestLooks;
   std::uint32_t calls = kRestCalls;
   std::size_t bytes = kRestBytes;
