@@ -20,8 +20,9 @@ def test_no_layer_includes_a_higher_one() -> None:
     ("file", "line"),
     [
         ("base/planted.hpp", "#include <allod/os/os.hpp>"),
-        ("slab/planted.hpp", '#include "allod/heap/heap.hpp"'),
-        ("slab/planted.hpp", '  #  include "../heap/heap.hpp"'),
+        ("slab/planted.hpp", '#include "allod/heap/engine.hpp"'),
+        ("slab/planted.hpp", '  #  include "../heap/engine.hpp"'),
+        ("heap/planted.hpp", '#include "allod/heaps/heap.hpp"'),
         ("heap/planted.hpp", "#include <allod/profiling/sampler.hpp>"),
         ("api/planted.hpp", '#include "../../../src/instance/process.hpp"'),
         ("thread/planted.hpp", "#include <allod.h>"),
@@ -61,7 +62,7 @@ def test_the_rooms_have_an_order() -> None:
         ("src/settings/planted.cpp", '#include "instance/process.hpp"'),
         ("src/report/planted.hpp", '#include "entry/entry.hpp"'),
         ("src/report/planted.hpp", "#include <entry/entry.hpp>"),
-        ("src/text/planted.hpp", '#include "allod/heap/heap.hpp"'),
+        ("src/text/planted.hpp", '#include "allod/heap/engine.hpp"'),
         ("src/leaks/planted.cpp", '#include "../entry/entry.hpp"'),
         ("src/stop/planted.hpp", '#include "stop_turn.hpp"'),
         ("src/attic/planted.hpp", "#include <cstddef>"),
@@ -79,6 +80,18 @@ def test_a_planted_include_in_a_room_is_found(
     found = list(layers.room_violations(tmp_path / "src", tmp_path / "live"))
     assert len(found) == 1
     assert str(planted) in found[0]
+
+
+def test_a_planted_circle_in_a_room_is_found(tmp_path: Path) -> None:
+    source = shutil.copytree(ROOT / "src", tmp_path / "src")
+    (source / "text" / "one.hpp").write_text('#include "text/two.hpp"\n')
+    (source / "text" / "two.hpp").touch()
+    assert list(layers.room_violations(source, tmp_path / "live")) == []
+
+    (source / "text" / "two.cpp").write_text('#include "text/one.hpp"\n')
+    (found,) = layers.room_violations(source, tmp_path / "live")
+    assert "text/one" in found
+    assert "text/two" in found
 
 
 def test_a_lower_layer_and_the_system_may_be_included(tmp_path: Path) -> None:

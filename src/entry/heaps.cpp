@@ -16,21 +16,19 @@ namespace {
 
 using entry::SetErrno;
 
-ALLOD_INLINE HeapDomain& domain_of(const allod_heap_t* heap) noexcept {
-  auto& domain = *reinterpret_cast<HeapDomain*>(const_cast<allod_heap_t*>(heap));
+ALLOD_INLINE Domain& domain_of(const allod_heap_t* heap) noexcept {
+  auto& domain = *reinterpret_cast<Domain*>(const_cast<allod_heap_t*>(heap));
   if constexpr (Policy::kTracked) {
     if (!domain.active) report_gone(domain);
   }
   return domain;
 }
-allod_heap_t* handle_of(HeapDomain& heap) noexcept {
-  return reinterpret_cast<allod_heap_t*>(&heap);
-}
+allod_heap_t* handle_of(Domain& heap) noexcept { return reinterpret_cast<allod_heap_t*>(&heap); }
 
 Process::Heap& engine() noexcept { return Process::heap(); }
 
 // Records the end of the blocks, so that later frees are reported with their history.
-[[maybe_unused]] void note_end_of_blocks(HeapDomain& heap) noexcept {
+[[maybe_unused]] void note_end_of_blocks(Domain& heap) noexcept {
   if constexpr (Policy::kBlockStates) {
     if (!hardened::active().has(Mitigation::history)) return;
   }
@@ -41,24 +39,22 @@ Process::Heap& engine() noexcept { return Process::heap(); }
   static_cast<void>(engine().walk_heap(heap, forget));
 }
 
-ALLOD_INLINE bool contains(HeapDomain& heap, const void* block) noexcept {
+ALLOD_INLINE bool contains(Domain& heap, const void* block) noexcept {
   return engine().contains(heap, memory_tags::bare(block));
 }
 
 // Whether the program's callback has made room.
-[[gnu::cold]] bool ask_at_limit(HeapDomain& heap, std::size_t size) noexcept {
+[[gnu::cold]] bool ask_at_limit(Domain& heap, std::size_t size) noexcept {
   const auto on_limit = reinterpret_cast<allod_heap_limit_t>(heap.on_limit);
   return on_limit != nullptr && on_limit(handle_of(heap), size, heap.on_limit_context) != 0;
 }
 
 // Null and ENOMEM if the heap refuses.
-[[nodiscard]] ALLOD_INLINE void* allocate(HeapDomain& heap, std::size_t size,
-                                          std::size_t alignment = 1,
+[[nodiscard]] ALLOD_INLINE void* allocate(Domain& heap, std::size_t size, std::size_t alignment = 1,
                                           bool* zero = nullptr) noexcept {
   Process::take_seat();
   for (;;) {
-    heap::HeapRequest request{.size = entry::room_in_heap_for(size, alignment),
-                              .alignment = alignment};
+    HeapRequest request{.size = entry::room_in_heap_for(size, alignment), .alignment = alignment};
     void* const block = engine().allocate_in(Process::own_domain(), heap, request);
     if (__builtin_expect(request.slow, 0) && Process::wants_beats()) Process::beat(false);
     if (zero != nullptr) *zero = request.zero;
@@ -68,13 +64,13 @@ ALLOD_INLINE bool contains(HeapDomain& heap, const void* block) noexcept {
   return SetErrno::out_of_memory(size);
 }
 
-ALLOD_NOINLINE void* allocate_slowly(HeapDomain& heap, std::size_t size) noexcept {
+ALLOD_NOINLINE void* allocate_slowly(Domain& heap, std::size_t size) noexcept {
   return allocate(heap, size);
 }
 
 // Whether the block is in use, as far as is known, and belongs to another heap. It is then only
 // reported. A double free is not, since the right heap would not make it better.
-[[nodiscard]] ALLOD_INLINE bool is_others(HeapDomain& heap, const void* block) noexcept {
+[[nodiscard]] ALLOD_INLINE bool is_others(Domain& heap, const void* block) noexcept {
   if constexpr (Policy::kBlockStates) {
     return hardened::is_in_use(block) && !contains(heap, block);
   }
@@ -85,7 +81,7 @@ ALLOD_NOINLINE void* allocate_slowly(HeapDomain& heap, std::size_t size) noexcep
   return false;
 }
 
-ALLOD_NOINLINE void release_slowly(HeapDomain& heap, void* block) noexcept {
+ALLOD_NOINLINE void release_slowly(Domain& heap, void* block) noexcept {
   constexpr auto kKind = heap::MisuseKind::wrong_heap;
   heap::Misuse misuse{};
   bool is_of_no_heap = false;
@@ -102,14 +98,14 @@ ALLOD_NOINLINE void release_slowly(HeapDomain& heap, void* block) noexcept {
   ReportToUser::report(misuse);
 }
 
-ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) noexcept {
+ALLOD_INLINE void release(Domain& heap, void* block, std::size_t claimed) noexcept {
   if (!is_others(heap, block) && !entry::take_back(block, claimed)) return;
   block = memory_tags::bare(block);
   if (__builtin_expect(engine().release_at_once(heap, block), 1)) return;
   release_slowly(heap, block);
 }
 
-[[nodiscard]] void* reallocate(HeapDomain& heap, void* block, std::size_t size) noexcept {
+[[nodiscard]] void* reallocate(Domain& heap, void* block, std::size_t size) noexcept {
   if (block == nullptr) return allocate(heap, size);
   if (size == 0) {
     release(heap, block, kAnySize);
@@ -161,7 +157,7 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
   return !is_all && options.memory_bytes >= kSliceBytes;
 }
 
-[[nodiscard]] allod_heap_stats_t stats_of(const heap::HeapFigures& figures) noexcept {
+[[nodiscard]] allod_heap_stats_t stats_of(const HeapFigures& figures) noexcept {
   return {.live = figures.live,
           .live_blocks = figures.live_blocks,
           .peak_live = figures.peak_live,
@@ -172,7 +168,7 @@ ALLOD_INLINE void release(HeapDomain& heap, void* block, std::size_t claimed) no
           .refused = figures.refused};
 }
 
-[[nodiscard]] char* copy_text(HeapDomain& heap, const char* text, std::size_t length) noexcept {
+[[nodiscard]] char* copy_text(Domain& heap, const char* text, std::size_t length) noexcept {
   auto* const copy = static_cast<char*>(allocate(heap, length + 1));
   if (copy == nullptr) return nullptr;
   copy_contents(copy, text, length);
@@ -189,7 +185,7 @@ ALLOD_HOT void* allocate_beside(const void* block, std::size_t size, bool* owned
     const space::Tag tag = engine().space().map().tag_of(address_of(block));
     // Samples of the profile are ordinary blocks to the program.
     if (!space::is_heaps(tag) || space::owner_of(tag) == Profile::owner()) return nullptr;
-    heap::HeapRequest request{.size = entry::room_in_heap_for(size)};
+    HeapRequest request{.size = entry::room_in_heap_for(size)};
     void* const beside = engine().allocate_beside(Process::own_domain(), block, request, owned);
     if (beside != nullptr) return entry::handed_out(beside, size);
     if (!*owned) return nullptr;
@@ -337,7 +333,7 @@ size_t allod_heaps_get(allod_heap_row_t* rows, size_t room, size_t size) noexcep
   if (size != sizeof *rows) return 0;
   Process::ensure_started();
   size_t count = 0;
-  heaps::HeapDomain* cursor = nullptr;
+  heaps::Domain* cursor = nullptr;
   for (heaps::Row row; heaps::next_row(&cursor, &row); ++count) {
     if (count >= room) continue;
     memcpy(rows[count].name, row.name, sizeof row.name);

@@ -1,16 +1,16 @@
 // A block of the hardened library: address, size, state and pages.
 #pragma once
 
-#include "allod/heap/present.hpp"
+#include "allod/heaps/present.hpp"
 #include "hardened/empty_blocks.hpp"
 #include "hardened/short.hpp"
 #include "instance/memory_tags.hpp"
 
 namespace allod::hardened {
 
-using heap::kDiscarded;
 using heap::Misuse;
 using heap::MisuseKind;
+using heaps::kDiscarded;
 using slab::BlockState;
 using slab::BlockStateCell;
 using Sizes = Process::Sizes;

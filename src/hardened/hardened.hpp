@@ -1,12 +1,13 @@
 // The hardened library's layer between the entry points and the heap. It gives each block a canary,
 // keeps the state of every block, and holds freed blocks in quarantine.
 //
-// slab/block_state.hpp defines states; heap/quarantine.hpp defines how long a block waits. All
+// slab/block_state.hpp defines states; heaps/quarantine.hpp defines how long a block waits. All
 // functions are thread-safe.
 //
-// hardened.cpp allocates and frees all blocks, short.hpp most of them on a shorter path. Both use
-// blocks.hpp (what is known of a block), large.hpp (guards and pages of large blocks), waiting.hpp
-// (from free to heap) and reports.hpp.
+// This file only declares, and stands below the others of its room. From the bottom to the top:
+// short.hpp (the short path of most blocks), blocks.hpp (what is known of a block), large.hpp
+// (guards and pages of large blocks), reports.hpp, waiting.hpp (from free to heap, over sweep.hpp).
+// On top are general.cpp (allocates and frees every block), inspect.cpp and resize.cpp.
 #pragma once
 
 #include "instance/process.hpp"

@@ -93,7 +93,7 @@ void clear_edges(Address from, std::size_t bytes, Pages pages) noexcept {
 }
 
 // Zeroes the pages without touching absent ones. Returns the bytes that stay resident.
-std::size_t wipe(Pages pages) noexcept { return heap::wipe(platform(), pages.from, pages.bytes); }
+std::size_t wipe(Pages pages) noexcept { return heaps::wipe(platform(), pages.from, pages.bytes); }
 constexpr std::size_t kBetterShut = std::size_t{512} << 10;
 [[nodiscard]] bool is_hardly_in_memory(Pages pages) noexcept {
   constexpr std::size_t kFew = 8;
@@ -157,10 +157,10 @@ Left discard(Block block, BlockState state) noexcept {
 }
 
 void clear_part(const Block& block, Address from, std::size_t bytes) noexcept {
-  if (bytes < heap::kAsked || is_filled(block) || !heap::tells_pages(span_of(block))) {
-    return heap::fill_with_zeros(from, bytes);
+  if (bytes < heaps::kAsked || is_filled(block) || !heaps::tells_pages(span_of(block))) {
+    return heaps::fill_with_zeros(from, bytes);
   }
-  const bool is_whole = heap::clear_present(platform(), from, bytes);
+  const bool is_whole = heaps::clear_present(platform(), from, bytes);
   if (is_whole && !block.is_large() && bytes >= block.bytes / 2)
     block.slab->note_filled(block.index);
 }

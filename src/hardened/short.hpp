@@ -1,6 +1,6 @@
 // The short path of the hardened library, for blocks of up to 1 KiB.
 //
-// It does what hardened.cpp does, with fewer checks: the class of a block determines where its
+// It does what general.cpp does, with fewer checks: the class of a block determines where its
 // state is, and all measures that need it are on. It checks everything before it changes anything.
 // Anything unexpected goes to the general path, which finds it again and reports it.
 #pragma once
@@ -9,7 +9,7 @@
 #include <bit>
 #include <type_traits>
 
-#include "allod/heap/quarantine.hpp"
+#include "allod/heaps/quarantine.hpp"
 #include "allod/slab/guarded_shape.hpp"
 #include "hardened/canary.hpp"
 #include "hardened/hardened.hpp"
@@ -18,7 +18,7 @@ namespace allod::hardened {
 
 extern constinit Canary canary;
 // Null before the thread's first free.
-[[gnu::tls_model("initial-exec")]] extern constinit thread_local heap::Quarantine* own_quarantine;
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local heaps::Quarantine* own_quarantine;
 
 // A block in quarantine: its address and, in the unused upper bits, its size, if it is wholly zero
 // and needs no further look.
@@ -327,7 +327,7 @@ template <class Range>
     wrong |= canary.damage_of_end(at - bytes, bytes, BlockState{before}.is_live());
   }
   if (__builtin_expect(wrong != 0, 0)) return false;
-  heap::Quarantine* const quarantine = own_quarantine;
+  heaps::Quarantine* const quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr || !quarantine->keep_place(bytes), 0)) return false;
   const BlockState freed = BlockState::freed(bytes - look.requested);
   // A concurrent free of the same block loses this race.

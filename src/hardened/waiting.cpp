@@ -4,8 +4,8 @@
 
 namespace allod::hardened {
 
-using heap::is_zero;
-using heap::Quarantine;
+using heaps::is_zero;
+using heaps::Quarantine;
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local Quarantine* own_quarantine = nullptr;
 
@@ -31,10 +31,10 @@ constinit std::atomic<Quarantine*> left_behind[8];
   if (block.is_large()) return false;
   if (block.bytes <= kErasedWhole) return !is_whole_zero(block.address, block.bytes);
   const std::size_t bytes = erased_bytes(block, block.cell.load());
-  if (bytes >= heap::kAsked && !is_filled(block)) {
+  if (bytes >= heaps::kAsked && !is_filled(block)) {
     const bool is_clear =
-        heap::is_zero_if_present(platform(), block.address, bytes, heap::Absent::left);
-    if (block.bytes < heap::kAskedAgain) block.slab->note_filled(block.index);
+        heaps::is_zero_if_present(platform(), block.address, bytes, heaps::Absent::left);
+    if (block.bytes < heaps::kAskedAgain) block.slab->note_filled(block.index);
     if (!is_clear) return true;
   } else if (!is_zero(block.address, bytes)) {
     return true;

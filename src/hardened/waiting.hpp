@@ -18,7 +18,7 @@ ALLOD_INLINE Left erase(const Any& block, BlockState state) noexcept {
     return {};
   }
   const std::size_t bytes = erased_bytes(block, state);
-  if (__builtin_expect(bytes >= heap::kAsked, 0)) {
+  if (__builtin_expect(bytes >= heaps::kAsked, 0)) {
     clear_part(block, block.address, bytes);
   } else {
     clear_contents(reinterpret_cast<void*>(block.address), bytes);
@@ -41,7 +41,7 @@ template <class Any>
 [[nodiscard]] ALLOD_INLINE std::size_t weight_of(const Any& block, Left left) noexcept {
   constexpr std::size_t kShutShare = 8;
   if (!block.is_large()) return block.bytes;
-  const std::size_t least = block.bytes / heap::kEmptyShare;
+  const std::size_t least = block.bytes / heaps::kEmptyShare;
   const std::size_t in_memory =
       left.bytes_in_memory / (left.access == Access::shut ? kShutShare : 1);
   return least < in_memory ? in_memory : least;

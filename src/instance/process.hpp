@@ -144,4 +144,5 @@ ALLOD_HOT void start_process() noexcept;
 
 }  // namespace allod
 
-extern template class allod::heap::Heap<allod::Policy>;
+extern template class allod::heap::Engine<allod::Policy, allod::heaps::Heap<allod::Policy>>;
+extern template class allod::heaps::Heap<allod::Policy>;

@@ -28,7 +28,8 @@
 #pragma weak _dl_find_object
 #endif
 
-template class allod::heap::Heap<allod::Policy>;
+template class allod::heap::Engine<allod::Policy, allod::heaps::Heap<allod::Policy>>;
+template class allod::heaps::Heap<allod::Policy>;
 
 namespace allod {
 

@@ -35,7 +35,7 @@ void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t byt
   auto* const heap = static_cast<Process::Heap::HeapDomain*>(home_.load(std::memory_order_acquire));
   if (heap == nullptr) return nullptr;
   void* block = nullptr;
-  heap::HeapRequest request{.size = size, .alignment = alignment};
+  heaps::HeapRequest request{.size = size, .alignment = alignment};
   {
     Busy guard;
     block = engine().allocate_in(Process::own_domain(), *heap, request);

@@ -8,7 +8,7 @@ namespace allod::heaps {
 
 namespace {
 
-Text& write_name(Text& out, const HeapDomain& heap) noexcept {
+Text& write_name(Text& out, const Domain& heap) noexcept {
   if (heap.name[0] == '\0') return out << "heap " << heap.id();
   return out << "heap " << Quoted{heap.name};
 }
@@ -23,7 +23,7 @@ Text& write_name(Text& out, const HeapDomain& heap) noexcept {
 
 }  // namespace
 
-void report_gone(const HeapDomain& heap) noexcept {
+void report_gone(const Domain& heap) noexcept {
   {
     Message message;
     write_name(message << "error: use of ", heap)
@@ -37,9 +37,9 @@ void report_gone(const HeapDomain& heap) noexcept {
   abort();
 }
 
-std::size_t report_leaks(HeapDomain& heap) noexcept {
+std::size_t report_leaks(Domain& heap) noexcept {
   constexpr std::size_t kMost = 20;
-  const heap::HeapFigures figures = Process::heap().figures_of(heap);
+  const HeapFigures figures = Process::heap().figures_of(heap);
   if (figures.live_blocks == 0) return 0;
   Message message;
   write_name(message, heap) << " has " << std::uint64_t{figures.live_blocks}
@@ -63,7 +63,7 @@ std::size_t report_leaks(HeapDomain& heap) noexcept {
 
 void report_leaks_at_exit() noexcept {
   Process::Heap& engine = Process::heap();
-  for (HeapDomain* heap = nullptr;;) {
+  for (Domain* heap = nullptr;;) {
     {
       LockGuard guard{engine.registry_lock()};
       heap = engine.next_heap(heap);

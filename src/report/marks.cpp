@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "allod/heap/present.hpp"
+#include "allod/heaps/present.hpp"
 #include "guards/guards.hpp"
 #include "report/tracker.hpp"
 
@@ -54,13 +54,15 @@ void report_overflow(void* block, const Extent& extent, const unsigned char* cha
 
 // Large blocks are zeroed instead of filled, since only their present pages must be written.
 // Untouched pages stay absent.
-[[nodiscard]] bool becomes_zero(const Extent& freed) noexcept { return freed.room >= heap::kAsked; }
+[[nodiscard]] bool becomes_zero(const Extent& freed) noexcept {
+  return freed.room >= heaps::kAsked;
+}
 
 void mark_freed(void* block, const Extent& extent) noexcept {
   if (!becomes_zero(extent)) {
     memset(block, kFreed, extent.room);
   } else {
-    heap::clear_present(Process::heap().space().platform(), address_of(block), extent.room);
+    heaps::clear_present(Process::heap().space().platform(), address_of(block), extent.room);
   }
 }
 [[nodiscard]] const unsigned char* find_change_in_freed(const void* block,
@@ -71,7 +73,7 @@ void mark_freed(void* block, const Extent& extent) noexcept {
   const unsigned char* const rest = static_cast<const unsigned char*>(block) + words;
   os::Linux& system = Process::heap().space().platform();
   const bool is_clear =
-      heap::is_zero_if_present(system, address_of(block), words, heap::Absent::left) &&
+      heaps::is_zero_if_present(system, address_of(block), words, heaps::Absent::left) &&
       find_change(rest, extent.room - words, 0) == nullptr;
   return is_clear ? nullptr : find_change(block, extent.room, 0);
 }

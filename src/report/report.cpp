@@ -78,7 +78,7 @@ std::string_view freeing_function(slab::Origin origin) noexcept {
 // thread may hold. After a fault or in a signal handler, the name comes from the record, which
 // never moves.
 void write_owner(Text& out, const heap::Misuse& misuse, std::uint32_t id,
-                 const heaps::HeapDomain* record) noexcept {
+                 const heaps::Domain* record) noexcept {
   char name[heaps::kNameBytes] = {};
   bool is_heap;
   if (heap::is_fault(misuse.kind) || Process::is_interrupted()) {

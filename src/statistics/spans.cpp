@@ -24,7 +24,7 @@ std::uint32_t kind_of(const space::Span& span) noexcept {
 }
 
 void describe_used(const space::Span& span, allod_span_t& to) noexcept {
-  if (const heaps::HeapDomain* const heap = heaps::heap_of(span)) {
+  if (const heaps::Domain* const heap = heaps::heap_of(span)) {
     if (heap->unseen) {
       to.kind = ALLOD_SPAN_OWN;
       return;

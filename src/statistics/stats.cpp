@@ -67,7 +67,7 @@ struct DomainSums {
 
 void count_span(Count& count, const space::Span& span) noexcept {
   if (span.state != space::SpanState::used) return;
-  const heaps::HeapDomain* const heap = heaps::heap_of(span);
+  const heaps::Domain* const heap = heaps::heap_of(span);
   if (heap != nullptr && heap->unseen) return;
   if (Process::heap().is_kept(span)) {
     ++count.kept_blocks;
@@ -291,7 +291,7 @@ void write_stats_text(Text& out) noexcept {
   out << "contention " << locks.domains << " domains, " << locks.registry << " registry, "
       << locks.space << " space, " << locks.metadata << " metadata\n";
   out << "faults     " << faults.minor << " minor, " << faults.major << " major\n";
-  heaps::HeapDomain* cursor = nullptr;
+  heaps::Domain* cursor = nullptr;
   for (heaps::Row row; heaps::next_row(&cursor, &row);) {
     out << "heap " << row.id;
     if (row.name[0] != '\0') out << " " << Quoted{row.name};
@@ -416,14 +416,14 @@ void write_stats_json(Text& out) noexcept {
       write_domain_rows_json(rows);
     }
     JsonRows rows{json.key("heaps")};
-    heaps::HeapDomain* cursor = nullptr;
+    heaps::Domain* cursor = nullptr;
     for (heaps::Row row; heaps::next_row(&cursor, &row);) write_heap_json(rows.next(), row);
   }
   out << "\n";
 }
 
 void write_heap_json(Text& out, const heaps::Row& heap) noexcept {
-  const heap::HeapFigures& figures = heap.figures;
+  const heaps::HeapFigures& figures = heap.figures;
   JsonObject row{out};
   row.field("name", heap.name).field("id", heap.id);
   row.field("live", figures.live).field("live_blocks", figures.live_blocks);

@@ -37,7 +37,7 @@ TEST_F(FirstClassHeap, serves_every_size_and_alignment) {
 
 TEST_F(FirstClassHeap, tells_the_zeros_of_fresh_memory) {
   HeapDomain& own = create();
-  heap::HeapRequest request{.size = 20 * kKiB};
+  heaps::HeapRequest request{.size = 20 * kKiB};
   void* const block = heap.allocate_in(caller, own, request);
   EXPECT_TRUE(request.zero);
   std::memset(block, 1, 20 * kKiB);
@@ -207,7 +207,7 @@ TEST_F(FirstClassHeap, keeps_a_block_that_is_resized) {
   EXPECT_EQ(heap.resize_in_place(caller, block, 110), block);
   EXPECT_EQ(heap.resize_in_place(caller, block, 90), block);
   EXPECT_EQ(heap.resize_in_place(caller, block, 1000), nullptr);
-  heap::HeapRequest request{.size = 1000};
+  heaps::HeapRequest request{.size = 1000};
   bool owned = false;
   void* const beside = heap.allocate_beside(caller, block, request, &owned);
   EXPECT_TRUE(owned);
@@ -248,7 +248,7 @@ TEST_F(FirstClassHeap, keeps_to_its_limit) {
   HeapDomain& own = create();
   heap.limit_heap(own, 640);
   std::vector<void*> blocks = fill(own, 10, 64);
-  heap::HeapRequest request{.size = 1};
+  heaps::HeapRequest request{.size = 1};
   EXPECT_EQ(heap.allocate_in(caller, own, request), nullptr);
   EXPECT_TRUE(request.over_limit);
   EXPECT_EQ(figures(own).refused, 1U);
@@ -405,7 +405,7 @@ TEST_F(FirstClassHeap, fails_cleanly_whatever_call_of_the_system_fails) {
     }
     for (HeapDomain* const one : made) {
       for (const std::size_t size : {20U, 3000U, 100'000U, 2'000'000U}) {
-        heap::HeapRequest request{.size = size};
+        heaps::HeapRequest request{.size = size};
         void* const block = space.allocate_in(domain, *one, request);
         if (block != nullptr) std::memset(block, 1, size);
         if (size == 3000U) space.release_in(domain, *one, block);

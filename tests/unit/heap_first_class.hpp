@@ -27,7 +27,7 @@ class FirstClassHeap : public HeapWorld {
     return *made;
   }
   void* allocate_in(HeapDomain& in, std::size_t size, std::size_t alignment = 1) {
-    heap::HeapRequest request{.size = size, .alignment = alignment};
+    heaps::HeapRequest request{.size = size, .alignment = alignment};
     return heap.allocate_in(caller, in, request);
   }
   std::vector<void*> fill(HeapDomain& in, std::size_t count, std::size_t size) {
@@ -36,7 +36,7 @@ class FirstClassHeap : public HeapWorld {
     return blocks;
   }
   void release_in(HeapDomain& in, void* block) { heap.release_in(caller, in, block); }
-  heap::HeapFigures figures(HeapDomain& of) { return heap.figures_of(of); }
+  heaps::HeapFigures figures(HeapDomain& of) { return heap.figures_of(of); }
   std::set<void*> walk(HeapDomain& through) {
     std::set<void*> seen;
     EXPECT_TRUE(heap.walk_heap(through, [&](void* block, std::size_t bytes) {
@@ -52,16 +52,16 @@ class FirstClassHeap : public HeapWorld {
     heap.for_each_orphan([&](const Slab&) { ++count; });
     return count;
   }
-  static heap::Seat& seat() { return *static_cast<heap::Seat*>(Fake::own_word()); }
+  static heaps::Seat& seat() { return *static_cast<heaps::Seat*>(Fake::own_word()); }
   static bool leans_to_nobody(const HeapDomain& own) {
-    return own.leans_to.load() == &heap::nobodys_seat;
+    return own.leans_to.load() == &heaps::nobodys_seat;
   }
-  static const void* in_turn_on(const heap::HeapTurns<FakeProgram::Heap::Lock>& turns) {
+  static const void* in_turn_on(const heaps::HeapTurns<FakeProgram::Heap::Lock>& turns) {
     return &turns;
   }
   // Puts whoever has the seat into a turn on a heap, and out again once somebody has waited for it
   // three times.
-  void occupy(heap::Seat& seat, const heap::HeapTurns<FakeProgram::Heap::Lock>& turns) {
+  void occupy(heaps::Seat& seat, const heaps::HeapTurns<FakeProgram::Heap::Lock>& turns) {
     seat.on.store(&turns);
     yields_ = 0;
     system.set_observer([this, &seat](Fake::Call call) {

@@ -326,7 +326,7 @@ TEST_F(HeapKept, ends_while_the_helper_goes_on_for_heaps_with_delays) {
   int error = 0;
   auto* const own = heap.create_heap("own", wishes, &error);
   ASSERT_NE(own, nullptr);
-  heap::HeapRequest request{.size = 8 * kMiB};
+  heaps::HeapRequest request{.size = 8 * kMiB};
   void* const delayed = heap.allocate_in(&domain, *own, request);
   std::memset(delayed, 1, request.size);
   heap.release_in(&domain, *own, delayed);

@@ -193,7 +193,7 @@ TEST_F(HeapKept, serves_heaps_without_a_domain_when_the_system_refuses) {
   Domain& domain = attach();
   void* const block = keep(domain, 12 * kMiB);
   system.set_address_space_limit(kMiB);
-  heap::HeapRequest request{.size = 12 * kMiB};
+  heaps::HeapRequest request{.size = 12 * kMiB};
   EXPECT_EQ(heap.allocate_in(nullptr, *own, request), block);
 }
 
@@ -207,7 +207,7 @@ TEST_F(HeapKept, stays_when_a_buffer_is_full) {
   ASSERT_NE(own, nullptr);
   Domain& domain = attach();
   void* const block = keep(domain);
-  heap::HeapRequest request{.size = memory.size() + 1};
+  heaps::HeapRequest request{.size = memory.size() + 1};
   EXPECT_EQ(heap.allocate_in(&domain, *own, request), nullptr);
   EXPECT_TRUE(is_kept(block));
 }

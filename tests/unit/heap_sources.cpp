@@ -31,7 +31,7 @@ class HeapMemory : public HeapWorld {
     return *made;
   }
   void* allocate_in(HeapDomain& in, std::size_t size, std::size_t alignment = 1) {
-    heap::HeapRequest request{.size = size, .alignment = alignment};
+    heaps::HeapRequest request{.size = size, .alignment = alignment};
     return heap.allocate_in(caller, in, request);
   }
   std::map<Address, std::size_t> walk(HeapDomain& through) {
@@ -302,7 +302,7 @@ TEST_F(HeapMemory, is_given_back_as_its_heap_wants) {
   HeapDomain& at_once = create(wishes);
   use_and_free(at_once);
   EXPECT_GE(system.purged_bytes(), 4'000 * kKiB);
-  heap::HeapRequest request{.size = 100 * kKiB};
+  heaps::HeapRequest request{.size = 100 * kKiB};
   void* const block = heap.allocate_in(caller, at_once, request);
   EXPECT_TRUE(is_all(block, 100 * kKiB, 0));
   heap.release_in(caller, at_once, block);

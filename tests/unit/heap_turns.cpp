@@ -53,7 +53,7 @@ TEST_F(FirstClassHeap, is_not_used_by_others_during_a_fork) {
   // A thread of its own does not hold what the forking one holds.
   const auto elsewhere = [](auto use) { std::thread{use}.join(); };
   EXPECT_DEATH(elsewhere([&] {
-                 heap::HeapRequest request{.size = 64};
+                 heaps::HeapRequest request{.size = 64};
                  static_cast<void>(heap.allocate_in(&other, own, request));
                }),
                "would wait for ever");
@@ -75,7 +75,7 @@ TEST_F(FirstClassHeap, leans_to_its_maker_and_then_to_whoever_uses_it) {
 
   system.set_thread(other.thread);
   EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "it leans to another thread";
-  heap::HeapRequest request{.size = 64};
+  heaps::HeapRequest request{.size = 64};
   EXPECT_NE(heap.allocate_in(&other, own, request), nullptr);
   EXPECT_TRUE(leans_to_nobody(own)) << "that asked for a turn and took the leaning away";
   for (std::uint32_t i = 0; leans_to_nobody(own); ++i) {
@@ -93,7 +93,7 @@ TEST_F(FirstClassHeap, keeps_leaning_when_others_free_by_plain_free_until_nobody
   Domain& other = attach();
   system.set_thread(caller->thread);
   HeapDomain& own = create();
-  const heap::Seat* const makers = &seat();
+  const heaps::Seat* const makers = &seat();
   const std::vector<void*> blocks = fill(own, 600, 64);
   system.set_thread(other.thread);
   std::size_t freed = 0;
@@ -111,7 +111,7 @@ TEST_F(FirstClassHeap, waits_for_the_thread_that_it_leans_to) {
   system.set_thread(caller->thread);
   HeapDomain& own = create();
   void* const block = allocate_in(own, 64);
-  heap::Seat& makers = seat();
+  heaps::Seat& makers = seat();
   makers.on.store(in_turn_on(own));
   EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr) << "a signal handler within a turn";
   release(*caller, block);
@@ -130,11 +130,11 @@ TEST_F(FirstClassHeap,
   Domain& other = attach();
   system.set_thread(caller->thread);
   HeapDomain& own = create();
-  heap::Seat& late = seat();
+  heaps::Seat& late = seat();
   EXPECT_EQ(own.leans_to.load(), &late) << "it has looked";
   system.set_thread(other.thread);
   while (own.leans_to.load() != &seat()) {
-    heap::HeapRequest request{.size = 64};
+    heaps::HeapRequest request{.size = 64};
     ASSERT_NE(heap.allocate_in(&other, own, request), nullptr);
   }
   occupy(seat(), own);
@@ -165,10 +165,10 @@ TEST_F(FirstClassHeap, can_be_used_by_a_handler_that_interrupts_a_turn_on_anothe
 TEST_F(FirstClassHeap, leans_to_a_seat_and_so_to_whoever_has_it_next) {
   HeapDomain& own = create();
   static_cast<void>(allocate_in(own, 64));
-  const heap::Seat* const makers = &seat();
+  const heaps::Seat* const makers = &seat();
   heap.leave_seat();
   EXPECT_TRUE(heap.take_seat()) << "a thread that has ended for us gets none";
-  EXPECT_EQ(&seat(), &heap::nobodys_seat);
+  EXPECT_EQ(&seat(), &heaps::nobodys_seat);
   EXPECT_EQ(heap.allocate_at_once(own, 64), nullptr);
   attach();
   EXPECT_EQ(&seat(), makers);
@@ -201,9 +201,9 @@ TEST_F(FirstClassHeap, leans_to_its_thread_again_after_a_fork_kept_it_out) {
 }
 
 TEST_F(FirstClassHeap, gives_the_seats_of_threads_that_a_fork_has_ended_to_others) {
-  heap::Seat* const kept = &seat();
+  heaps::Seat* const kept = &seat();
   attach();
-  heap::Seat* const lost = &seat();
+  heaps::Seat* const lost = &seat();
   HeapDomain& own = create();
   lost->on.store(in_turn_on(own));
   system.set_thread(caller->thread);

@@ -1,4 +1,4 @@
-// A heap on a fake system, for the tests of layer 5.
+// A heap on a fake system, for the tests of layers 5 and 6.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Zeros for memory of which a part has no pages.
-#include "allod/heap/present.hpp"
+#include "allod/heaps/present.hpp"
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ class Present : public testing::Test {
     return found;
   }
   [[nodiscard]] Address at() const { return address_of(memory); }
-  [[nodiscard]] bool is_all_zero() const { return heap::is_zero(at(), kBytes); }
+  [[nodiscard]] bool is_all_zero() const { return heaps::is_zero(at(), kBytes); }
 
   Fake platform;
   unsigned char* memory = nullptr;
@@ -42,14 +42,14 @@ class Present : public testing::Test {
 TEST_F(Present, pages_at_both_ends_are_cleared_and_those_between_stay_without_memory) {
   write(0);
   write(kPages - 1);
-  EXPECT_FALSE(heap::clear_present(platform, at(), kBytes)) << "it has holes";
+  EXPECT_FALSE(heaps::clear_present(platform, at(), kBytes)) << "it has holes";
   EXPECT_EQ(in_memory(), (std::vector<std::size_t>{0, kPages - 1}));
   EXPECT_TRUE(is_all_zero());
 }
 
 TEST_F(Present, what_is_all_there_is_cleared_and_told) {
   for (std::size_t page = 0; page < kPages; ++page) write(page);
-  EXPECT_TRUE(heap::clear_present(platform, at() + 8, kBytes - 16));
+  EXPECT_TRUE(heaps::clear_present(platform, at() + 8, kBytes - 16));
   EXPECT_EQ(in_memory().size(), kPages);
   EXPECT_TRUE(is_all_zero());
 }
@@ -69,29 +69,30 @@ TEST_F(Present, every_pattern_is_cleared_and_gets_no_further_page) {
     for (const std::size_t page : in_memory()) {
       is_clear = is_clear && page * kPage + kWritten - from >= bytes;
     }
-    EXPECT_EQ(heap::is_zero_if_present(platform, at() + from, bytes, heap::Absent::left), is_clear);
-    heap::clear_present(platform, at() + from, bytes);
+    EXPECT_EQ(heaps::is_zero_if_present(platform, at() + from, bytes, heaps::Absent::left),
+              is_clear);
+    heaps::clear_present(platform, at() + from, bytes);
     // A run may lack a page in so many.
     EXPECT_LE(in_memory().size(), before + before / 8 + 2);
-    EXPECT_TRUE(heap::is_zero_if_present(platform, at() + from, bytes, heap::Absent::given_back));
-    EXPECT_TRUE(heap::is_zero(at() + from, bytes));
+    EXPECT_TRUE(heaps::is_zero_if_present(platform, at() + from, bytes, heaps::Absent::given_back));
+    EXPECT_TRUE(heaps::is_zero(at() + from, bytes));
   }
 }
 
 TEST_F(Present, a_look_touches_nothing_that_is_not_there) {
   write(3);
   memory[3 * kPage + 17] = 0;
-  EXPECT_TRUE(heap::is_zero_if_present(platform, at(), kBytes, heap::Absent::left));
+  EXPECT_TRUE(heaps::is_zero_if_present(platform, at(), kBytes, heaps::Absent::left));
   EXPECT_EQ(in_memory(), std::vector<std::size_t>{3});
 }
 
 TEST_F(Present, all_is_cleared_and_looked_at_where_the_system_does_not_tell) {
   write(30);
   platform.fail_from_call(1);
-  EXPECT_FALSE(heap::is_zero_if_present(platform, at(), kBytes, heap::Absent::left));
-  heap::clear_present(platform, at(), kBytes);
+  EXPECT_FALSE(heaps::is_zero_if_present(platform, at(), kBytes, heaps::Absent::left));
+  heaps::clear_present(platform, at(), kBytes);
   EXPECT_TRUE(is_all_zero());
-  EXPECT_TRUE(heap::is_zero_if_present(platform, at(), kBytes, heap::Absent::given_back));
+  EXPECT_TRUE(heaps::is_zero_if_present(platform, at(), kBytes, heaps::Absent::given_back));
 }
 
 TEST_F(Present, every_byte_of_any_range_is_filled_and_none_beside_it) {
@@ -105,7 +106,7 @@ TEST_F(Present, every_byte_of_any_range_is_filled_and_none_beside_it) {
     const std::vector<unsigned char> before(memory, memory + kPart);
     const std::size_t from = random.below(kPart);
     const std::size_t bytes = random.any_magnitude(kPart - from);
-    heap::fill_with_zeros(at() + from, bytes);
+    heaps::fill_with_zeros(at() + from, bytes);
     for (std::size_t i = 0; i < kPart; ++i) {
       const bool is_inside = i - from < bytes;
       ASSERT_EQ(memory[i], is_inside ? 0 : before[i]) << from << " " << bytes << " " << i;

@@ -1,5 +1,5 @@
 // Blocks that wait, and the order in which they leave.
-#include "allod/heap/quarantine.hpp"
+#include "allod/heaps/quarantine.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 namespace allod {
 namespace {
 
-using heap::Quarantine;
+using heaps::Quarantine;
 
 class QuarantineTest : public testing::Test {
  protected:

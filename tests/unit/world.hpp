@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "allod/heap/heap.hpp"
+#include "allod/heaps/heap.hpp"
 #include "fake_platform.hpp"
 
 namespace allod::test {
@@ -65,7 +65,7 @@ struct FakePolicy {
 template <class Policy>
 class Program {
  public:
-  using Heap = heap::Heap<Policy>;
+  using Heap = heaps::Heap<Policy>;
   using Domain = typename Heap::Domain;
   using Sizes = typename Policy::Sizes;
 

@@ -1,18 +1,20 @@
 """Checks that every file includes only files of its own folder or of lower ones.
 
 The layers of the engine lie below include/allod/, the rooms of the libraries in src/, and the live
-server in live/. The highest layer also sees the C API, and files in no layer stand above all."""
+server in live/. The highest layer also sees the C API, and files in no layer stand above all.
+Within a room, no units form a circle; a unit is a header with the source of its name."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 
 import click
 
-LAYERS = ("base", "os", "sizes", "space", "slab", "heap", "thread", "api")
+LAYERS = ("base", "os", "sizes", "space", "slab", "heap", "heaps", "thread", "api")
 # Composed heaps stand beside the C++ interface of the C API, and use nothing of it.
 RANK = {name: rank for rank, name in enumerate(LAYERS)} | {"tailored": len(LAYERS) - 1}
 C_API = "allod.h"
@@ -78,6 +80,22 @@ def room_violations(source: Path, live: Path) -> Iterator[str]:
             yield from _room_violations_in(file, room)
     for file in sorted(live.glob("*.?pp")):
         yield from _room_violations_in(file, "live")
+    try:
+        TopologicalSorter(_units(source)).prepare()
+    except CycleError as error:
+        yield f"{source}: circle of units: {' -> '.join(error.args[1])}"
+
+
+def _units(source: Path) -> dict[str, set[str]]:
+    """What the units in `source` include."""
+    units: dict[str, set[str]] = {}
+    for file in sorted(source.rglob("*.?pp")):
+        unit = file.relative_to(source).with_suffix("")
+        for match in INCLUDE.finditer(file.read_text()):
+            target = Path(match[2])
+            if (source / target).exists() and target.with_suffix("") != unit:
+                units.setdefault(str(unit), set()).add(str(target.with_suffix("")))
+    return units
 
 
 def _room_violations_in(file: Path, room: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-// Layer 7: the block around an address. Programs that use it link one of the libraries.
+// Layer 8: the block around an address. Programs that use it link one of the libraries.
 #pragma once
 
 #include <allod.h>

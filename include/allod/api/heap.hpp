@@ -1,4 +1,4 @@
-// Layer 7: a first-class heap as a C++ object. Programs that use it link one of the libraries.
+// Layer 8: a first-class heap as a C++ object. Programs that use it link one of the libraries.
 #pragma once
 
 #include <allod.h>

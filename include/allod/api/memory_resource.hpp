@@ -1,4 +1,4 @@
-// Layer 7: a memory resource for the containers in std::pmr.
+// Layer 8: a memory resource for the containers in std::pmr.
 #pragma once
 
 #include <memory_resource>

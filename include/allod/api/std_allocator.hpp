@@ -1,4 +1,4 @@
-// Layer 7: an allocator for the containers of the standard library.
+// Layer 8: an allocator for the containers of the standard library.
 #pragma once
 
 #include <limits>

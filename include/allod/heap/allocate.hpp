@@ -1,21 +1,24 @@
 // malloc when the magazine is empty.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heap/engine.hpp"
 #include "allod/slab/guarded_shape.hpp"
 
 namespace allod::heap {
 
-template <class Policy>
-void* Heap<Policy>::allocate(Domain& domain, std::size_t size, bool* zero) noexcept {
+// Blocks up to this size touch every page of a slab that is full.
+inline constexpr std::size_t kTouchedBlock = 4096;
+
+template <class Policy, class Above>
+void* Engine<Policy, Above>::allocate(Domain& domain, std::size_t size, bool* zero) noexcept {
   if (__builtin_expect(!usable_, 0)) return nullptr;
   if (size > Sizes::kMaxSize) return allocate_huge(domain, size, {1}, zero);
   return refill(domain, Sizes::of(size), zero);
 }
 
-template <class Policy>
-void* Heap<Policy>::allocate_aligned(Domain& domain, std::size_t size, std::size_t alignment,
-                                     bool* zero) noexcept {
+template <class Policy, class Above>
+void* Engine<Policy, Above>::allocate_aligned(Domain& domain, std::size_t size,
+                                              std::size_t alignment, bool* zero) noexcept {
   if (__builtin_expect(!usable_, 0)) return nullptr;
   if (alignment <= kSliceBytes) {
     const ClassIndex c = Sizes::of_aligned(size, alignment);
@@ -27,9 +30,9 @@ void* Heap<Policy>::allocate_aligned(Domain& domain, std::size_t size, std::size
 }
 
 // A block that is a span of its own, and belongs to no domain.
-template <class Policy>
-void* Heap<Policy>::allocate_huge(Domain& domain, std::size_t size, Slices alignment,
-                                  bool* zero) noexcept {
+template <class Policy, class Above>
+void* Engine<Policy, Above>::allocate_huge(Domain& domain, std::size_t size, Slices alignment,
+                                           bool* zero) noexcept {
   if (size > kMaxBlock || is_interrupting()) return nullptr;
   const Slices slices = Slices::covering(size > 0 ? size : 1);
   if (slices.count > ~0U - alignment.count) return nullptr;
@@ -48,15 +51,15 @@ void* Heap<Policy>::allocate_huge(Domain& domain, std::size_t size, Slices align
   return block;
 }
 
-template <class Policy>
-void* Heap<Policy>::make_huge(space::Span* span, space::Tag tag) noexcept {
+template <class Policy, class Above>
+void* Engine<Policy, Above>::make_huge(space::Span* span, space::Tag tag) noexcept {
   space_.map().set_tags(span->base, span->size, space::kInteriorTag);
   space_.map().set_tags(span->base, {1}, tag);
   return reinterpret_cast<void*>(span->base);
 }
 
-template <class Policy>
-ALLOD_INLINE void* Heap<Policy>::take_one(Slab& slab, bool* virgin) noexcept {
+template <class Policy, class Above>
+ALLOD_INLINE void* Engine<Policy, Above>::take_one(Slab& slab, bool* virgin) noexcept {
   if constexpr (kShuffles) {
     const std::uint32_t all = slab.capacity();
     const unsigned choice = Policy::choice(all < Policy::kGroup ? all : Policy::kGroup);
@@ -66,8 +69,9 @@ ALLOD_INLINE void* Heap<Policy>::take_one(Slab& slab, bool* virgin) noexcept {
 }
 // The first to be handed out comes last. Few at a time would be in order although each few of them
 // are not.
-template <class Policy>
-ALLOD_INLINE void Heap<Policy>::take_some(Slab& slab, void** out, std::uint32_t count) noexcept {
+template <class Policy, class Above>
+ALLOD_INLINE void Engine<Policy, Above>::take_some(Slab& slab, void** out,
+                                                   std::uint32_t count) noexcept {
   if constexpr (kShuffles) {
     if (count < Policy::kGroup) {
       bool virgin;
@@ -80,8 +84,9 @@ ALLOD_INLINE void Heap<Policy>::take_some(Slab& slab, void** out, std::uint32_t 
 }
 
 // Fills the magazine with the free blocks of one slab, lowest address on top.
-template <class Policy>
-ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* zero) noexcept {
+template <class Policy, class Above>
+ALLOD_NOINLINE void* Engine<Policy, Above>::refill(Domain& domain, ClassIndex c,
+                                                   bool* zero) noexcept {
   if (__builtin_expect(!usable_, 0) || is_interrupting()) return nullptr;
   SlowPath slow{domain, gate_};
   look_around(domain);
@@ -126,8 +131,8 @@ ALLOD_NOINLINE void* Heap<Policy>::refill(Domain& domain, ClassIndex c, bool* ze
   return block;
 }
 
-template <class Policy>
-Slab* Heap<Policy>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept {
+template <class Policy, class Above>
+Slab* Engine<Policy, Above>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept {
   Bin& bin = domain.bins()[c];
   if (!bin.partial.empty()) return slab::as_slab(bin.partial.first());
   if (Slab* const adopted = adopt(domain, c)) return adopted;
@@ -137,8 +142,8 @@ Slab* Heap<Policy>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept 
   return bin.partial.empty() ? new_slab(domain, c) : slab::as_slab(bin.partial.first());
 }
 
-template <class Policy>
-Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
+template <class Policy, class Above>
+Slab* Engine<Policy, Above>::new_slab(Domain& domain, ClassIndex c) noexcept {
   put_aside(domain);
   Slab* const slab = fresh_slab(domain.bins()[c], c, &domain, domain.id());
   if (slab != nullptr) domain.counters.slabs_created.add(1);
@@ -149,8 +154,8 @@ Slab* Heap<Policy>::new_slab(Domain& domain, ClassIndex c) noexcept {
 // this one will be when they are many. Blocks above a page may all be touched in part only, of
 // which a huge page would be in memory as a whole, and most may be so where a few are not: several
 // in a row are looked at, and later those of one slab in many, which does not come in huge pages.
-template <class Policy>
-space::Filling Heap<Policy>::filling_for(Bin& bin, ClassIndex c) noexcept {
+template <class Policy, class Above>
+space::Filling Engine<Policy, Above>::filling_for(Bin& bin, ClassIndex c) noexcept {
   using space::Filling;
   constexpr std::uint32_t kMany = 2;
   constexpr std::uint32_t kEnough = 16;
@@ -173,9 +178,10 @@ space::Filling Heap<Policy>::filling_for(Bin& bin, ClassIndex c) noexcept {
   return Filling::dense;
 }
 
-template <class Policy>
-Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::uint32_t id,
-                               space::PageSource* source, bool is_hardened) noexcept {
+template <class Policy, class Above>
+Slab* Engine<Policy, Above>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
+                                        std::uint32_t id, space::PageSource* source,
+                                        bool is_hardened) noexcept {
   const space::Filling filling = filling_for(bin, c);
   const std::size_t guard = space_.guard_bytes(filling, source, is_hardened);
   const sizes::SlabShape& whole = Sizes::shape_of(c);
@@ -201,8 +207,8 @@ Slab* Heap<Policy>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner, std::
 }
 
 // Fresh pages are cheaper in one go than one by one.
-template <class Policy>
-void Heap<Policy>::populate(const space::Span& span, bool will_be_full) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::populate(const space::Span& span, bool will_be_full) noexcept {
   if (!span.zero || options_.populate == Populate::off) return;
   if (options_.populate == Populate::adaptive && !will_be_full) return;
   // Huge pages come in one go anyway, and a heap's own memory is its own affair.
@@ -213,8 +219,8 @@ void Heap<Policy>::populate(const space::Span& span, bool will_be_full) noexcept
 // --- magazines ---------------------------------------------------------------
 
 // As many blocks as a class may have taken from slabs in advance.
-template <class Policy>
-std::uint32_t Heap<Policy>::usual_capacity(ClassIndex c) const noexcept {
+template <class Policy, class Above>
+std::uint32_t Engine<Policy, Above>::usual_capacity(ClassIndex c) const noexcept {
   if (__builtin_expect(options_.magazine_bytes >= kUsualBytes, 1)) return kUsualCapacities[c];
   return capacity_for(c, options_.magazine_bytes, kUsualBlocks);
 }
@@ -222,15 +228,15 @@ std::uint32_t Heap<Policy>::usual_capacity(ClassIndex c) const noexcept {
 // And as many as it may keep when they are freed, within burst_bytes. The more there are, the
 // more of a burst of frees serves the allocations that follow, and no slab hears of it; what is
 // not used is given back by shrink_magazines.
-template <class Policy>
-std::uint32_t Heap<Policy>::max_capacity(ClassIndex c) const noexcept {
+template <class Policy, class Above>
+std::uint32_t Engine<Policy, Above>::max_capacity(ClassIndex c) const noexcept {
   return capacity_for(c, options_.magazine_bytes, kMostBlocks);
 }
 
 // Doubles the magazine of a class that is in use, up to `most`.
-template <class Policy>
-void Heap<Policy>::widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
-                                  std::uint32_t most) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
+                                           std::uint32_t most) noexcept {
   constexpr std::uint32_t kFirst = 7;
   const std::uint32_t capacity = magazine.capacity();
   if (capacity >= most) return;
@@ -244,8 +250,8 @@ void Heap<Policy>::widen_magazine(Domain& domain, Magazine& magazine, ClassIndex
 
 // Lets the large class `c` keep one block, and the classes that began before it
 // none, as far as the bytes demand it.
-template <class Policy>
-void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::activate_large(Domain& domain, ClassIndex c) noexcept {
   if (domain.magazines[c].capacity() != 0) return;
   const std::size_t bytes = Sizes::size_of(c);
   while (domain.large_count > 0 && (domain.large_count == Domain::kLargeClasses ||
@@ -263,17 +269,17 @@ void Heap<Policy>::activate_large(Domain& domain, ClassIndex c) noexcept {
   domain.large_bytes += bytes;
 }
 
-template <class Policy>
-void Heap<Policy>::resize_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
-                                   std::uint32_t capacity) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::resize_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
+                                            std::uint32_t capacity) noexcept {
   const std::size_t before = burst_bytes(c, magazine.capacity());
   replace_cells(magazine, capacity);
   domain.burst_bytes += burst_bytes(c, magazine.capacity()) - before;
 }
 
 // Without metadata the magazine stays as it is.
-template <class Policy>
-void Heap<Policy>::replace_cells(Magazine& magazine, std::uint32_t capacity) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::replace_cells(Magazine& magazine, std::uint32_t capacity) noexcept {
   auto* const cells =
       static_cast<void**>(space_.metadata().allocate(space_.platform(), capacity * sizeof(void*)));
   if (cells == nullptr) return;

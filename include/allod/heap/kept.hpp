@@ -13,13 +13,13 @@
 
 #include <utility>
 
-#include "allod/heap/heap.hpp"
+#include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
 // Within a slow path of the domain. False when the block has to go to the space instead.
-template <class Policy>
-bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::keep(Domain& domain, space::Span& span) noexcept {
   Kept& kept = domain.kept;
   const std::size_t bytes = span.size.bytes();
   // Of another heap once, and not like others; or hardly anybody asks for so little as for a span,
@@ -43,8 +43,8 @@ bool Heap<Policy>::keep(Domain& domain, space::Span& span) noexcept {
 }
 
 // Reserves what is kept, and so many bytes more; the oldest give way. False when that is too much.
-template <class Policy>
-bool Heap<Policy>::make_room_for_kept(Kept& kept, std::size_t bytes) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::make_room_for_kept(Kept& kept, std::size_t bytes) noexcept {
   if (__builtin_expect(bytes > kept_share_.load(std::memory_order_relaxed), 0)) {
     give_back_kept(kept);
     set_reserved(kept, 0);
@@ -64,8 +64,8 @@ bool Heap<Policy>::make_room_for_kept(Kept& kept, std::size_t bytes) noexcept {
 // what it has reserved, so that threads do not meet at one counter each time. When there is nothing
 // left for one of them, none may have more than its share, and the helper takes it from who has
 // more and sleeps; from its next usual look on they may have more again.
-template <class Policy>
-bool Heap<Policy>::reserve_kept(Kept& kept, std::size_t bytes) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::reserve_kept(Kept& kept, std::size_t bytes) noexcept {
   if (__builtin_expect(bytes <= kept.reserved, 1)) return true;
   if (bytes > kept_share_.load(std::memory_order_relaxed)) return false;
   const std::size_t before = kept.reserved;
@@ -77,8 +77,8 @@ bool Heap<Policy>::reserve_kept(Kept& kept, std::size_t bytes) noexcept {
 }
 
 // Nobody need give way to who wants more himself.
-template <class Policy>
-void Heap<Policy>::ask_for_share(const Kept& kept, std::size_t bytes) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::ask_for_share(const Kept& kept, std::size_t bytes) noexcept {
   const std::size_t sharers = keepers_.load() + (kept.reserved == 0 ? 1 : 0);
   const std::size_t even = options_.purge_budget / sharers;
   const std::size_t share = bytes > even ? bytes : even;
@@ -88,8 +88,8 @@ void Heap<Policy>::ask_for_share(const Kept& kept, std::size_t bytes) noexcept {
   helper_.template wake<Platform>();
 }
 
-template <class Policy>
-void Heap<Policy>::set_reserved(Kept& kept, std::size_t bytes) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::set_reserved(Kept& kept, std::size_t bytes) noexcept {
   if (bytes == kept.reserved) return;
   if (kept.reserved == 0) keepers_.fetch_add(1);
   if (bytes == 0) keepers_.fetch_sub(1);
@@ -105,9 +105,9 @@ void Heap<Policy>::set_reserved(Kept& kept, std::size_t bytes) noexcept {
 // A block of `size` slices at least, and hardly more; or null. The last one is then among the free
 // spans, or put aside. Who wants zeros does not want memory that would have to be cleared, most of
 // which is not there.
-template <class Policy>
-void* Heap<Policy>::take_kept(Domain& domain, Slices size, Slices alignment,
-                              bool wants_zeros) noexcept {
+template <class Policy, class Above>
+void* Engine<Policy, Above>::take_kept(Domain& domain, Slices size, Slices alignment,
+                                       bool wants_zeros) noexcept {
   SlowPath slow{domain, gate_};
   space::Span* const span = domain.kept.span;
   if (span != nullptr && is_hardly_more(*span, size) && span->base % alignment.bytes() == 0) {
@@ -119,8 +119,8 @@ void* Heap<Policy>::take_kept(Domain& domain, Slices size, Slices alignment,
   return take_sparse(domain, size, alignment, !wants_zeros);
 }
 
-template <class Policy>
-void* Heap<Policy>::hand_out_kept(Domain& domain, space::Span& span) noexcept {
+template <class Policy, class Above>
+void* Engine<Policy, Above>::hand_out_kept(Domain& domain, space::Span& span) noexcept {
   domain.kept.rests = false;
   domain.counters.kept_reused.add(1);
   span.zero = false;
@@ -130,9 +130,9 @@ void* Heap<Policy>::hand_out_kept(Domain& domain, space::Span& span) noexcept {
 
 // The smallest that is large enough, and what it has too much is cut off; or one that can be
 // lengthened by what is free behind it. What is in memory is mostly at the start.
-template <class Policy>
-void* Heap<Policy>::take_sparse(Domain& domain, Slices size, Slices alignment,
-                                bool may_grow) noexcept {
+template <class Policy, class Above>
+void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices alignment,
+                                         bool may_grow) noexcept {
   Kept& kept = domain.kept;
   constexpr std::uint32_t kNone = Kept::kMostSparse;
   std::uint32_t best = kNone;
@@ -162,8 +162,8 @@ void* Heap<Policy>::take_sparse(Domain& domain, Slices size, Slices alignment,
 
 // Within a slow path of the domain. Whatever it asks the space for next may be cut from the last
 // block, but where that is sparse.
-template <class Policy>
-void Heap<Policy>::put_last_aside(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::put_last_aside(Domain& domain) noexcept {
   Kept& kept = domain.kept;
   space::Span& span = *std::exchange(kept.span, nullptr);
   const std::size_t present = present_in_kept(span);
@@ -172,8 +172,8 @@ void Heap<Policy>::put_last_aside(Domain& domain) noexcept {
   maybe_purge();
 }
 
-template <class Policy>
-std::size_t Heap<Policy>::present_in_kept(const space::Span& span) noexcept {
+template <class Policy, class Above>
+std::size_t Engine<Policy, Above>::present_in_kept(const space::Span& span) noexcept {
   const std::size_t bytes = span.size.bytes();
   if (bytes <= Sizes::kMaxSize) return bytes;
   void* const memory = reinterpret_cast<void*>(span.base);
@@ -182,8 +182,9 @@ std::size_t Heap<Policy>::present_in_kept(const space::Span& span) noexcept {
 }
 
 // Much more than it needs is reserved, as long as it was the last.
-template <class Policy>
-void Heap<Policy>::add_sparse(Kept& kept, space::Span& span, std::size_t present) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::add_sparse(Kept& kept, space::Span& span,
+                                       std::size_t present) noexcept {
   // Nothing at all would be nobody's to give back.
   if (present < kSliceBytes) present = kSliceBytes;
   end_old_sparse(kept);
@@ -193,8 +194,8 @@ void Heap<Policy>::add_sparse(Kept& kept, space::Span& span, std::size_t present
   kept.sparse_bytes += present;
 }
 
-template <class Policy>
-space::Span* Heap<Policy>::remove_sparse(Kept& kept, std::uint32_t index) noexcept {
+template <class Policy, class Above>
+space::Span* Engine<Policy, Above>::remove_sparse(Kept& kept, std::uint32_t index) noexcept {
   const Kept::Sparse removed = kept.sparse[index];
   --kept.sparse_count;
   kept.sparse_bytes -= removed.present;
@@ -203,8 +204,8 @@ space::Span* Heap<Policy>::remove_sparse(Kept& kept, std::uint32_t index) noexce
 }
 
 // Those that nobody has asked for in all of the purge delay.
-template <class Policy>
-void Heap<Policy>::end_old_sparse(Kept& kept) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::end_old_sparse(Kept& kept) noexcept {
   if (kept.sparse_count == 0) return;
   const auto age_ms = static_cast<std::uint32_t>(options_.purge_delay_ms);
   const auto now = static_cast<std::uint32_t>(space_.platform().now_ms());
@@ -215,15 +216,15 @@ void Heap<Policy>::end_old_sparse(Kept& kept) noexcept {
 
 // Within a slow path of the domain, or by who keeps it out of these. Nobody has asked for it for
 // `age_ms`.
-template <class Policy>
-void Heap<Policy>::give_back_all_kept(Kept& kept, std::uint32_t age_ms) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::give_back_all_kept(Kept& kept, std::uint32_t age_ms) noexcept {
   while (kept.sparse_count != 0) space_.free(remove_sparse(kept, 0), age_ms);
   if (kept.span != nullptr) space_.free(std::exchange(kept.span, nullptr), age_ms);
 }
 
 // The same for domains that are not in a slow path just now; what they have reserved goes as well.
-template <class Policy>
-void Heap<Policy>::give_back_kept_of(Keepers which) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::give_back_kept_of(Keepers which) noexcept {
   if (kept_bytes_.load() == 0) return;
   // Others hold this lock shortly; but a fork may wait for the caller, who cannot wait for it.
   constexpr int kPatience = 4096;
@@ -257,8 +258,8 @@ void Heap<Policy>::give_back_kept_of(Keepers which) noexcept {
 }
 
 // From time to time, on the helper.
-template <class Policy>
-void Heap<Policy>::look_at_kept() noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::look_at_kept() noexcept {
   kept_share_.store(~std::size_t{0});
   const bool is_lower = kept_bytes_.load() > options_.purge_budget;
   give_back_kept_of(is_lower || !may_keep() ? Keepers::all : Keepers::resting);
@@ -266,27 +267,27 @@ void Heap<Policy>::look_at_kept() noexcept {
 
 // When the system refuses, within a slow path of the domain: its stocks are all there is, and what
 // others keep.
-template <class Policy>
-void Heap<Policy>::give_up_everything(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::give_up_everything(Domain& domain) noexcept {
   give_up_stocks(domain);
   give_back_kept_of(Keepers::all);
 }
 
-template <class Policy>
-void Heap<Policy>::mark_kept(space::Span& span, bool is_kept) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::mark_kept(space::Span& span, bool is_kept) noexcept {
   __atomic_store_n(&span.is_kept, is_kept, __ATOMIC_RELAXED);
   const bool is_free = is_kept && !kBlockStates;
   space_.map().set_tags(span.base, {1}, is_free ? space::kFreeTag : space::kHugeTag);
 }
 
 // Right while nobody changes that.
-template <class Policy>
-bool Heap<Policy>::is_kept(const space::Span& span) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::is_kept(const space::Span& span) noexcept {
   return span.state == space::SpanState::used && __atomic_load_n(&span.is_kept, __ATOMIC_RELAXED);
 }
 
-template <class Policy>
-MisuseKind Heap<Policy>::kind_of_interior(const void* address) const noexcept {
+template <class Policy, class Above>
+MisuseKind Engine<Policy, Above>::kind_of_interior(const void* address) const noexcept {
   const bool was_freed = is_kept(*space_.map().span_of(address_of(address)));
   return was_freed ? MisuseKind::double_free : MisuseKind::invalid_free;
 }

@@ -1,12 +1,12 @@
 // How domains come and go: attach, detach, adoption of orphans, fork.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
-template <class Policy>
-auto Heap<Policy>::attach() noexcept -> Domain* {
+template <class Policy, class Above>
+auto Engine<Policy, Above>::attach() noexcept -> Domain* {
   if (!usable_) return nullptr;
   LockGuard guard{registry_lock_};
   Domain* const domain = new_domain(DomainState::active);
@@ -14,16 +14,16 @@ auto Heap<Policy>::attach() noexcept -> Domain* {
   return domain;
 }
 
-template <class Policy>
-auto Heap<Policy>::attach_shared() noexcept -> Domain* {
+template <class Policy, class Above>
+auto Engine<Policy, Above>::attach_shared() noexcept -> Domain* {
   if (!usable_) return nullptr;
   LockGuard guard{registry_lock_};
   return new_domain(DomainState::shared);
 }
 
 // Under the registry's lock.
-template <class Policy>
-auto Heap<Policy>::new_domain(DomainState state) noexcept -> Domain* {
+template <class Policy, class Above>
+auto Engine<Policy, Above>::new_domain(DomainState state) noexcept -> Domain* {
   Domain* domain = pool_.pop_front();
   if (domain == nullptr) {
     void* const memory = space_.allocate_stable(Domain::bytes());
@@ -39,8 +39,8 @@ auto Heap<Policy>::new_domain(DomainState state) noexcept -> Domain* {
 }
 
 // Caches that lean on it may keep blocks of what it gives up.
-template <class Policy>
-void Heap<Policy>::pass_on(Domain& shared) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::pass_on(Domain& shared) noexcept {
   constexpr std::uint32_t kMost = 2 * kClasses;
   std::uint32_t slabs = 0;
   shared.for_each_bin([&](const Bin& bin) noexcept { slabs += bin.slab_count; });
@@ -50,8 +50,8 @@ void Heap<Policy>::pass_on(Domain& shared) noexcept {
   shared.state = DomainState::shared;
 }
 
-template <class Policy>
-void Heap<Policy>::strip(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::strip(Domain& domain) noexcept {
   send_all(domain);
   collect_inbox(domain);
   for (ClassIndex c = 0; c < kClasses; ++c) {
@@ -66,8 +66,8 @@ void Heap<Policy>::strip(Domain& domain) noexcept {
   surrender(domain);
 }
 
-template <class Policy>
-void Heap<Policy>::detach(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::detach(Domain& domain) noexcept {
   {
     Turn turn{domain, gate_};
     strip(domain);
@@ -80,9 +80,9 @@ void Heap<Policy>::detach(Domain& domain) noexcept {
 
 // First every slab of a domain or a first-class heap loses its owner, then the inbox
 // closes: a thread that finds it closed is sure to find the new owner when it looks again.
-template <class Policy>
+template <class Policy, class Above>
 template <class D>
-void Heap<Policy>::disown_slabs(D& domain) noexcept {
+void Engine<Policy, Above>::disown_slabs(D& domain) noexcept {
   domain.for_each_bin([](Bin& bin) noexcept {
     for_each_slab(bin, [](Slab& slab) noexcept { slab.set_owner(nullptr); });
   });
@@ -94,8 +94,8 @@ void Heap<Policy>::disown_slabs(D& domain) noexcept {
 }
 
 // Leaves the domain without slabs, and not shared any more.
-template <class Policy>
-void Heap<Policy>::surrender(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::surrender(Domain& domain) noexcept {
   const void* doubled = nullptr;
   {
     LockGuard guard{registry_lock_};
@@ -104,8 +104,8 @@ void Heap<Policy>::surrender(Domain& domain) noexcept {
   if (doubled != nullptr) report(MisuseKind::double_free, doubled);
 }
 
-template <class Policy>
-void Heap<Policy>::surrender_locked(Domain& domain, const void** doubled) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::surrender_locked(Domain& domain, const void** doubled) noexcept {
   disown_slabs(domain);
   domain.for_each_bin([&](Bin& bin) noexcept {
     for (SpanList* list : {&bin.partial, &bin.full}) {
@@ -117,8 +117,8 @@ void Heap<Policy>::surrender_locked(Domain& domain, const void** doubled) noexce
 }
 
 // Under the registry's lock. The slab is in no list and has no owner.
-template <class Policy>
-void Heap<Policy>::abandon(Slab& slab, const void** doubled) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::abandon(Slab& slab, const void** doubled) noexcept {
   collect_quietly(slab, doubled);
   if (slab.is_empty()) {
     space_.free(&slab);
@@ -133,8 +133,8 @@ void Heap<Policy>::abandon(Slab& slab, const void** doubled) noexcept {
 // Collects under a lock, where nothing may be reported: `*doubled` is set to a
 // block that was freed twice, if there is one. For null it stays marked for who looks next, and the
 // answer is false.
-template <class Policy>
-bool Heap<Policy>::collect_quietly(Slab& slab, const void** doubled) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::collect_quietly(Slab& slab, const void** doubled) noexcept {
   bool is_done = true;
   slab.collect([&](std::uint32_t index) noexcept {
     if (doubled != nullptr) {
@@ -148,8 +148,8 @@ bool Heap<Policy>::collect_quietly(Slab& slab, const void** doubled) noexcept {
 }
 
 // A slab of class `c` with a free block that lost its domain, or null.
-template <class Policy>
-Slab* Heap<Policy>::adopt(Domain& domain, ClassIndex c) noexcept {
+template <class Policy, class Above>
+Slab* Engine<Policy, Above>::adopt(Domain& domain, ClassIndex c) noexcept {
   if (orphan_count_[c].load(std::memory_order_relaxed) == 0) return nullptr;
   const void* doubled = nullptr;
   Slab* adopted;
@@ -161,8 +161,9 @@ Slab* Heap<Policy>::adopt(Domain& domain, ClassIndex c) noexcept {
   return adopted;
 }
 
-template <class Policy>
-Slab* Heap<Policy>::adopt_locked(Domain& domain, ClassIndex c, const void** doubled) noexcept {
+template <class Policy, class Above>
+Slab* Engine<Policy, Above>::adopt_locked(Domain& domain, ClassIndex c,
+                                          const void** doubled) noexcept {
   constexpr int kLooks = 8;
   for (int look = 0; look < kLooks && !orphans_[c].empty(); ++look) {
     Slab& slab = *slab::as_slab(orphans_[c].pop_front());
@@ -185,8 +186,8 @@ Slab* Heap<Policy>::adopt_locked(Domain& domain, ClassIndex c, const void** doub
 
 // Orphans that have become empty since go back to the space; a bounded look, which
 // goes on where the last one ended.
-template <class Policy>
-void Heap<Policy>::reap_orphans(std::uint32_t looks) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::reap_orphans(std::uint32_t looks) noexcept {
   ClassIndex c = last_reaped_.load(std::memory_order_relaxed);
   for (ClassIndex step = 0; step < kClasses && looks > 0; ++step) {
     c = c + 1 < kClasses ? c + 1 : 0;
@@ -201,9 +202,9 @@ void Heap<Policy>::reap_orphans(std::uint32_t looks) noexcept {
   last_reaped_.store(c, std::memory_order_relaxed);
 }
 
-template <class Policy>
-void Heap<Policy>::reap_orphans_locked(ClassIndex c, std::uint32_t* looks,
-                                       const void** doubled) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::reap_orphans_locked(ClassIndex c, std::uint32_t* looks,
+                                                const void** doubled) noexcept {
   const std::uint32_t count = orphan_count_[c].load(std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < count && *looks > 0; ++i, --*looks) {
     Slab& slab = *slab::as_slab(orphans_[c].pop_front());
@@ -216,8 +217,8 @@ void Heap<Policy>::reap_orphans_locked(ClassIndex c, std::uint32_t* looks,
   }
 }
 
-template <class Policy>
-void Heap<Policy>::set_slab_tags(const Slab& slab, space::Tag tag) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::set_slab_tags(const Slab& slab, space::Tag tag) noexcept {
   // The slices behind the first of a single block hold no start of a block. The
   // first never says so, not even for a moment: others may be freeing the block.
   const bool single = slab.capacity() == 1;
@@ -228,8 +229,8 @@ void Heap<Policy>::set_slab_tags(const Slab& slab, space::Tag tag) noexcept {
 
 // --- fork -----------------------------------------------------------------------
 
-template <class Policy>
-void Heap<Policy>::before_fork(const Domain* own) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::before_fork(const Domain* own) noexcept {
   // With no lock held, and the gate open: the helper may have to wait for either before it ends.
   const bool is_inside = own != nullptr && own->in_slow_path.load(std::memory_order_relaxed);
   send_helper_away(is_inside ? Wait::no : Wait::yes);
@@ -241,21 +242,18 @@ void Heap<Policy>::before_fork(const Domain* own) noexcept {
   space_.metadata().lock().lock_for_fork();
 }
 
-template <class Policy>
-bool Heap<Policy>::is_quiet_but_for(const Domain* own) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::is_quiet_but_for(const Domain* own) noexcept {
   LockGuard guard{registry_lock_};
   bool quiet = true;
   for_each_domain([&](const Domain& domain) {
     if (&domain != own && domain.in_slow_path.load(std::memory_order_acquire)) quiet = false;
   });
-  for (HeapDomain* heap = heaps_.first(); heap != nullptr; heap = HeapList::next(heap)) {
-    if (!heap->is_quiet()) quiet = false;
-  }
-  return quiet;
+  return quiet && above().are_heaps_quiet();
 }
 
-template <class Policy>
-void Heap<Policy>::after_fork_in_parent() noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::after_fork_in_parent() noexcept {
   space_.metadata().lock().unlock_in_parent();
   space_.lock().unlock_in_parent();
   registry_lock_.unlock_in_parent();
@@ -267,8 +265,8 @@ void Heap<Policy>::after_fork_in_parent() noexcept {
 // The other threads are gone; their slabs are orphans. Their magazines cannot be
 // trusted, because fast paths went on while the pages were copied, so what was in
 // them stays in use.
-template <class Policy>
-void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::after_fork_in_child(Domain* own, const Cache* cache) noexcept {
   space_.metadata().lock().reset_in_child();
   space_.lock().reset_in_child();
   registry_lock_.reset_in_child();
@@ -287,11 +285,6 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
     for (Magazine& magazine : d->freed) magazine = {};
     detach(*d);
   }
-  for (HeapDomain* heap = heaps_.first(); heap != nullptr; heap = HeapList::next(heap)) {
-    heap->HeapTurns<Lock>::reset_in_child();
-    if (heap->hardening != nullptr) heap->hardening->random.reseed();
-  }
-  keep_own_seat();
   if (own != nullptr) {
     give_back_kept(own->kept);
     set_reserved(own->kept, 0);

@@ -3,12 +3,25 @@
 
 #include <utility>
 
-#include "allod/heap/heap.hpp"
+#include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
-template <class Policy>
-void Heap<Policy>::look_around(Domain& domain) noexcept {
+// A purge that a caller has to wait for gives back at most this much.
+inline constexpr std::size_t kPurgeStep = std::size_t{1} << 20;
+// The same of our own thread, before it looks again.
+inline constexpr std::size_t kHelperStep = std::size_t{4} << 20;
+// Less than this does not deserve a thread.
+inline constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
+// Of that thread, where only heaps have delays.
+inline constexpr std::uint32_t kLongestNapMs = 60'000;
+// Slow operations between two looks at the magazines.
+inline constexpr std::uint32_t kLookInterval = 256;
+// Orphans that are looked at then.
+inline constexpr std::uint32_t kOrphanLooks = 16;
+
+template <class Policy, class Above>
+void Engine<Policy, Above>::look_around(Domain& domain) noexcept {
   if (!domain.inbox.empty()) collect_inbox(domain);
   if (++domain.slow_operations % kLookInterval != 0) return;
   send_all(domain);
@@ -19,8 +32,8 @@ void Heap<Policy>::look_around(Domain& domain) noexcept {
 }
 
 // When so much became free where it is that the helper should see to it.
-template <class Policy>
-void Heap<Policy>::ask_for_look(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::ask_for_look(Domain& domain) noexcept {
   if (domain.loosened < kWorthAThread) return;
   loosened_.fetch_add(std::exchange(domain.loosened, 0), std::memory_order_relaxed);
   look_is_wanted_.store(true, std::memory_order_relaxed);
@@ -29,8 +42,8 @@ void Heap<Policy>::ask_for_look(Domain& domain) noexcept {
 
 // A magazine that is as it was left at the last look is idle, and all of it goes back. Any other
 // that has not run dry since holds more than its class needs: half of it is to spare.
-template <class Policy>
-void Heap<Policy>::shrink_magazines(Domain& domain, Shrink which) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::shrink_magazines(Domain& domain, Shrink which) noexcept {
   for (ClassIndex c = 0; c < kClasses; ++c) {
     Bin& bin = domain.bins()[c];
     const std::uint16_t now = domain.digest(c);
@@ -52,8 +65,8 @@ void Heap<Policy>::shrink_magazines(Domain& domain, Shrink which) noexcept {
 
 // A class keeps its last slab for those who come soon. Nobody has come. (What was hardly used
 // stays: others would find pages there that are not in memory yet.)
-template <class Policy>
-void Heap<Policy>::retire_last(Domain& domain, Bin& bin) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::retire_last(Domain& domain, Bin& bin) noexcept {
   if (bin.partial.empty() || bin.partial.first() != bin.partial.last()) return;
   Slab& slab = *slab::as_slab(bin.partial.first());
   if (slab.is_empty() && !slab.is_announced() && slab.was_mostly_used()) retire(domain, bin, slab);
@@ -61,16 +74,40 @@ void Heap<Policy>::retire_last(Domain& domain, Bin& bin) noexcept {
 
 // Blocks that wait somewhere else come back in bursts, and do not have to be taken from slabs:
 // whether a magazine runs dry says nothing.
-template <class Policy>
-void Heap<Policy>::note_burst(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::note_burst(Domain& domain) noexcept {
   if (++domain.bursts % kLookInterval != 0) return;
   SlowPath slow{domain, gate_};
   shrink_magazines(domain, Shrink::idle);
   maybe_purge();
 }
 
-template <class Policy>
-void Heap<Policy>::maybe_purge() noexcept {
+// By as much the helper goes below a budget that was passed, and callers let it be passed.
+[[nodiscard]] constexpr std::size_t headroom(std::size_t budget) noexcept { return budget / 8; }
+
+template <class Policy, class Above>
+inline std::size_t Engine<Policy, Above>::dirty_bytes() const noexcept {
+  return space_.dirty_bytes() + kept_bytes_.load(std::memory_order_relaxed);
+}
+
+// Of the budget, what domains do not keep, but never less than a quarter: without any, each slab
+// that becomes empty would be purged. Or, if that is more, what would be in use if nothing had
+// been freed lately: a program that soon needs as much again finds it, and never has more
+// memory than it has needed. The delay sees to it that it goes.
+template <class Policy, class Above>
+inline std::size_t Engine<Policy, Above>::purge_budget() const noexcept {
+  const std::size_t least = options_.purge_budget / 4;
+  const std::size_t kept = kept_bytes_.load(std::memory_order_relaxed);
+  const std::size_t budget =
+      kept < options_.purge_budget - least ? options_.purge_budget - kept : least;
+  if (!helper_.is_running()) return budget;
+  const std::size_t below = space_.below_peak();
+  const std::size_t lately = below < options_.most_below_peak ? below : options_.most_below_peak;
+  return lately > budget ? lately : budget;
+}
+
+template <class Policy, class Above>
+void Engine<Policy, Above>::maybe_purge() noexcept {
   if (__builtin_expect(space_.delayed_bytes() != 0, 0)) purge_delayed();
   if (options_.purge_delay_ms < 0) return;
   if (dirty_bytes() == 0 && !look_is_wanted_.load(std::memory_order_relaxed)) return;
@@ -92,14 +129,14 @@ void Heap<Policy>::maybe_purge() noexcept {
 }
 
 // Heaps with delays of their own, which hold whatever the process does.
-template <class Policy>
-ALLOD_NOINLINE void Heap<Policy>::purge_delayed() noexcept {
+template <class Policy, class Above>
+ALLOD_NOINLINE void Engine<Policy, Above>::purge_delayed() noexcept {
   space_.purge_delayed(kPurgeStep, false);
   if (space_.delayed_bytes() >= kWorthAThread) start_helper();
 }
 
-template <class Policy>
-void Heap<Policy>::start_helper() noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::start_helper() noexcept {
   if (!options_.purge_thread || space_.refuses_purge()) return;
   if (options_.purge_delay_ms <= 0 && space_.delayed_bytes() == 0) return;
   if (!helper_.is_none() || helper_.is_kept_away()) return;
@@ -115,16 +152,16 @@ void Heap<Policy>::start_helper() noexcept {
   helper_.began(start);
 }
 
-template <class Policy>
-bool Heap<Policy>::has_work_for_helper() const noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::has_work_for_helper() const noexcept {
   if (!options_.purge_thread || space_.refuses_purge()) return false;
   const bool ages = options_.purge_delay_ms > 0;
   if (ages && (look_is_wanted_.load() || dirty_bytes() >= kWorthAThread)) return true;
   return space_.delayed_bytes() >= kWorthAThread;
 }
 
-template <class Policy>
-bool Heap<Policy>::send_helper_away(Wait wait) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::send_helper_away(Wait wait) noexcept {
   // Told to, it may be gone before anybody looks.
   const bool was_there = !helper_.is_none();
   helper_.template keep_away<Platform>();
@@ -143,9 +180,9 @@ bool Heap<Policy>::send_helper_away(Wait wait) noexcept {
 
 // Runs until little is left to purge and slabs are at rest, or until it is kept away: then as soon
 // as it can. Uses nothing of the thread that started it; see os/linux/helper.hpp.
-template <class Policy>
-void Heap<Policy>::purge_on_helper(void* heap) noexcept {
-  Heap& self = *static_cast<Heap*>(heap);
+template <class Policy, class Above>
+void Engine<Policy, Above>::purge_on_helper(void* engine) noexcept {
+  Engine& self = *static_cast<Engine*>(engine);
   if constexpr (os::Following<Platform>) Platform::begin_helper();
   for (;;) {
     self.purge_until_done();
@@ -167,8 +204,8 @@ void Heap<Policy>::purge_on_helper(void* heap) noexcept {
   }
 }
 
-template <class Policy>
-void Heap<Policy>::purge_until_done() noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::purge_until_done() noexcept {
   std::uint64_t rested_ms = space_.platform().now_ms();
   std::uint64_t forgot_ms = rested_ms;
   bool has_walked = false;
@@ -220,27 +257,27 @@ void Heap<Policy>::purge_until_done() noexcept {
   space_.forget_peak();
 }
 
-template <class Policy>
-std::size_t Heap<Policy>::trim(Domain& domain) noexcept {
+template <class Policy, class Above>
+std::size_t Engine<Policy, Above>::trim(Domain& domain) noexcept {
   give_up(domain);
   give_up_kept();
   return space_.purge_free();
 }
 
-template <class Policy>
-void Heap<Policy>::collect(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::collect(Domain& domain) noexcept {
   give_up(domain);
   maybe_purge();
 }
 
-template <class Policy>
-void Heap<Policy>::give_up(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::give_up(Domain& domain) noexcept {
   SlowPath slow{domain, gate_};
   give_up_stocks(domain);
 }
 
-template <class Policy>
-void Heap<Policy>::check_stocks(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::check_stocks(Domain& domain) noexcept {
   // A signal handler that calls exit may have interrupted one.
   if (domain.in_slow_path.load(std::memory_order_relaxed)) return;
   ending_.store(true, std::memory_order_relaxed);
@@ -248,8 +285,8 @@ void Heap<Policy>::check_stocks(Domain& domain) noexcept {
   return_stocks(domain);
 }
 
-template <class Policy>
-void Heap<Policy>::return_stocks(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::return_stocks(Domain& domain) noexcept {
   send_all(domain);
   collect_inbox(domain);
   for (ClassIndex c = 0; c < kClasses; ++c) {
@@ -260,8 +297,8 @@ void Heap<Policy>::return_stocks(Domain& domain) noexcept {
 }
 
 // Everything that is free and can be reached becomes free spans.
-template <class Policy>
-void Heap<Policy>::give_up_stocks(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::give_up_stocks(Domain& domain) noexcept {
   return_stocks(domain);
   give_back_kept(domain.kept);
   for (ClassIndex c = 0; c < kClasses; ++c) {

@@ -1,12 +1,17 @@
 // free when the fast path does not apply.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
-template <class Policy>
-ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcept {
+// A full magazine of up to so many blocks gives up its older half. A larger one is in the midst
+// of a burst of frees: what came last goes, and not so much that the caller would have to wait.
+inline constexpr std::uint32_t kLargestHalved = 512;
+inline constexpr std::uint32_t kBurstFlush = 256;
+
+template <class Policy, class Above>
+ALLOD_NOINLINE void Engine<Policy, Above>::release(Domain& domain, void* address) noexcept {
   space::Tag tag;
   space::Span* span;
   const bool is_found = space_.map().fast_find(address_of(address), &tag, &span);
@@ -17,8 +22,9 @@ ALLOD_NOINLINE void Heap<Policy>::release(Domain& domain, void* address) noexcep
   release_anything(domain, address);
 }
 
-template <class Policy>
-ALLOD_NOINLINE void Heap<Policy>::release_anything(Domain& domain, void* address) noexcept {
+template <class Policy, class Above>
+ALLOD_NOINLINE void Engine<Policy, Above>::release_anything(Domain& domain,
+                                                            void* address) noexcept {
   if (is_interrupting()) return release_interrupting(address);
   const space::Tag tag = space_.map().tag_of(address_of(address));
   if (domain.owns(tag)) {
@@ -27,7 +33,7 @@ ALLOD_NOINLINE void Heap<Policy>::release_anything(Domain& domain, void* address
     return release_own(domain, space::class_of(tag), address);
   }
   if (space::is_domains(tag)) return release_others(domain, address);
-  if (space::is_heaps(tag)) return release_to_heap(&domain, tag, address);
+  if (space::is_heaps(tag)) return above().release_to_heap(&domain, tag, address);
   switch (tag) {
     case space::kForeignTag:
       if (address != nullptr && options_.report_foreign) {
@@ -45,8 +51,8 @@ ALLOD_NOINLINE void Heap<Policy>::release_anything(Domain& domain, void* address
   }
 }
 
-template <class Policy>
-void Heap<Policy>::release_own(Domain& domain, ClassIndex c, void* address) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::release_own(Domain& domain, ClassIndex c, void* address) noexcept {
   SlowPath slow{domain, gate_};
   look_around(domain);
   if (Sizes::size_of(c) < kLargeBlock) {
@@ -72,9 +78,9 @@ void Heap<Policy>::release_own(Domain& domain, ClassIndex c, void* address) noex
 }
 
 // Returns the `count` blocks that have been in the magazine longest.
-template <class Policy>
-void Heap<Policy>::flush(Domain& domain, Magazine& magazine, ClassIndex c,
-                         std::uint32_t count) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::flush(Domain& domain, Magazine& magazine, ClassIndex c,
+                                  std::uint32_t count) noexcept {
   if (count == 0) return;
   domain.counters.flushes.add(1);
   domain.note_given_up(magazine, c, count);
@@ -83,9 +89,9 @@ void Heap<Policy>::flush(Domain& domain, Magazine& magazine, ClassIndex c,
 }
 
 // The same for those that were put there last: nothing has to move up.
-template <class Policy>
-void Heap<Policy>::flush_newest(Domain& domain, Magazine& magazine, ClassIndex c,
-                                std::uint32_t count) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::flush_newest(Domain& domain, Magazine& magazine, ClassIndex c,
+                                         std::uint32_t count) noexcept {
   domain.counters.flushes.add(1);
   domain.note_given_up(magazine, c, count);
   put_back(domain, c, magazine.top - count, count);
@@ -94,9 +100,9 @@ void Heap<Policy>::flush_newest(Domain& domain, Magazine& magazine, ClassIndex c
 
 // Marks blocks of own slabs free. Blocks that were freed together tend to lie
 // together, so each slab takes as many in a row as are its own.
-template <class Policy>
-void Heap<Policy>::put_back(Domain& domain, ClassIndex c, void** blocks,
-                            std::uint32_t count) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::put_back(Domain& domain, ClassIndex c, void** blocks,
+                                     std::uint32_t count) noexcept {
   Bin& bin = domain.bins()[c];
   for (std::uint32_t done = 0; done < count;) {
     const space::Tag tag = space_.map().tag_of(address_of(blocks[done]));
@@ -123,8 +129,9 @@ void Heap<Policy>::put_back(Domain& domain, ClassIndex c, void** blocks,
 }
 
 // Has a slab that had `free_before` free blocks come to another place in its bin?
-template <class Policy>
-ALLOD_INLINE bool Heap<Policy>::must_settle(const Slab& slab, std::uint32_t free_before) noexcept {
+template <class Policy, class Above>
+ALLOD_INLINE bool Engine<Policy, Above>::must_settle(const Slab& slab,
+                                                     std::uint32_t free_before) noexcept {
   const std::uint32_t half = slab.capacity() / 2;
   return free_before == 0 || slab.is_empty() || (free_before <= half && slab.free_count() > half);
 }
@@ -133,10 +140,10 @@ ALLOD_INLINE bool Heap<Policy>::must_settle(const Slab& slab, std::uint32_t free
 // the front, where allocation takes from, and slabs that are mostly free go to
 // the back, so that they become empty. An empty slab that is on its way to the
 // inbox is looked at again when it arrives; others go, by `retire`, but for the last.
-template <class Policy>
+template <class Policy, class Above>
 template <class Retire>
-void Heap<Policy>::settle(Bin& bin, Slab& slab, std::uint32_t free_before,
-                          Retire&& retire) noexcept {
+void Engine<Policy, Above>::settle(Bin& bin, Slab& slab, std::uint32_t free_before,
+                                   Retire&& retire) noexcept {
   if (slab.is_full()) return;
   if (free_before == 0) {
     bin.full.remove(&slab);
@@ -152,15 +159,15 @@ void Heap<Policy>::settle(Bin& bin, Slab& slab, std::uint32_t free_before,
   }
 }
 
-template <class Policy>
-void Heap<Policy>::retire(Domain& domain, Bin& bin, Slab& slab) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::retire(Domain& domain, Bin& bin, Slab& slab) noexcept {
   if (ending_.load(std::memory_order_relaxed)) return;
   remove(domain, bin, slab);
   maybe_purge();
 }
 
-template <class Policy>
-void Heap<Policy>::remove(Domain& domain, Bin& bin, Slab& slab) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::remove(Domain& domain, Bin& bin, Slab& slab) noexcept {
   bin.partial.remove(&slab);
   --bin.slab_count;
   domain.counters.slabs_retired.add(1);
@@ -169,8 +176,9 @@ void Heap<Policy>::remove(Domain& domain, Bin& bin, Slab& slab) noexcept {
 }
 
 // Empties a magazine and takes its room away.
-template <class Policy>
-void Heap<Policy>::drop_magazine(Domain& domain, Magazine& magazine, ClassIndex c) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::drop_magazine(Domain& domain, Magazine& magazine,
+                                          ClassIndex c) noexcept {
   if (magazine.capacity() == 0) return;
   flush(domain, magazine, c, magazine.count());
   space_.metadata().free(magazine.bottom, magazine.capacity() * sizeof(void*));
@@ -178,8 +186,8 @@ void Heap<Policy>::drop_magazine(Domain& domain, Magazine& magazine, ClassIndex 
   magazine = {};
 }
 
-template <class Policy>
-void Heap<Policy>::release_huge(Domain* own, void* address) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::release_huge(Domain* own, void* address) noexcept {
   space::Span* const span = space_.map().span_of(address_of(address));
   if (span->base != address_of(address)) return report(MisuseKind::invalid_free, address);
   if (own != nullptr) {

@@ -1,16 +1,16 @@
 // Blocks that belong to another domain, on their way home.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
 // Adds a block in a slab of another domain to the batch of its word, if that waits already and has
 // room, as most do. No slow path: the bits change by one store, and the child of a fork, where
 // another thread may have been here, finds them with that block or without it.
-template <class Policy>
-ALLOD_INLINE bool Heap<Policy>::join_batch(Domain& domain, const Slab& slab,
-                                           const void* address) noexcept {
+template <class Policy, class Above>
+ALLOD_INLINE bool Engine<Policy, Above>::join_batch(Domain& domain, const Slab& slab,
+                                                    const void* address) noexcept {
   const std::uint32_t index = slab.index_of(address_of(address));
   if (__builtin_expect(index == Slab::kNoBlock, 0)) return false;
   const std::uint32_t word = index / kWordBits;
@@ -29,8 +29,8 @@ ALLOD_INLINE bool Heap<Policy>::join_batch(Domain& domain, const Slab& slab,
 }
 
 // A block in a slab of another domain, or of none.
-template <class Policy>
-void Heap<Policy>::release_others(Domain& domain, void* address) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::release_others(Domain& domain, void* address) noexcept {
   SlowPath slow{domain, gate_};
   Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
   const std::uint32_t index = slab.index_of(address_of(address));
@@ -53,8 +53,8 @@ void Heap<Policy>::release_others(Domain& domain, void* address) noexcept {
   ask_for_look(domain);
 }
 
-template <class Policy>
-void Heap<Policy>::release_detached(void* address) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::release_detached(void* address) noexcept {
   const space::Tag tag = space_.map().tag_of(address_of(address));
   switch (tag) {
     case space::kForeignTag:
@@ -73,9 +73,7 @@ void Heap<Policy>::release_detached(void* address) noexcept {
   }
   space::Span* const span = space_.map().span_of(address_of(address));
   if (span->home == nullptr) {
-    // Of a first-class heap.
-    if (span->base != address_of(address)) return report(MisuseKind::invalid_free, address);
-    return free_huge_of_heap(span, address);
+    return above().release_to_heap(nullptr, tag, address);
   }
   Slab& slab = *slab::as_slab(span);
   const std::uint32_t index = slab.index_of(address_of(address));
@@ -90,8 +88,8 @@ void Heap<Policy>::release_detached(void* address) noexcept {
   if (doubled != 0) report(MisuseKind::double_free, address);
 }
 
-template <class Policy>
-void Heap<Policy>::release_interrupting(void* address) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::release_interrupting(void* address) noexcept {
   const space::Tag tag = space_.map().tag_of(address_of(address));
   if (!space::is_slab(tag) || space::is_heaps(tag)) return;
   Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
@@ -100,8 +98,8 @@ void Heap<Policy>::release_interrupting(void* address) noexcept {
   mark_remote(slab, index / kWordBits, bit(index % kWordBits));
 }
 
-template <class Policy>
-void Heap<Policy>::mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept {
   const Word doubled = slab.give_remotely(word, bits);
   slab.announce();
   for (Word rest = doubled; rest != 0; rest &= rest - 1) {
@@ -109,8 +107,8 @@ void Heap<Policy>::mark_remote(Slab& slab, std::uint32_t word, Word bits) noexce
   }
 }
 
-template <class Policy>
-void Heap<Policy>::send(Domain& domain, RemoteBatch& batch) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::send(Domain& domain, RemoteBatch& batch) noexcept {
   domain.counters.remote_batches.add(1);
   const RemoteBatch full = batch;
   batch = {};
@@ -118,15 +116,15 @@ void Heap<Policy>::send(Domain& domain, RemoteBatch& batch) noexcept {
   mark_remote(*full.slab, full.word(), full.bits);
 }
 
-template <class Policy>
-void Heap<Policy>::send_all(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::send_all(Domain& domain) noexcept {
   for (RemoteBatch& batch : domain.remote()) {
     if (batch.key != 0) send(domain, batch);
   }
 }
 
-template <class Policy>
-void Heap<Policy>::collect_inbox(Domain& domain) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::collect_inbox(Domain& domain) noexcept {
   domain.inbox.take_all([&](Slab* slab) noexcept {
     if (slab->owner() == &domain) {
       collect(domain, *slab);
@@ -138,8 +136,8 @@ void Heap<Policy>::collect_inbox(Domain& domain) noexcept {
   });
 }
 
-template <class Policy>
-void Heap<Policy>::collect(Domain& domain, Slab& slab) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::collect(Domain& domain, Slab& slab) noexcept {
   const std::uint32_t free_before = slab.free_count();
   const std::uint32_t gained = slab.collect(
       [&](std::uint32_t index) { report(MisuseKind::double_free, slab.block_at(index)); });

@@ -1,13 +1,13 @@
 // realloc without copying, where that is possible.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
-template <class Policy>
-bool Heap<Policy>::fits(const Front<Sizes>& front, const void* address,
-                        std::size_t size) const noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::fits(const Front<Sizes>& front, const void* address,
+                                 std::size_t size) const noexcept {
   const Address at = address_of(address);
   space::Tag tag;
   if (!space_.map().fast_tag_of(at, &tag)) return false;
@@ -21,13 +21,14 @@ bool Heap<Policy>::fits(const Front<Sizes>& front, const void* address,
   return slab::as_slab(space_.map().span_at(at))->index_of(at) != Slab::kNoBlock;
 }
 
-template <class Policy>
-void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size) noexcept {
+template <class Policy, class Above>
+void* Engine<Policy, Above>::resize_in_place(Domain* own, void* address,
+                                             std::size_t size) noexcept {
   space::PageMap& map = space_.map();
   const Address at = address_of(address);
   const space::Tag tag = map.tag_of(at);
   if (tag == space::kHugeTag) return resize_huge(own, address, size, tag);
-  if (space::is_heaps(tag)) return resize_in_heap(address, size);
+  if (space::is_heaps(tag)) return above().resize_in_heap(address, size);
   if (!space::is_slab(tag)) return nullptr;
   const ClassIndex old_class = space::class_of(tag);
   if (size > Sizes::kMaxSize) return nullptr;
@@ -66,8 +67,8 @@ void* Heap<Policy>::resize_in_place(Domain* own, void* address, std::size_t size
 
 // What has grown will perhaps grow again: a span of its own can do so where it stands, or by
 // moving its pages, whatever its size.
-template <class Policy>
-void* Heap<Policy>::allocate_growing(Domain* own, std::size_t size) noexcept {
+template <class Policy, class Above>
+void* Engine<Policy, Above>::allocate_growing(Domain* own, std::size_t size) noexcept {
   if (size < kGrowable || size > kMaxBlock || !usable_ || is_interrupting()) return nullptr;
   if (own != nullptr) {
     SlowPath slow{*own, gate_};
@@ -78,8 +79,8 @@ void* Heap<Policy>::allocate_growing(Domain* own, std::size_t size) noexcept {
 }
 
 // What the domain keeps may lie behind it.
-template <class Policy>
-bool Heap<Policy>::grow(Domain* own, space::Span& span, Slices to) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::grow(Domain* own, space::Span& span, Slices to) noexcept {
   if (space_.grow(&span, to)) return true;
   if (own == nullptr) return false;
   SlowPath slow{*own, gate_};
@@ -88,9 +89,9 @@ bool Heap<Policy>::grow(Domain* own, space::Span& span, Slices to) noexcept {
   return space_.grow(&span, to);
 }
 
-template <class Policy>
-void* Heap<Policy>::resize_huge(Domain* own, void* address, std::size_t size,
-                                space::Tag tag) noexcept {
+template <class Policy, class Above>
+void* Engine<Policy, Above>::resize_huge(Domain* own, void* address, std::size_t size,
+                                         space::Tag tag) noexcept {
   space::Span* const span = space_.map().span_of(address_of(address));
   if (size > kMaxBlock) return nullptr;
   // A small block moves to where its size belongs.

@@ -6,7 +6,7 @@
 // home. The page map is narrowed. The helper waits for nobody who is in a slow path.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
@@ -22,8 +22,8 @@ inline constexpr std::uint32_t kVainLooks = 16384;
 inline constexpr std::size_t kBytesPerLook = 1024;
 
 // False when somebody is in a slow path, or a fork is under way.
-template <class Policy>
-bool Heap<Policy>::pause() noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::pause() noexcept {
   if (!fork_lock_.try_lock()) return false;
   gate_.close(space_.platform());
   constexpr int kTries = 64;
@@ -36,8 +36,8 @@ bool Heap<Policy>::pause() noexcept {
 }
 
 // The same for who would rather wait a little, and has no slow path of its own.
-template <class Policy>
-bool Heap<Policy>::pause_within(int tries) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::pause_within(int tries) noexcept {
   for (; tries > 0; --tries) {
     if (pause()) return true;
     gate_.yield();
@@ -47,8 +47,8 @@ bool Heap<Policy>::pause_within(int tries) noexcept {
 
 // The helper's, who has time: whom it keeps waiting goes first. False when it should end, or does
 // not get there.
-template <class Policy>
-bool Heap<Policy>::pause_in_turn() noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::pause_in_turn() noexcept {
   for (std::uint32_t tries = kRestTries; tries > 0 && !helper_.is_kept_away(); --tries) {
     if (pause()) return true;
     helper_.template doze_ms<Platform>(1);
@@ -57,8 +57,8 @@ bool Heap<Policy>::pause_in_turn() noexcept {
 }
 
 // Returns whether somebody was kept waiting.
-template <class Policy>
-bool Heap<Policy>::resume() noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::resume() noexcept {
   const bool waited = gate_.open();
   fork_lock_.unlock();
   return waited;
@@ -66,8 +66,8 @@ bool Heap<Policy>::resume() noexcept {
 
 // Blocks that others have freed come home to owners that sleep: they have made no slow operation
 // since the walk before, and may not for long. Returns whether others have such to look at.
-template <class Policy>
-bool Heap<Policy>::collect_resting() noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::collect_resting() noexcept {
   {
     LockGuard guard{registry_lock_};
     bool is_any = false;
@@ -94,8 +94,8 @@ bool Heap<Policy>::collect_resting() noexcept {
   return true;
 }
 
-template <class Policy>
-void Heap<Policy>::collect_for_others() noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::collect_for_others() noexcept {
   constexpr int kTries = 64;
   for (bool is_done = false; !is_done && pause_within(kTries);) {
     is_done = collect_for(Owners::all);
@@ -103,9 +103,10 @@ void Heap<Policy>::collect_for_others() noexcept {
   }
 }
 
-template <class Policy>
+template <class Policy, class Above>
 template <class Mappings>
-void Heap<Policy>::narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept {
+void Engine<Policy, Above>::narrow_map(std::size_t limit, bool is_alone,
+                                       Mappings&& each_mapping) noexcept {
   constexpr int kTries = 4096;
   if (!usable_ || !pause_within(kTries)) return;
   space_.narrow_map(limit, is_alone, each_mapping);
@@ -113,8 +114,8 @@ void Heap<Policy>::narrow_map(std::size_t limit, bool is_alone, Mappings&& each_
 }
 
 // In a pause. False when there is more to do than that may take.
-template <class Policy>
-bool Heap<Policy>::collect_for(Owners which) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::collect_for(Owners which) noexcept {
   if (ending_.load(std::memory_order_relaxed)) return true;
   std::uint32_t looks = kRestLooks;
   bool is_done = true;
@@ -128,8 +129,8 @@ bool Heap<Policy>::collect_for(Owners which) noexcept {
 }
 
 // What was freed twice is left for the owner, who can report it: so is what is announced before.
-template <class Policy>
-bool Heap<Policy>::collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept {
   while (*looks > 0) {
     Slab* const slab = domain.inbox.take_last();
     if (slab == nullptr) return true;
@@ -154,8 +155,8 @@ bool Heap<Policy>::collect_at_rest(Domain& domain, std::uint32_t* looks) noexcep
 }
 
 // The same for slabs that belong to nobody any more.
-template <class Policy>
-void Heap<Policy>::reap_at_rest() noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::reap_at_rest() noexcept {
   for (ClassIndex c = 0; c < kClasses; ++c) {
     std::uint32_t left = orphan_count_[c].load(std::memory_order_relaxed);
     while (left > 0 && !helper_.is_kept_away()) {
@@ -170,8 +171,8 @@ void Heap<Policy>::reap_at_rest() noexcept {
 
 // A round of the helper's walk, which goes on where the last one ended: as long as it gives memory
 // back, and a little further. Returns whether slabs may come to rest that were not found at rest.
-template <class Policy>
-bool Heap<Policy>::purge_resting() noexcept {
+template <class Policy, class Above>
+bool Engine<Policy, Above>::purge_resting() noexcept {
   rest_walk_.wanted += loosened_.exchange(0, std::memory_order_relaxed);
   std::size_t vain_looks = kVainLooks + rest_walk_.wanted / kBytesPerLook;
   for (;;) {
@@ -197,8 +198,8 @@ bool Heap<Policy>::purge_resting() noexcept {
 
 // The same for all slabs at once, for a caller who wants that and is in no slow path. Returns the
 // bytes given back.
-template <class Policy>
-std::size_t Heap<Policy>::purge_slabs() noexcept {
+template <class Policy, class Above>
+std::size_t Engine<Policy, Above>::purge_slabs() noexcept {
   constexpr int kTries = 64;
   std::size_t bytes = 0;
   for (Address at = 0;;) {
@@ -213,8 +214,8 @@ std::size_t Heap<Policy>::purge_slabs() noexcept {
 }
 
 // In a pause. A slab is done as a whole, so that no piece goes back twice.
-template <class Policy>
-RestStep Heap<Policy>::purge_resting_in(Address at, Address end, Owners which) noexcept {
+template <class Policy, class Above>
+RestStep Engine<Policy, Above>::purge_resting_in(Address at, Address end, Owners which) noexcept {
   RestStep step{.at = at};
   os::Piece pieces[kRestPieces];
   std::uint32_t count = 0;

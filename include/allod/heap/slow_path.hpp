@@ -11,8 +11,6 @@
 
 namespace allod::heap {
 
-struct Seat;  // heap/heap_turn.hpp
-
 template <os::Platform P>
 class ForkGate {
  public:
@@ -34,10 +32,8 @@ class ForkGate {
   }
   // Tells threads apart.
   [[nodiscard]] static void* self() noexcept { return P::self(); }
-  // The calling thread's, or null.
-  [[nodiscard]] static ALLOD_INLINE Seat* seat() noexcept {
-    return static_cast<Seat*>(P::own_word());
-  }
+  // A word of the calling thread's own, null at first.
+  [[nodiscard]] static ALLOD_INLINE void*& own_word() noexcept { return P::own_word(); }
   // Is the caller the thread that forks? It has everything to itself.
   [[nodiscard]] ALLOD_INLINE bool lets_pass() const noexcept {
     return __builtin_expect(is_closed(), 0) && forker_.load(std::memory_order_relaxed) == P::self();

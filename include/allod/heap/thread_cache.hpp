@@ -1,7 +1,7 @@
 // Caches of threads over a shared domain.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
@@ -16,8 +16,8 @@ inline constexpr std::size_t kLeastCacheBytes = std::size_t{32} << 10;
 // One class may have this part of it.
 inline constexpr std::size_t kCacheShare = 32;
 
-template <class Policy>
-auto Heap<Policy>::attach_cache(Domain& home) noexcept -> Cache* {
+template <class Policy, class Above>
+auto Engine<Policy, Above>::attach_cache(Domain& home) noexcept -> Cache* {
   cache_count_.fetch_add(1, std::memory_order_relaxed);
   Turn turn{home, gate_};
   Cache* cache = home.free_caches;
@@ -39,8 +39,8 @@ auto Heap<Policy>::attach_cache(Domain& home) noexcept -> Cache* {
   return cache;
 }
 
-template <class Policy>
-void Heap<Policy>::equip_cache(Cache& cache, std::size_t bytes) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::equip_cache(Cache& cache, std::size_t bytes) noexcept {
   Turn turn{cache.home, gate_};
   cache.thread = 0;
   for (ClassIndex c = 0; c < kClasses; ++c) {
@@ -53,8 +53,8 @@ void Heap<Policy>::equip_cache(Cache& cache, std::size_t bytes) noexcept {
   }
 }
 
-template <class Policy>
-void Heap<Policy>::detach_cache(Cache& cache) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::detach_cache(Cache& cache) noexcept {
   Turn turn{cache.home, gate_};
   empty_in_turn(cache);
   cache.is_used = false;
@@ -63,14 +63,14 @@ void Heap<Policy>::detach_cache(Cache& cache) noexcept {
   cache_count_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-template <class Policy>
-void Heap<Policy>::empty_cache(Cache& cache, typename Turn::Wait wait) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::empty_cache(Cache& cache, typename Turn::Wait wait) noexcept {
   Turn turn{cache.home, gate_, wait};
   if (turn) empty_in_turn(cache);
 }
 
-template <class Policy>
-void Heap<Policy>::empty_in_turn(Cache& cache) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::empty_in_turn(Cache& cache) noexcept {
   for (std::uint32_t word = 0; word < words_for(kClasses); ++word) {
     for (Word rest = cache.classes[word]; rest != 0; rest &= rest - 1) {
       const ClassIndex c = word * kWordBits + lowest_bit(rest);
@@ -81,8 +81,8 @@ void Heap<Policy>::empty_in_turn(Cache& cache) noexcept {
 }
 
 // Takes half a magazine along.
-template <class Policy>
-void* Heap<Policy>::allocate_cached(Cache& cache, ClassIndex c, bool* zero) noexcept {
+template <class Policy, class Above>
+void* Engine<Policy, Above>::allocate_cached(Cache& cache, ClassIndex c, bool* zero) noexcept {
   Turn turn{cache.home, gate_};
   grow_cache(cache, cache.magazines[c], c);
   if (__builtin_expect(cache.freed[c].count() != 0, 0)) {
@@ -102,8 +102,8 @@ void* Heap<Policy>::allocate_cached(Cache& cache, ClassIndex c, bool* zero) noex
   return block;
 }
 
-template <class Policy>
-void Heap<Policy>::release_cached(Cache& cache, ClassIndex c, void* address) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::release_cached(Cache& cache, ClassIndex c, void* address) noexcept {
   Turn turn{cache.home, gate_};
   Magazine& magazine = cache.magazine_for_frees(c);
   grow_cache(cache, magazine, c);
@@ -115,9 +115,9 @@ void Heap<Policy>::release_cached(Cache& cache, ClassIndex c, void* address) noe
 }
 
 // Gives the `count` oldest blocks to the domain.
-template <class Policy>
-void Heap<Policy>::give_home(Cache& cache, Magazine& magazine, ClassIndex c,
-                             std::uint32_t count) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::give_home(Cache& cache, Magazine& magazine, ClassIndex c,
+                                      std::uint32_t count) noexcept {
   if (count == 0) return;
   cache.note_given_up(magazine, c, count);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -133,8 +133,8 @@ void Heap<Policy>::give_home(Cache& cache, Magazine& magazine, ClassIndex c,
 }
 
 // Doubles a magazine while there is room for its blocks: the more threads, the less.
-template <class Policy>
-void Heap<Policy>::grow_cache(Cache& cache, Magazine& magazine, ClassIndex c) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::grow_cache(Cache& cache, Magazine& magazine, ClassIndex c) noexcept {
   if (cache.misses != ~0U) ++cache.misses;
   const std::size_t part = kAllCachesBytes / (cache_count_.load(std::memory_order_relaxed) + 1);
   const std::size_t goal = part > kMostCacheBytes    ? kMostCacheBytes
@@ -160,8 +160,8 @@ void Heap<Policy>::grow_cache(Cache& cache, Magazine& magazine, ClassIndex c) no
 
 // In the child of a fork. Where a magazine's top is cannot be trusted, unless it was at rest: the
 // blocks of the others stay in use.
-template <class Policy>
-void Heap<Policy>::forget_caches(Domain& domain, const Cache* own) noexcept {
+template <class Policy, class Above>
+void Engine<Policy, Above>::forget_caches(Domain& domain, const Cache* own) noexcept {
   domain.free_caches = nullptr;
   for_each_cache(domain, [&](Cache& cache) noexcept {
     if (&cache == own || cache.is_at_rest) return;

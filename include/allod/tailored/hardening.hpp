@@ -1,8 +1,8 @@
 // What a hardened composition has besides.
 #pragma once
 
-#include "allod/heap/quarantine.hpp"
-#include "allod/heap/sized_canary.hpp"
+#include "allod/heaps/quarantine.hpp"
+#include "allod/heaps/sized_canary.hpp"
 #include "allod/tailored/checks.hpp"
 
 namespace allod::tailored {
@@ -15,7 +15,7 @@ namespace allod::tailored {
 template <class Core>
 class Hardening {
   static constexpr ClassIndex kClasses = Core::Sizes::kCount;
-  using Canary = heap::SizedCanary;
+  using Canary = heaps::SizedCanary;
 
  public:
   static constexpr std::size_t kUnknown = ~std::size_t{0};
@@ -99,7 +99,7 @@ class Hardening {
   }
   void check_unwritten(Core& core, const Owner& owner, const void* block) noexcept {
     const std::size_t bytes = core.usable_size(block);
-    if (bytes >= kUnwatched || heap::is_zero(address_of(block), bytes)) return;
+    if (bytes >= kUnwatched || heaps::is_zero(address_of(block), bytes)) return;
     const auto* const byte = static_cast<const unsigned char*>(block);
     std::size_t at = 0;
     while (byte[at] == 0) ++at;
@@ -116,7 +116,7 @@ class Hardening {
 
   Canary canary_;
   random::Sequence random_;
-  heap::Quarantine waiting_;
+  heaps::Quarantine waiting_;
   bool started_ = false;
 };
 

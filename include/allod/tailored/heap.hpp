@@ -40,7 +40,7 @@ class ComposedHeap : private tailored::Owner {
   static constexpr bool kServesAnySize = P::Storage::kAnySize;
   // The largest size that a class serves.
   static constexpr std::size_t kLargestClass =
-      Sizes::kLargest - (kHardened && kClasses > 0 ? heap::SizedCanary::kBytes : 0);
+      Sizes::kLargest - (kHardened && kClasses > 0 ? heaps::SizedCanary::kBytes : 0);
   static constexpr std::size_t kChunkBytes = Pages::kChunkBytes;
   static constexpr bool kManyThreads = kSharing != Sharing::one_thread;
   // Does every block of 16 bytes or more lie on a multiple of 16?

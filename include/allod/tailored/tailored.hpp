@@ -1,4 +1,4 @@
-// Layer 7, without the C API: heaps composed from parts.
+// Layer 8, without the C API: heaps composed from parts.
 #pragma once
 
 #include "allod/tailored/heap.hpp"

@@ -1,7 +1,7 @@
 // What the calling thread has of its own, and whether it has that at hand.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heap/domain.hpp"
 #include "allod/os/linux/guest.hpp"
 
 namespace allod::thread {

@@ -1,4 +1,4 @@
-// Layer 6: the heap of a process. Threads share domains, by the magazines of the processor that
+// Layer 7: the heap of a process. Threads share domains, by the magazines of the processor that
 // they are on; one that does much gets a domain of its own. Where there are no magazines of
 // processors, a thread gets a cache in between.
 #pragma once
@@ -24,7 +24,7 @@ namespace allod::thread {
 template <class Policy>
 class ProcessHeap {
  public:
-  using Heap = heap::Heap<Policy>;
+  using Heap = heaps::Heap<Policy>;
   using Domain = typename Heap::Domain;
   using Cache = typename Heap::Cache;
   using Turn = typename Heap::Turn;

@@ -1,7 +1,7 @@
 // The domains of threads that have none of their own.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heaps/heap.hpp"
 
 namespace allod::thread {
 

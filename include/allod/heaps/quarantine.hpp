@@ -3,7 +3,7 @@
 
 #include "allod/base/random.hpp"
 
-namespace allod::heap {
+namespace allod::heaps {
 
 // Two sets: one takes what is freed while the other waits. When the first is full, by blocks or by
 // bytes, the blocks of the other leave in random order, and the two change places. So each block
@@ -105,4 +105,4 @@ class Quarantine {
   std::size_t bytes_ = 0;  // in the set that takes
 };
 
-}  // namespace allod::heap
+}  // namespace allod::heaps

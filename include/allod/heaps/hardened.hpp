@@ -7,9 +7,10 @@
 
 #include <errno.h>
 
-#include "allod/heap/heap.hpp"
+#include "allod/heaps/heap.hpp"
+#include "allod/heaps/present.hpp"
 
-namespace allod::heap {
+namespace allod::heaps {
 
 // Blocks from here on are not filled with zeros nor looked through, but give their pages back.
 inline constexpr std::size_t kDiscarded = std::size_t{128} << 10;
@@ -18,7 +19,7 @@ inline constexpr std::size_t kEmptyShare = 64;
 
 template <class Policy>
 bool Heap<Policy>::open_hardening(HeapDomain& heap) noexcept {
-  void* const memory = space_.allocate_metadata(sizeof(Hardening));
+  void* const memory = space().allocate_metadata(sizeof(Hardening));
   if (memory == nullptr) return false;
   heap.hardening = new (memory) Hardening;
   heap.hardening->canary.start();
@@ -30,7 +31,7 @@ bool Heap<Policy>::open_hardening(HeapDomain& heap) noexcept {
 template <class Policy>
 void Heap<Policy>::close_hardening(HeapDomain& heap) noexcept {
   if (heap.hardening == nullptr) return;
-  space_.metadata().free(heap.hardening, sizeof *heap.hardening);
+  space().metadata().free(heap.hardening, sizeof *heap.hardening);
   heap.hardening = nullptr;
 }
 
@@ -44,7 +45,7 @@ ALLOD_NOINLINE void* Heap<Policy>::take_hardened(HeapDomain& heap, HeapRequest& 
   const ClassIndex c = class_for(request);
   void* block;
   if (c == kClasses) {
-    const std::size_t guard = space_.guard_bytes(space::Filling::sparse, heap.source, true);
+    const std::size_t guard = space().guard_bytes(space::Filling::sparse, heap.source, true);
     request.size += guard;
     block = take_huge(heap, request);
     if (block != nullptr) seal_huge(heap, block, size, guard);
@@ -75,11 +76,11 @@ void* Heap<Policy>::take_at_random(HeapDomain& heap, Slab& slab, std::size_t siz
 template <class Policy>
 void Heap<Policy>::seal_huge(HeapDomain& heap, void* block, std::size_t size,
                              std::size_t guard) noexcept {
-  space::Span& span = *space_.map().span_of(address_of(block));
+  space::Span& span = *space().map().span_of(address_of(block));
   span.block_state = size;
   heap.hardening->canary.write(span.base, size, sealed_bytes(size));
   if (guard != 0 && span.region->filling == space::Filling::sparse) {
-    space_.guard(span, align_up(span.base + sealed_bytes(size), guard));
+    space().guard(span, align_up(span.base + sealed_bytes(size), guard));
   }
 }
 
@@ -94,18 +95,18 @@ template <class Policy>
 bool Heap<Policy>::clear(const space::Span& span, Address from, std::size_t bytes) noexcept {
   const Address end = from + bytes;
   if (bytes >= kDiscarded && span.region->source == nullptr) {
-    const std::size_t page = space_.platform().page_size();
+    const std::size_t page = space().platform().page_size();
     const Address first = align_up(from, page);
     const Address last = align_down(end, page);
     const os::Piece whole{reinterpret_cast<void*>(first), last - first};
-    if (space_.purge_within(*span.region, &whole, 1)) {
+    if (space().purge_within(*span.region, &whole, 1)) {
       __builtin_memset(reinterpret_cast<void*>(from), 0, first - from);
       __builtin_memset(reinterpret_cast<void*>(last), 0, end - last);
       return true;
     }
   }
   if (bytes >= kAsked && tells_pages(span)) {
-    clear_present(space_.platform(), from, bytes);
+    clear_present(space().platform(), from, bytes);
   } else {
     __builtin_memset(reinterpret_cast<void*>(from), 0, bytes);
   }
@@ -119,7 +120,7 @@ bool Heap<Policy>::erase(Slab& slab, std::uint32_t index) noexcept {
   if (bytes >= kDiscarded || bytes < kAsked || !tells_pages(slab)) return clear(slab, block, bytes);
   if (slab.is_filled(index)) {
     fill_with_zeros(block, bytes);
-  } else if (clear_present(space_.platform(), block, bytes)) {
+  } else if (clear_present(space().platform(), block, bytes)) {
     slab.note_filled(index);
   }
   return false;
@@ -154,7 +155,7 @@ ALLOD_NOINLINE void Heap<Policy>::release_hardened(HeapDomain& heap, Slab& slab,
 
 template <class Policy>
 void Heap<Policy>::end_waiting(HeapDomain& heap, void* block) noexcept {
-  Slab& slab = *slab::as_slab(space_.map().span_of(address_of(block)));
+  Slab& slab = *slab::as_slab(space().map().span_of(address_of(block)));
   check_unwritten(heap, slab, block);
   if (slab.block_bytes() < kAskedAgain) slab.note_filled(slab.index_of(address_of(block)));
   const std::uint32_t free_before = slab.free_count();
@@ -185,7 +186,7 @@ template <class Policy>
 bool Heap<Policy>::is_unwritten(const Slab& slab, Address block) noexcept {
   const std::size_t bytes = slab.block_bytes();
   const bool asks = bytes >= kAsked && !slab.is_filled(slab.index_of(block)) && tells_pages(slab);
-  return asks ? is_zero_if_present(space_.platform(), block, bytes, Absent::given_back)
+  return asks ? is_zero_if_present(space().platform(), block, bytes, Absent::given_back)
               : is_zero(block, bytes);
 }
 template <class Policy>
@@ -238,7 +239,7 @@ template <class Policy>
 void Heap<Policy>::tell_findings(HeapDomain& heap) noexcept {
   Findings findings;
   {
-    HeapTurn turn{heap, gate_};
+    HeapTurn turn{heap, gate()};
     if (heap.hardening == nullptr) return;
     findings = heap.hardening->findings;
     heap.hardening->findings = {};
@@ -261,7 +262,7 @@ template <class Policy>
 void Heap<Policy>::settle_hardening(HeapDomain& heap) noexcept {
   const void* doubled = nullptr;
   {
-    HeapTurn turn{heap, gate_};
+    HeapTurn turn{heap, gate()};
     if (heap.hardening == nullptr) return;
     collect_in_heap(heap, &doubled);
     end_all_waiting(heap);
@@ -277,7 +278,7 @@ void Heap<Policy>::settle_hardening(HeapDomain& heap) noexcept {
 template <class Policy>
 std::size_t Heap<Policy>::sealed_size(const HeapDomain& heap, const Misuse& block) const noexcept {
   const Address at = address_of(block.block);
-  const space::Span& span = *space_.map().span_of(at);
+  const space::Span& span = *space().map().span_of(at);
   return heap.hardening->canary.read(at, canary_end(span, block.block_bytes));
 }
 
@@ -305,7 +306,7 @@ std::size_t Heap<Policy>::hardened_size(const HeapDomain& heap,
   const std::size_t size = sealed_size(heap, block);
   if (size != SizedCanary::kDamaged) return size;
   const Address at = address_of(block.block);
-  const space::Span& span = *space_.map().span_of(at);
+  const space::Span& span = *space().map().span_of(at);
   const std::size_t end = canary_end(span, block.block_bytes);
   if (is_erased(span, at, end)) return 0;
   Reporter::report(describe(MisuseKind::overflow, block.block));
@@ -358,7 +359,7 @@ Bounds Heap<Policy>::sealed_bounds(const space::Span& span, space::Tag tag,
       is_huge ? static_cast<const HeapDomain*>(span.heap)
               : static_cast<const HeapDomain*>(static_cast<const Slab&>(span).owner());
   // See heap_of().
-  if (heap == nullptr || space_.map().tag_of(span.base) != tag) return whole;
+  if (heap == nullptr || space().map().tag_of(span.base) != tag) return whole;
   const Hardening* const hardening = heap->hardening;
   if (hardening == nullptr) return whole;
   if (is_huge) return {whole.start, asked < whole.bytes ? asked : whole.bytes};
@@ -379,9 +380,9 @@ Bounds Heap<Policy>::sealed_bounds(const space::Span& span, space::Tag tag,
 template <class Policy>
 bool Heap<Policy>::read_sealed(HeapDomain& heap, const void* block, std::size_t step,
                                std::size_t* bytes) noexcept {
-  HeapTurn turn{heap, gate_};
+  HeapTurn turn{heap, gate()};
   if (!is_owned_by(heap, block)) return false;
-  const space::Span& span = *space_.map().span_of(address_of(block));
+  const space::Span& span = *space().map().span_of(address_of(block));
   if (span.home == nullptr) return false;
   const Slab& slab = static_cast<const Slab&>(span);
   const std::uint32_t index = slab.index_of(address_of(block));
@@ -398,10 +399,10 @@ bool Heap<Policy>::read_sealed(HeapDomain& heap, const void* block, std::size_t 
 template <class Policy>
 void Heap<Policy>::hide_waiting(HeapDomain& heap, const Slab& slab, Word* used) noexcept {
   heap.hardening->waiting.for_each([&](void* block) noexcept {
-    if (space_.map().span_of(address_of(block)) != &slab) return;
+    if (space().map().span_of(address_of(block)) != &slab) return;
     const std::uint32_t index = slab.index_of(address_of(block));
     used[index / kWordBits] &= ~bit(index % kWordBits);
   });
 }
 
-}  // namespace allod::heap
+}  // namespace allod::heaps

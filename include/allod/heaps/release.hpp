@@ -1,20 +1,20 @@
 // First-class heaps: free and realloc.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heaps/heap.hpp"
 
-namespace allod::heap {
+namespace allod::heaps {
 
 // What the heap leans to the calling thread for. The tag is looked at in the turn: a heap that is
 // being deleted by another thread leans to nobody.
 template <class Policy>
 ALLOD_INLINE bool Heap<Policy>::release_at_once(HeapDomain& heap, void* address) noexcept {
-  LeaningTurn turn{heap, gate_};
+  LeaningTurn turn{heap, gate()};
   if (__builtin_expect(!turn, 0)) return false;
   check_in_use(heap);
   space::Tag tag;
   space::Span* span;
-  if (__builtin_expect(!space_.map().fast_find(address_of(address), &tag, &span), 0)) return false;
+  if (__builtin_expect(!space().map().fast_find(address_of(address), &tag, &span), 0)) return false;
   constexpr std::uint32_t kEnd = HeapDomain::kQuickClasses * space::kClassStride;
   if (__builtin_expect((tag ^ heap.tag) >= kEnd, 0)) return false;
   return release_small(heap, *slab::as_slab(span), address, turn);
@@ -64,7 +64,7 @@ ALLOD_NOINLINE void Heap<Policy>::settle_and_leave(HeapDomain& heap, Slab& slab,
 template <class Policy>
 void Heap<Policy>::release_in(Domain* own, HeapDomain& heap, void* address) noexcept {
   if (address == nullptr) return;
-  const space::Tag tag = space_.map().tag_of(address_of(address));
+  const space::Tag tag = space().map().tag_of(address_of(address));
   if (__builtin_expect(space::owner_of(tag) != heap.id(), 0)) {
     Misuse misuse = describe(MisuseKind::wrong_heap, address);
     // What is no block of anybody's is reported as that.
@@ -77,7 +77,7 @@ void Heap<Policy>::release_in(Domain* own, HeapDomain& heap, void* address) noex
   }
   HeapRelease outcome;
   {
-    HeapTurn turn{heap, gate_};
+    HeapTurn turn{heap, gate()};
     check_in_use(heap);
     release_in_turn(heap, address, outcome);
   }
@@ -102,13 +102,13 @@ ALLOD_NOINLINE void Heap<Policy>::release_to_heap(Domain* own, space::Tag tag,
 template <class Policy>
 ALLOD_INLINE bool Heap<Policy>::release_small_at_once(space::Tag tag, void* address) noexcept {
   if (space::class_stride_of(tag) >= HeapDomain::kQuickClasses * space::kClassStride) return false;
-  const space::PageMap& map = space_.map();
+  const space::PageMap& map = space().map();
   const std::size_t slice = map.slice_of(address_of(address));
   Slab& slab = *slab::as_slab(map.span_in(slice));
   auto* const heap = static_cast<HeapDomain*>(slab.owner());
   // See heap_of().
   if (__builtin_expect(!map.is_tagged(slice, tag), 0)) return false;
-  LeaningTurn turn{*heap, gate_};
+  LeaningTurn turn{*heap, gate()};
   if (__builtin_expect(!turn, 0)) return false;
   check_in_use(*heap);
   if (__builtin_expect(!map.is_tagged(slice, tag), 0)) return false;
@@ -118,7 +118,7 @@ ALLOD_INLINE bool Heap<Policy>::release_small_at_once(space::Tag tag, void* addr
 template <class Policy>
 ALLOD_NOINLINE void Heap<Policy>::release_to_heap_in_turn(Domain* own, void* address,
                                                           bool interrupts) noexcept {
-  space::Span* const span = space_.map().span_of(address_of(address));
+  space::Span* const span = space().map().span_of(address_of(address));
   if (__builtin_expect(span->home == nullptr, 0)) {
     if (span->base != address_of(address)) return report(MisuseKind::invalid_free, address);
     free_huge_of_heap(span, address);
@@ -130,7 +130,7 @@ ALLOD_NOINLINE void Heap<Policy>::release_to_heap_in_turn(Domain* own, void* add
     bool owned = false;
     const void* doubled = nullptr;
     {
-      HeapTurn turn{*heap, gate_, HeapTurn::Wait::no};
+      HeapTurn turn{*heap, gate(), HeapTurn::Wait::no};
       owned = turn && is_owned_by(*heap, address);
       if (owned) release_in_turn(*heap, address, outcome);
       if (owned && heap->has_many_marks()) collect_in_heap(*heap, &doubled);
@@ -149,7 +149,7 @@ void Heap<Policy>::mark_for_heap(Domain* own, Slab& slab, void* address) noexcep
       index != Slab::kNoBlock && (!slab::is_mixed(slab) || slab::as_mixed(slab).is_start(index));
   if (!is_block) return report(MisuseKind::invalid_free, address);
   if (own == nullptr) return release_detached(address);
-  SlowPath slow{*own, gate_};
+  SlowPath slow{*own, gate()};
   own->counters.remote_frees.add(1);
   own->counters.remote_batches.add(1);
   mark_remote(slab, index / kWordBits, bit(index % kWordBits));
@@ -159,7 +159,7 @@ void Heap<Policy>::mark_for_heap(Domain* own, Slab& slab, void* address) noexcep
 template <class Policy>
 ALLOD_INLINE void Heap<Policy>::release_in_turn(HeapDomain& heap, void* address,
                                                 HeapRelease& outcome) noexcept {
-  Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
+  Slab& slab = *slab::as_slab(space().map().span_of(address_of(address)));
   if (__builtin_expect(slab::is_mixed(slab), 0)) {
     return release_mixed(heap, slab::as_mixed(slab), address, outcome);
   }
@@ -184,7 +184,7 @@ ALLOD_INLINE void Heap<Policy>::tell(HeapDomain& heap, const HeapRelease& outcom
   if (__builtin_expect(outcome.found, 0)) tell_findings(heap);
   if (__builtin_expect(outcome.given && !outcome.retired, 1)) return;
   if (outcome.retired) return maybe_purge();
-  const Slab& slab = *slab::as_slab(space_.map().span_of(address_of(address)));
+  const Slab& slab = *slab::as_slab(space().map().span_of(address_of(address)));
   const std::uint32_t index = slab.index_of(address_of(address));
   const bool is_block =
       index != Slab::kNoBlock && (!slab::is_mixed(slab) || slab.is_marked_free(index));
@@ -207,8 +207,8 @@ void Heap<Policy>::free_huge_of_heap(space::Span* span, void* address) noexcept 
 template <class Policy>
 HugeRelease Heap<Policy>::free_huge_in_turn(HeapDomain& heap, space::Span* span, void* address,
                                             bool reported) noexcept {
-  const space::PageMap& map = space_.map();
-  HeapTurn turn{heap, gate_};
+  const space::PageMap& map = space().map();
+  HeapTurn turn{heap, gate()};
   const bool owned = is_owned_by(heap, address);
   // What a heap has left is nobody's.
   const bool in_use = owned || map.tag_of(address_of(address)) == space::kHugeTag;
@@ -224,7 +224,7 @@ HugeRelease Heap<Policy>::free_huge_in_turn(HeapDomain& heap, space::Span* span,
     heap.figures.held -= bytes;
     heap.count_out(bytes, 1);
   }
-  space_.free(span);
+  space().free(span);
   return HugeRelease::done;
 }
 
@@ -242,7 +242,7 @@ void Heap<Policy>::put_newest_back(HeapDomain& heap) noexcept {
     void* const block = newest;
     if (block == nullptr) continue;
     newest = nullptr;
-    Slab& slab = *slab::as_slab(space_.map().span_at(address_of(block)));
+    Slab& slab = *slab::as_slab(space().map().span_at(address_of(block)));
     const std::uint32_t free_before = slab.free_count();
     always_check(slab.give_one(block), "a block that was freed is free already");
     if (must_settle(slab, free_before)) settle_in_heap(heap, slab, free_before);
@@ -267,7 +267,7 @@ void Heap<Policy>::retire_from_heap(HeapDomain& heap, Bin& bin, Slab& slab) noex
   --heap.figures.slabs;
   heap.figures.held -= slab.size.bytes();
   slab.set_owner(nullptr);
-  space_.free(&slab);
+  space().free(&slab);
 }
 
 // `*doubled` is set to a block that was freed twice, if there is one.
@@ -306,7 +306,7 @@ void Heap<Policy>::give_up_empty(HeapDomain& heap) noexcept {
 
 template <class Policy>
 void* Heap<Policy>::resize_in_heap(void* address, std::size_t size) noexcept {
-  const space::Tag tag = space_.map().tag_of(address_of(address));
+  const space::Tag tag = space().map().tag_of(address_of(address));
   const ClassIndex c = space::class_of(tag);
   // What is hardened moves, so that old pointers are found out.
   if (const auto* const heap = heap_of(address); heap != nullptr && heap->hardening != nullptr) {
@@ -323,9 +323,9 @@ void* Heap<Policy>::resize_in_heap(void* address, std::size_t size) noexcept {
     const bool stays = size < old_size && size >= old_size - old_size / 4;
     return stays || Sizes::of(size) == c ? address : nullptr;
   }
-  space::Span* const span = space_.map().span_of(address_of(address));
+  space::Span* const span = space().map().span_of(address_of(address));
   auto& heap = *static_cast<HeapDomain*>(span->heap);
-  HeapTurn turn{heap, gate_};
+  HeapTurn turn{heap, gate()};
   if (!is_owned_by(heap, address)) return resize_huge(nullptr, address, size, space::kHugeTag);
   const std::size_t before = span->size.bytes();
   if (size > before && !heap.has_room_for(align_up(size, kSliceBytes) - before)) return nullptr;
@@ -338,4 +338,4 @@ void* Heap<Policy>::resize_in_heap(void* address, std::size_t size) noexcept {
   return same;
 }
 
-}  // namespace allod::heap
+}  // namespace allod::heaps

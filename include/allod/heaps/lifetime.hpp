@@ -1,9 +1,9 @@
-// First-class heaps: how they come and go, and what they can tell.
+// How first-class heaps come and go, and what they can tell.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heaps/heap.hpp"
 
-namespace allod::heap {
+namespace allod::heaps {
 
 inline constexpr const char* kGone = "a heap is used after it was deleted or destroyed";
 // A class gets slabs of its own in a buffer that is so many times as large as one.
@@ -17,7 +17,7 @@ auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes
   if (heap == nullptr) return nullptr;
   bool opened = true;
   {
-    HeapTurn turn{*heap, gate_};
+    HeapTurn turn{*heap, gate()};
     heap->restart_figures();
     heap->on_limit = nullptr;
     heap->was_deleted = heap->reports_leaks = false;
@@ -26,7 +26,7 @@ auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes
     heap->inbox.open();
     heap->active = true;
     heap->may_lean = true;
-    heap->favour(gate_.self());
+    heap->favour(gate().self());
     if (wishes.are_any()) opened = open_source(*heap, wishes, error);
     if (opened && hardened) opened = open_hardening(*heap);
     if (!opened) destroy_in_turn(*heap);
@@ -38,14 +38,14 @@ auto Heap<Policy>::create_heap(const char* name, const space::PageWishes& wishes
 
 template <class Policy>
 auto Heap<Policy>::new_heap() noexcept -> HeapDomain* {
-  if (!usable_) return nullptr;
-  LockGuard guard{registry_lock_};
+  if (!is_usable()) return nullptr;
+  LockGuard guard{registry_lock()};
   if (pooled_heaps_ > kKeptHeaps) {
     --pooled_heaps_;
     return heap_pool_.pop_front();
   }
   if (next_heap_id_ < space::kFirstHeapOwner) return nullptr;
-  void* const memory = space_.allocate_metadata(sizeof(HeapDomain));
+  void* const memory = space().allocate_metadata(sizeof(HeapDomain));
   if (memory == nullptr) return nullptr;
   auto* const heap = new (memory) HeapDomain{next_heap_id_--};
   heaps_.push_back(heap);
@@ -54,27 +54,47 @@ auto Heap<Policy>::new_heap() noexcept -> HeapDomain* {
 
 template <class Policy>
 bool Heap<Policy>::take_seat() noexcept {
-  if (!usable_ || ForkGate<Platform>::seat() != nullptr) return usable_;
-  LockGuard guard{registry_lock_};
+  if (!is_usable() || own_seat<Gate>() != nullptr) return is_usable();
+  LockGuard guard{registry_lock()};
   Seat* seat = free_seats_.pop_front();
   if (seat == nullptr) {
-    void* const memory = space_.allocate_metadata(sizeof(Seat));
+    void* const memory = space().allocate_metadata(sizeof(Seat));
     if (memory == nullptr) return false;
     seat = new (memory) Seat;
     seats_.push_back(seat);
   }
-  Platform::own_word() = seat;
+  Gate::own_word() = seat;
   return true;
 }
 
 // Heaps go on leaning to the seat, and to the thread that gets it next.
 template <class Policy>
 void Heap<Policy>::leave_seat() noexcept {
-  Seat* const seat = ForkGate<Platform>::seat();
-  Platform::own_word() = &nobodys_seat;
+  Seat* const seat = own_seat<Gate>();
+  Gate::own_word() = &nobodys_seat;
   if (seat == nullptr || seat == &nobodys_seat) return;
-  LockGuard guard{registry_lock_};
+  LockGuard guard{registry_lock()};
   free_seats_.push_front(seat);
+}
+
+// With the registry's lock held.
+template <class Policy>
+bool Heap<Policy>::are_heaps_quiet() noexcept {
+  bool quiet = true;
+  for (HeapDomain* heap = heaps_.first(); heap != nullptr; heap = HeapList::next(heap)) {
+    if (!heap->is_quiet()) quiet = false;
+  }
+  return quiet;
+}
+
+template <class Policy>
+void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept {
+  for (HeapDomain* heap = heaps_.first(); heap != nullptr; heap = HeapList::next(heap)) {
+    heap->HeapTurns<Lock>::reset_in_child();
+    if (heap->hardening != nullptr) heap->hardening->random.reseed();
+  }
+  keep_own_seat();
+  Engine::after_fork_in_child(own, cache);
 }
 
 // In the child of a fork: all other threads are gone.
@@ -83,7 +103,7 @@ void Heap<Policy>::keep_own_seat() noexcept {
   while (free_seats_.pop_front() != nullptr) {
   }
   for (Seat* seat = seats_.first(); seat != nullptr; seat = SeatList::next(seat)) {
-    if (seat == ForkGate<Platform>::seat()) continue;
+    if (seat == own_seat<Gate>()) continue;
     seat->on.store(nullptr, std::memory_order_relaxed);
     free_seats_.push_front(seat);
   }
@@ -104,7 +124,7 @@ void Heap<Policy>::copy_name(HeapDomain& heap, const char* name) noexcept {
 template <class Policy>
 bool Heap<Policy>::open_source(HeapDomain& heap, const space::PageWishes& wishes,
                                int* error) noexcept {
-  heap.source = space_.open_source(wishes, error);
+  heap.source = space().open_source(wishes, error);
   if (heap.source == nullptr) return false;
   if (!heap.source->is_buffer()) return true;
   const auto take_end = [&](space::Span* span, Address from, Address to) noexcept {
@@ -113,7 +133,7 @@ bool Heap<Policy>::open_source(HeapDomain& heap, const space::PageWishes& wishes
     add_mixed_slab(heap, slab);
   };
   *error = ENOMEM;
-  if (!space_.take_ends(*heap.source, slab::MixedSlab::descriptor_bytes(), take_end)) return false;
+  if (!space().take_ends(*heap.source, slab::MixedSlab::descriptor_bytes(), take_end)) return false;
   heap.largest_slab = heap.source->bytes / kSlabsInBuffer;
   // All of it may belong to somebody else.
   *error = EBUSY;
@@ -130,11 +150,11 @@ template <class Policy>
 void Heap<Policy>::close_heap(HeapDomain& heap) noexcept {
   for (auto*& group : heap.groups) {
     if (group == nullptr) continue;
-    space_.metadata().free(group, sizeof *group);
+    space().metadata().free(group, sizeof *group);
     group = nullptr;
   }
   if (heap.source != nullptr) {
-    space_.close_source(heap.source);
+    space().close_source(heap.source);
     heap.source = nullptr;
   }
   close_hardening(heap);
@@ -148,7 +168,7 @@ void Heap<Policy>::close_heap(HeapDomain& heap) noexcept {
 // The next one may use it at once.
 template <class Policy>
 void Heap<Policy>::pool_heap(HeapDomain& heap) noexcept {
-  LockGuard guard{registry_lock_};
+  LockGuard guard{registry_lock()};
   ++pooled_heaps_;
   kKeptHeaps == 0 ? heap_pool_.push_front(&heap) : heap_pool_.push_back(&heap);
 }
@@ -159,7 +179,7 @@ bool Heap<Policy>::delete_heap(HeapDomain& heap) noexcept {
   bool stays = false;
   settle_hardening(heap);
   {
-    HeapTurn turn{heap, gate_};
+    HeapTurn turn{heap, gate()};
     always_check(heap.active, kGone);
     end_all_waiting(heap);
     if (heap.source != nullptr) {
@@ -182,7 +202,7 @@ bool Heap<Policy>::delete_heap(HeapDomain& heap) noexcept {
 template <class Policy>
 void Heap<Policy>::abandon_slabs(HeapDomain& heap, const void** doubled) noexcept {
   put_newest_back(heap);
-  LockGuard guard{registry_lock_};
+  LockGuard guard{registry_lock()};
   disown_slabs(heap);
   heap.for_each_bin([&](Bin& bin) noexcept {
     for (SpanList* list : {&bin.partial, &bin.full}) {
@@ -191,8 +211,8 @@ void Heap<Policy>::abandon_slabs(HeapDomain& heap, const void** doubled) noexcep
   });
   while (space::Span* const span = heap.huge.pop_front()) {
     // All of it is an ordinary block from now on.
-    static_cast<void>(space_.unguard(*span));
-    space_.map().set_tags(span->base, {1}, space::kHugeTag);
+    static_cast<void>(space().unguard(*span));
+    space().map().set_tags(span->base, {1}, space::kHugeTag);
   }
 }
 
@@ -202,7 +222,7 @@ template <class Policy>
 void Heap<Policy>::destroy_heap(HeapDomain& heap) noexcept {
   settle_hardening(heap);
   {
-    HeapTurn turn{heap, gate_};
+    HeapTurn turn{heap, gate()};
     always_check(heap.active, kGone);
     destroy_in_turn(heap);
   }
@@ -223,7 +243,7 @@ void Heap<Policy>::destroy_in_turn(HeapDomain& heap) noexcept {
       Slab& slab = *slab::as_slab(span);
       const bool is_empty = slab.is_empty();
       slab::is_mixed(slab) ? slab::as_mixed(slab).forget() : slab.forget_remote();
-      is_empty ? space_.free(span) : free_in_use(heap, span);
+      is_empty ? space().free(span) : free_in_use(heap, span);
     }
   };
   heap.for_each_bin([&](Bin& bin) noexcept {
@@ -242,7 +262,7 @@ void Heap<Policy>::free_in_use(HeapDomain& heap, space::Span* span) noexcept {
   if (heap.hardening != nullptr && heap.source == nullptr) {
     clear(*span, span->base, open_end_of(*span) - span->base);
   }
-  space_.free(span, 0, Space::Contents::users);
+  space().free(span, 0, Space::Contents::users);
 }
 
 template <class Policy>
@@ -250,7 +270,7 @@ std::size_t Heap<Policy>::collect_heap(HeapDomain& heap) noexcept {
   const void* doubled = nullptr;
   std::size_t bytes;
   {
-    HeapTurn turn{heap, gate_};
+    HeapTurn turn{heap, gate()};
     check_in_use(heap);
     const std::size_t held = heap.figures.held;
     collect_in_heap(heap, &doubled);
@@ -269,7 +289,7 @@ HeapFigures Heap<Policy>::figures_of(HeapDomain& heap) noexcept {
   const void* doubled = nullptr;
   HeapFigures figures;
   {
-    HeapTurn turn{heap, gate_};
+    HeapTurn turn{heap, gate()};
     collect_in_heap(heap, &doubled);
     figures = heap.figures;
   }
@@ -280,7 +300,7 @@ HeapFigures Heap<Policy>::figures_of(HeapDomain& heap) noexcept {
 
 template <class Policy>
 void Heap<Policy>::limit_heap(HeapDomain& heap, std::size_t bytes) noexcept {
-  HeapTurn turn{heap, gate_};
+  HeapTurn turn{heap, gate()};
   check_in_use(heap);
   heap.set_limit(bytes);
 }
@@ -288,10 +308,10 @@ void Heap<Policy>::limit_heap(HeapDomain& heap, std::size_t bytes) noexcept {
 template <class Policy>
 bool Heap<Policy>::contains(HeapDomain& heap, const void* address) noexcept {
   const Address at = address_of(address);
-  if (space::owner_of(space_.map().tag_of(at)) != heap.id()) return false;
-  HeapTurn turn{heap, gate_};
+  if (space::owner_of(space().map().tag_of(at)) != heap.id()) return false;
+  HeapTurn turn{heap, gate()};
   if (!is_owned_by(heap, address)) return false;
-  space::Span* const span = space_.map().span_of(at);
+  space::Span* const span = space().map().span_of(at);
   if (span->home == nullptr) return span->base == at;
   const Slab& slab = *slab::as_slab(span);
   const std::uint32_t index = slab.index_of(at);
@@ -311,13 +331,13 @@ template <class Visit>
 bool Heap<Policy>::walk_heap(HeapDomain& heap, Visit&& visit) noexcept {
   std::size_t room = 0;
   for (;;) {
-    const std::size_t bytes = align_up(room * sizeof(Address) + 1, space_.platform().page_size());
-    auto* const bases = static_cast<Address*>(space_.platform().map(bytes));
+    const std::size_t bytes = align_up(room * sizeof(Address) + 1, space().platform().page_size());
+    auto* const bases = static_cast<Address*>(space().platform().map(bytes));
     if (bases == nullptr) return false;
     room = bytes / sizeof(Address);
     std::size_t count;
     {
-      HeapTurn turn{heap, gate_};
+      HeapTurn turn{heap, gate()};
       check_in_use(heap);
       count = heap.figures.slabs + heap.figures.huge_blocks;
       if (count <= room) snapshot(heap, bases);
@@ -325,7 +345,7 @@ bool Heap<Policy>::walk_heap(HeapDomain& heap, Visit&& visit) noexcept {
     for (std::size_t i = 0; count <= room && i < count; ++i) {
       if (!walk_span(heap, bases[i], visit)) break;
     }
-    space_.platform().unmap(bases, bytes);
+    space().platform().unmap(bases, bytes);
     if (count <= room) return true;
     room = count + count / 8;
   }
@@ -352,10 +372,10 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
   const slab::MixedSlab* mixed = nullptr;
   bool is_sealed = false;  // blocks of a slab in a hardened heap
   {
-    HeapTurn turn{heap, gate_};
+    HeapTurn turn{heap, gate()};
     put_newest_back(heap);
     if (!is_owned_by(heap, reinterpret_cast<void*>(base))) return true;
-    space::Span* const span = space_.map().span_of(base);
+    space::Span* const span = space().map().span_of(base);
     if (span->base != base) return true;
     used[0] = 1;
     step = span->size.bytes();
@@ -386,4 +406,4 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
   return true;
 }
 
-}  // namespace allod::heap
+}  // namespace allod::heaps

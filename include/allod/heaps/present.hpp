@@ -5,10 +5,10 @@
 // swapped out looks like what was never touched: it is given back, and reads as zero then.
 #pragma once
 
-#include "allod/heap/sized_canary.hpp"
+#include "allod/heaps/sized_canary.hpp"
 #include "allod/space/space.hpp"
 
-namespace allod::heap {
+namespace allod::heaps {
 
 // Blocks from here on are asked about, in bytes. The questions of one life take as long as to touch
 // one or two pages for the first time: they are not put again to a block that had all its pages
@@ -189,4 +189,4 @@ template <class P>
   return is_clear;
 }
 
-}  // namespace allod::heap
+}  // namespace allod::heaps

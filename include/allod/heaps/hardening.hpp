@@ -1,11 +1,13 @@
-// What one hardened heap has besides; see heap/first_class_hardened.hpp.
+// What one hardened heap has besides; see heaps/hardened.hpp.
 #pragma once
 
 #include "allod/heap/misuse.hpp"
-#include "allod/heap/quarantine.hpp"
-#include "allod/heap/sized_canary.hpp"
+#include "allod/heaps/quarantine.hpp"
+#include "allod/heaps/sized_canary.hpp"
 
-namespace allod::heap {
+namespace allod::heaps {
+
+using heap::MisuseKind;
 
 // Something wrong that was seen in a turn, and is told after it.
 struct Finding {
@@ -41,4 +43,4 @@ struct Hardening {
   Findings findings;
 };
 
-}  // namespace allod::heap
+}  // namespace allod::heaps

@@ -3,7 +3,7 @@
 
 #include "allod/base/random.hpp"
 
-namespace allod::heap {
+namespace allod::heaps {
 
 // The last word of a block holds the size that was asked for, and half a word that proves it, made
 // from the address, the size and a secret. What lies between is filled. So there is nothing to
@@ -93,4 +93,4 @@ class SizedCanary {
   return rest == 0;
 }
 
-}  // namespace allod::heap
+}  // namespace allod::heaps

@@ -179,7 +179,7 @@ namespace {
     return found;
   });
   if (block == nullptr || zero) return block;
-  if (bytes < heap::kAsked) {
+  if (bytes < heaps::kAsked) {
     clear_contents(block, bytes);
     return block;
   }

@@ -2,9 +2,9 @@
 // blocks of all sizes.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heaps/heap.hpp"
 
-namespace allod::heap {
+namespace allod::heaps {
 
 // Larger blocks get slices of their own, as long as there are any.
 inline constexpr std::size_t kMostMixed = kSliceBytes / 2;
@@ -69,7 +69,7 @@ void* Heap<Policy>::find_run(HeapDomain& heap, std::uint32_t grains,
 
 template <class Policy>
 slab::MixedSlab* Heap<Policy>::new_mixed_slab(HeapDomain& heap) noexcept {
-  space::Span* const span = space_.allocate_described(
+  space::Span* const span = space().allocate_described(
       {1}, space::Filling::sparse, slab::MixedSlab::descriptor_bytes(), heap.source);
   if (span == nullptr) return nullptr;
   auto& slab = slab::as_mixed(*slab::as_slab(span));
@@ -80,7 +80,7 @@ slab::MixedSlab* Heap<Policy>::new_mixed_slab(HeapDomain& heap) noexcept {
 
 template <class Policy>
 void Heap<Policy>::add_mixed_slab(HeapDomain& heap, slab::MixedSlab& slab) noexcept {
-  space_.map().set_tags(slab.base, {1}, space::make_tag(heap.id(), space::kMixedClass));
+  space().map().set_tags(slab.base, {1}, space::make_tag(heap.id(), space::kMixedClass));
   heap.mixed.push_front(&slab);
   ++heap.figures.slabs;
   heap.figures.held += slab.usable_bytes();
@@ -118,7 +118,7 @@ void Heap<Policy>::retire_if_empty(HeapDomain& heap, slab::MixedSlab& slab) noex
   --heap.figures.slabs;
   heap.figures.held -= slab.usable_bytes();
   slab.set_owner(nullptr);
-  space_.free(&slab);
+  space().free(&slab);
 }
 
-}  // namespace allod::heap
+}  // namespace allod::heaps

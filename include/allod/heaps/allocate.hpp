@@ -1,11 +1,9 @@
-// First-class heaps: malloc, and whose block it is.
+// malloc in a first-class heap.
 #pragma once
 
-#include "allod/heap/heap.hpp"
+#include "allod/heaps/heap.hpp"
 
-namespace allod::heap {
-
-// --- malloc --------------------------------------------------------------------------
+namespace allod::heaps {
 
 template <class Policy>
 void* Heap<Policy>::allocate_in(Domain* own, HeapDomain& heap, HeapRequest& request) noexcept {
@@ -28,7 +26,7 @@ template <class Policy>
 ALLOD_INLINE void* Heap<Policy>::allocate_at_once(HeapDomain& heap, std::size_t size) noexcept {
   if (__builtin_expect(size > HeapDomain::kQuickSize, 0)) return nullptr;
   const ClassIndex c = HeapDomain::quick_class_of(size);
-  LeaningTurn turn{heap, gate_};
+  LeaningTurn turn{heap, gate()};
   if (__builtin_expect(!turn, 0)) return nullptr;
   check_in_use(heap);
   if (void* const newest = take_newest(heap, c)) return newest;
@@ -48,7 +46,7 @@ template <class Policy>
 void* Heap<Policy>::serve(Domain* own, HeapDomain& heap, const void* beside,
                           HeapRequest& request) noexcept {
   const auto attempt = [&]() noexcept -> void* {
-    HeapTurn turn{heap, gate_};
+    HeapTurn turn{heap, gate()};
     request.moved = beside != nullptr && !is_owned_by(heap, beside);
     if (request.moved) return nullptr;
     const bool hardened = heap.hardening != nullptr;
@@ -61,7 +59,7 @@ void* Heap<Policy>::serve(Domain* own, HeapDomain& heap, const void* beside,
     // The system refuses. (A buffer is full whatever others have.)
     if (heap.source == nullptr || !heap.source->is_buffer()) {
       if (own != nullptr) {
-        SlowPath slow{*own, gate_};
+        SlowPath slow{*own, gate()};
         give_up_stocks(*own);
       }
       give_back_kept_of(Keepers::all);
@@ -191,7 +189,7 @@ Slab* Heap<Policy>::stock_bin(HeapDomain& heap, ClassIndex c) noexcept {
   using Group = typename HeapDomain::BinGroup;
   Group*& group = heap.groups[c / HeapDomain::kBinsInGroup];
   if (group == nullptr) {
-    void* const memory = space_.allocate_metadata(sizeof(Group));
+    void* const memory = space().allocate_metadata(sizeof(Group));
     if (memory == nullptr) return nullptr;
     group = new (memory) Group{};
   }
@@ -218,15 +216,15 @@ ALLOD_NOINLINE void* Heap<Policy>::take_huge(HeapDomain& heap, HeapRequest& requ
   space::Span* const span =
       request.over_limit
           ? nullptr
-          : space_.allocate(slices, alignment.count > 1 ? alignment : Slices{1}, heap.source);
+          : space().allocate(slices, alignment.count > 1 ? alignment : Slices{1}, heap.source);
   if (span == nullptr) {
     ++heap.figures.refused;
     return nullptr;
   }
   span->heap = &heap;
   heap.huge.push_front(span);
-  space_.map().set_tags(span->base, span->size, space::kInteriorTag);
-  space_.map().set_tags(span->base, {1}, space::make_tag(heap.id(), space::kHugeClass));
+  space().map().set_tags(span->base, span->size, space::kInteriorTag);
+  space().map().set_tags(span->base, {1}, space::make_tag(heap.id(), space::kHugeClass));
   request.zero = span->zero;
   ++heap.figures.huge_blocks;
   // It may be larger, when there was no metadata for what is too much.
@@ -235,29 +233,10 @@ ALLOD_NOINLINE void* Heap<Policy>::take_huge(HeapDomain& heap, HeapRequest& requ
   return reinterpret_cast<void*>(span->base);
 }
 
-// --- whose block it is --------------------------------------------------------------
-
-// What it says may be out of date, which is_owned_by() tells in a turn on the heap.
-template <class Policy>
-auto Heap<Policy>::heap_of(const void* block) const noexcept -> HeapDomain* {
-  const space::PageMap& map = space_.map();
-  const Address at = address_of(block);
-  const space::Tag tag = map.tag_of(at);
-  if (!space::is_heaps(tag)) return nullptr;
-  space::Span* const span = map.span_of(at);
-  // It may have gone, with its addresses, if somebody asks who does not have the block.
-  if (__builtin_expect(span == nullptr, 0)) return nullptr;
-  if (space::class_of(tag) == space::kHugeClass) return static_cast<HeapDomain*>(span->heap);
-  // A slab that has left its heap is tagged as an orphan before anybody adopts it. So
-  // as long as the tag names a heap, what was read before it is that heap.
-  slab::Owner* const owner = slab::as_slab(span)->owner();
-  return space::is_heaps(map.tag_of(at)) ? static_cast<HeapDomain*>(owner) : nullptr;
-}
-
 template <class Policy>
 ALLOD_INLINE bool Heap<Policy>::is_owned_by(const HeapDomain& heap,
                                             const void* address) const noexcept {
-  return space::owner_of(space_.map().tag_of(address_of(address))) == heap.id();
+  return space::owner_of(space().map().tag_of(address_of(address))) == heap.id();
 }
 
-}  // namespace allod::heap
+}  // namespace allod::heaps

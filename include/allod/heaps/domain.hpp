@@ -2,10 +2,18 @@
 #pragma once
 
 #include "allod/heap/domain.hpp"
-#include "allod/heap/hardening.hpp"
-#include "allod/heap/heap_turn.hpp"
+#include "allod/heaps/hardening.hpp"
+#include "allod/heaps/turn.hpp"
 
-namespace allod::heap {
+namespace allod::heaps {
+
+using heap::Bin;
+using heap::Bounds;
+using heap::for_each_slab;
+using heap::Misuse;
+using heap::SlowPath;
+using slab::Slab;
+using space::SpanList;
 
 // Allocations between two looks at what others have freed.
 inline constexpr std::uint32_t kHeapLookInterval = 64;
@@ -23,7 +31,7 @@ struct HeapFigures {
   std::uint64_t refused = 0;  // requests that the limit, or the system, did not allow
 };
 
-// Threads use it in turn, see heap/heap_turn.hpp; the inbox is everybody's. Slabs
+// Threads use it in turn, see heaps/turn.hpp; the inbox is everybody's. Slabs
 // have no magazines in front, so that their bits tell exactly what is in use.
 //
 // The object outlives the heap and becomes another one later: a thread that is
@@ -174,4 +182,4 @@ struct HeapRequest {
   const void* doubled = nullptr;  // out: a block that was found to be freed twice
 };
 
-}  // namespace allod::heap
+}  // namespace allod::heaps

@@ -4,7 +4,7 @@
 #include "allod/base/list.hpp"
 #include "allod/heap/slow_path.hpp"
 
-namespace allod::heap {
+namespace allod::heaps {
 
 // Where a thread says which heap it is in its turn on. It belongs to one thread at a time and is
 // never given back to the system, so that others can look at it whenever they like.
@@ -22,6 +22,11 @@ struct alignas(kCacheLine) Seat {
 };
 // To which a heap leans that leans to no thread.
 inline constinit Seat nobodys_seat{&nobodys_seat};
+// The calling thread's, or null.
+template <class Gate>
+[[nodiscard]] ALLOD_INLINE Seat* own_seat() noexcept {
+  return static_cast<Seat*>(Gate::own_word());
+}
 
 // Whose turn it is on a heap, and to whom it leans.
 //
@@ -88,7 +93,7 @@ template <class Turns, class Gate>
 class LeaningTurn {
  public:
   ALLOD_INLINE LeaningTurn(const Turns& turns, const Gate& gate) noexcept {
-    Seat* const seat = Gate::seat();
+    Seat* const seat = own_seat<Gate>();
     if (__builtin_expect(!holds(turns.leans_to, seat), 0)) return;
     // A signal handler has interrupted a turn.
     if (__builtin_expect(!holds(seat->on, nullptr), 0)) return;
@@ -111,7 +116,7 @@ class LeaningTurn {
   // Whoever is called next calls end_passed().
   ALLOD_INLINE void pass_on() noexcept { seat_ = nullptr; }
   static ALLOD_INLINE void end_passed() noexcept {
-    Gate::seat()->on.store(nullptr, std::memory_order_release);
+    own_seat<Gate>()->on.store(nullptr, std::memory_order_release);
   }
 
  private:
@@ -165,7 +170,7 @@ class HeapTurn {
     if (leaning != &nobodys_seat) {
       // A free that does not wait leaves a mark, which the other will see; not for ever.
       if (wait == Wait::no && !turns_.has_many_marks()) return false;
-      const bool was_own = leaning == Gate::seat();
+      const bool was_own = leaning == own_seat<Gate>();
       turns_.lean_to_nobody();
       gate.barrier();
       // A fork has kept its own thread out, which goes on as before.
@@ -186,7 +191,7 @@ class HeapTurn {
     turns_.last = self;
     turns_.in_slow_path.store(false, std::memory_order_release);
     if (can_lean_ && turns_.may_lean && turns_.in_a_row >= turns_.patience) {
-      Seat* const seat = Gate::seat();
+      Seat* const seat = own_seat<Gate>();
       if (seat != nullptr && seat != &nobodys_seat) turns_.lean_to(*seat);
     }
     turns_.lock.unlock();
@@ -199,4 +204,4 @@ class HeapTurn {
   bool can_lean_ = false;
 };
 
-}  // namespace allod::heap
+}  // namespace allod::heaps

@@ -1,16 +1,14 @@
-// Layer 5: a heap, that is domains over one space. What happens when a magazine
-// is empty or full, when a block belongs to somebody else or is huge, and when a
-// domain comes and goes.
+// Layer 5: domains over one space. What happens when a magazine is empty or full, when a block
+// belongs to somebody else or is huge, and when a domain comes and goes.
 #pragma once
 
 #include <array>
+#include <concepts>
 
 #include "allod/heap/domain.hpp"
-#include "allod/heap/heap_domain.hpp"
 #include "allod/heap/helper_state.hpp"
 #include "allod/heap/misuse.hpp"
 #include "allod/heap/options.hpp"
-#include "allod/heap/present.hpp"
 #include "allod/heap/rest_walk.hpp"
 #include "allod/heap/slow_path.hpp"
 #include "allod/heap/turn.hpp"
@@ -22,27 +20,25 @@ namespace allod::heap {
 inline constexpr std::size_t kLargeBlock = std::size_t{32} << 10;
 // From here on, what realloc moves gets a span of its own.
 inline constexpr std::size_t kGrowable = kSliceBytes;
-// A purge that a caller has to wait for gives back at most this much.
-inline constexpr std::size_t kPurgeStep = std::size_t{1} << 20;
-// The same of our own thread, before it looks again.
-inline constexpr std::size_t kHelperStep = std::size_t{4} << 20;
-// Less than this does not deserve a thread.
-inline constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
-// Of that thread, where only heaps have delays.
-inline constexpr std::uint32_t kLongestNapMs = 60'000;
-// Slow operations between two looks at the magazines.
-inline constexpr std::uint32_t kLookInterval = 256;
-// Orphans that are looked at then.
-inline constexpr std::uint32_t kOrphanLooks = 16;
 
-// Blocks up to this size touch every page of a slab that is full.
-inline constexpr std::size_t kTouchedBlock = 4096;
+// What the engine asks of the class above it, and nothing else. That class has owners of slabs and
+// spans that are no domains; tags mark their blocks as heaps' (space::is_heaps).
+template <class A>
+concept HeapsAbove = requires(A& above, typename A::Domain* own, space::Tag tag, void* address) {
+  // Frees a block with such a tag, which was read of it. `own`: the caller's domain, or null.
+  above.release_to_heap(own, tag, address);
+  // As Engine::resize_in_place(), for a block with such a tag.
+  { above.resize_in_heap(address, std::size_t{}) } -> std::same_as<void*>;
+  // With the gate closed and the registry's lock held: is no thread changing one of these owners?
+  { above.are_heaps_quiet() } -> std::same_as<bool>;
+};
 
-// Policy names the parts: Platform, Sizes, Reporter, and the level of checks.
+// Policy names the parts: Platform, Sizes, Reporter, and the level of checks. Above is the class
+// that derives from this one, heaps::Heap.
 // One object, constant-initialised; all functions but start() are thread-safe as
 // long as each thread passes its own domain.
-template <class Policy>
-class Heap {
+template <class Policy, class Above>
+class Engine {
  public:
   using Platform = typename Policy::Platform;
   using Sizes = typename Policy::Sizes;
@@ -59,14 +55,7 @@ class Heap {
   using Domain = heap::Domain<Sizes, Lock>;
   using Cache = heap::ThreadCache<Sizes, Lock>;
   using Turn = heap::Turn<Domain, ForkGate<Platform>>;
-  using HeapDomain = heap::HeapDomain<Sizes, Lock>;
-  using HeapTurn = heap::HeapTurn<HeapTurns<Lock>, ForkGate<Platform>>;
-  using LeaningTurn = heap::LeaningTurn<HeapTurns<Lock>, ForkGate<Platform>>;
   static constexpr ClassIndex kClasses = Sizes::kCount;
-
-  constexpr Heap() noexcept = default;
-  Heap(const Heap&) = delete;
-  Heap& operator=(const Heap&) = delete;
 
   // Called once, before anything else. Allocation fails cleanly when the system
   // gave no addresses.
@@ -160,12 +149,9 @@ class Heap {
 
   // --- questions; see heap/inspect.hpp ------------------------------------------
 
-  // Bytes that the block at `address` offers; 0 for an address that is no block.
-  [[nodiscard]] ALLOD_HOT std::size_t usable_size(const void* address) const noexcept;
-  // The same for a fast path: false for all but blocks in slabs of domains.
+  // Bytes that the block at `address` offers, for a fast path: false for all but blocks in slabs of
+  // domains.
   [[nodiscard]] bool fast_usable_size(const void* address, std::size_t* bytes) const noexcept;
-  // Is it a block of no bytes, in a hardened heap? Of others, usable_size() is not 0.
-  [[nodiscard]] bool is_block_of_no_bytes(const void* address) const noexcept;
   // Is `address` the start of a block that is in use, as far as can be told
   // without stopping anybody?
   [[nodiscard]] ALLOD_HOT Misuse describe(MisuseKind kind, const void* address) const noexcept;
@@ -181,9 +167,6 @@ class Heap {
   [[nodiscard]] std::size_t present_in_kept(const space::Span& span) noexcept;
   // What is wrong with a free of an address in a span, but in its first slice.
   [[nodiscard]] MisuseKind kind_of_interior(const void* address) const noexcept;
-  // The block in use, as far as slabs know, around any address; what a thread has at hand counts
-  // as used. Takes no lock, and never faults.
-  [[nodiscard]] Bounds bounds_of(const void* address) const noexcept;
   // From an address in a slab to the end of what a block has there, if one is or not: behind the
   // last, to that of the slab. SIZE_MAX for others. Takes no lock, and never faults.
   [[nodiscard]] ALLOD_COLD std::size_t room_in_place(const void* address) const noexcept;
@@ -232,73 +215,6 @@ class Heap {
   // what was freed twice, or was no block. Takes no lock; from then on no slab is given up.
   ALLOD_HOT void check_stocks(Domain& domain) noexcept;
 
-  // --- first-class heaps; see heap/first_class.hpp and heap/first_class_blocks.hpp ---
-
-  // `own` is the calling thread's own domain, or null. A heap must not be given back
-  // while another thread uses it; freeing its blocks by release() is no such use.
-
-  // For a thread that uses heaps: they may lean to it from now on, see heap/heap_turn.hpp, until
-  // it says, at its end, that it leaves. False when there is no memory for that; heaps are locks
-  // for it then.
-  bool take_seat() noexcept;
-  ALLOD_HOT void leave_seat() noexcept;
-  // Is the calling thread, or what a signal has interrupted on it, in a turn on a heap that leans
-  // to it?
-  [[nodiscard]] static bool is_in_leaning_turn() noexcept {
-    const Seat* const seat = ForkGate<Platform>::seat();
-    if (seat == nullptr || seat == &nobodys_seat) return false;
-    return seat->on.load(std::memory_order_relaxed) != nullptr;
-  }
-
-  // An empty heap without limit, or null and `*error`. The name is copied, as far as it fits.
-  [[nodiscard]] HeapDomain* create_heap(const char* name, const space::PageWishes& wishes,
-                                        int* error, bool hardened = false) noexcept;
-  [[nodiscard]] HeapDomain* create_heap(const char* name) noexcept {
-    int error;
-    return create_heap(name, {}, &error);
-  }
-  // Blocks in use stay valid and belong to nobody, like those of a thread that ended. False,
-  // and the heap stays, when it has memory of its own and blocks in it.
-  bool delete_heap(HeapDomain& heap) noexcept;
-  // All blocks are gone. Looks at slabs and huge blocks, not at other blocks.
-  void destroy_heap(HeapDomain& heap) noexcept;
-
-  // Null when the heap's limit or the system refuses.
-  [[nodiscard]] void* allocate_in(Domain* own, HeapDomain& heap, HeapRequest& request) noexcept;
-  // The same when that takes few steps, for the thread that the heap leans to; null otherwise.
-  [[nodiscard]] void* allocate_at_once(HeapDomain& heap, std::size_t size) noexcept;
-  // The same for release_in(): false, and nothing is done, when it takes more.
-  [[nodiscard]] bool release_at_once(HeapDomain& heap, void* address) noexcept;
-  // The same in the heap that owns `block`, a block in use; `*owned` is set to
-  // whether there is one.
-  [[nodiscard]] ALLOD_HOT void* allocate_beside(Domain* own, const void* block,
-                                                HeapRequest& request, bool* owned) noexcept;
-  // The heap that owns `block`, a block in use, unless it is deleted meanwhile; or null.
-  [[nodiscard]] ALLOD_HOT HeapDomain* heap_of(const void* block) const noexcept;
-  // Without a turn on a domain: a block of a first-class heap, as `tag` says, which was read of it.
-  void release_to_heap(Domain* own, space::Tag tag, void* address) noexcept;
-  // Any address; what is no block of this heap is reported.
-  void release_in(Domain* own, HeapDomain& heap, void* address) noexcept;
-  // Does the heap own the block that begins at `address`, and is it in use?
-  [[nodiscard]] bool contains(HeapDomain& heap, const void* address) noexcept;
-  // Brings home what others freed and gives up empty slabs. Returns their bytes.
-  std::size_t collect_heap(HeapDomain& heap) noexcept;
-  [[nodiscard]] HeapFigures figures_of(HeapDomain& heap) noexcept;
-  // A limit below what is live refuses every request until enough has been freed.
-  void limit_heap(HeapDomain& heap, std::size_t bytes) noexcept;
-
-  // Calls `visit(block, bytes)` for the blocks in use, in no order, until it returns
-  // false. It may do anything, with this heap too: a block that comes or goes meanwhile
-  // may be missed, or be told although it is gone. False when there is no memory.
-  template <class Visit>
-  [[nodiscard]] bool walk_heap(HeapDomain& heap, Visit&& visit) noexcept;
-
-  // With the registry's lock held: the heap made after this one, or the first for null.
-  // Some are not in use. Objects stay, so that the lock may be let go between two calls.
-  [[nodiscard]] HeapDomain* next_heap(HeapDomain* heap) noexcept {
-    return heap == nullptr ? heaps_.first() : HeapList::next(heap);
-  }
-
   // --- the helper; see heap/purge.hpp ----------------------------------------------
 
   // Ends the helper, if there is one, and keeps it away until let_helper_come() is called as well:
@@ -320,6 +236,9 @@ class Heap {
   void after_fork_in_child(Domain* own, const Cache* cache = nullptr) noexcept;
 
   [[nodiscard]] Space& space() noexcept { return space_; }
+  [[nodiscard]] const Space& space() const noexcept { return space_; }
+  // False when the system gave no addresses: then there is no memory.
+  [[nodiscard]] bool is_usable() const noexcept { return usable_; }
   [[nodiscard]] const HeapOptions& options() const noexcept { return options_; }
   [[nodiscard]] HeapOptions& options() noexcept { return options_; }
   [[nodiscard]] Lock& registry_lock() noexcept { return registry_lock_; }
@@ -344,16 +263,61 @@ class Heap {
       }
     }
   }
-  // While no other thread uses the heap: walks and checks everything.
+  // While no other thread uses the heap: walks and checks everything that is a domain's.
   void check_invariants() noexcept;
 
+ protected:
+  // --- for the class above: slabs with other owners -----------------------------------
+
+  // A slab of class `c` for the owner with this id, which keeps it in `bin`; or null.
+  [[nodiscard]] ALLOD_HOT Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
+                                           std::uint32_t id, space::PageSource* source = nullptr,
+                                           bool is_hardened = false) noexcept;
+  // Has a slab that had `free_before` free blocks to go to another place in its bin? Then settle()
+  // puts it there, or calls `retire` for one that is empty.
+  [[nodiscard]] static bool must_settle(const Slab& slab, std::uint32_t free_before) noexcept;
+  template <class Retire>
+  static void settle(Bin& bin, Slab& slab, std::uint32_t free_before, Retire&& retire) noexcept;
+  // Before an owner goes: its slabs have none any more, and its inbox is closed.
+  template <class D>
+  static ALLOD_HOT void disown_slabs(D& domain) noexcept;
+  // With the registry's lock held: a slab in no list and without owner becomes an orphan, or free.
+  // `*doubled` is set to a block that was freed twice, if there is one.
+  ALLOD_HOT void abandon(Slab& slab, const void** doubled) noexcept;
+  // Marks blocks of a slab that somebody else owns as free.
+  ALLOD_HOT void mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept;
+  // As resize_in_place(), for a block that is a span; its tag stays this one.
+  [[nodiscard]] ALLOD_HOT void* resize_huge(Domain* own, void* address, std::size_t size,
+                                            space::Tag tag) noexcept;
+  // Within a slow path of the domain: everything that is free in it becomes free spans.
+  void give_up_stocks(Domain& domain) noexcept;
+  // What domains keep goes: of all; of those that have not kept or taken anything since the last
+  // look; or of those that have more than their share.
+  enum class Keepers : std::uint8_t { all, resting, greedy };
+  ALLOD_HOT void give_back_kept_of(Keepers which) noexcept;
+  // After something was freed.
+  ALLOD_HOT void maybe_purge() noexcept;
+  // Part of check_invariants().
+  void check_slab(const Slab& slab, ClassIndex c, space::Tag tag) const noexcept;
+  // The caller holds no lock.
+  ALLOD_COLD void report(MisuseKind kind, const void* address) noexcept {
+    Reporter::report(describe(kind, address));
+  }
+
  private:
+  // Only that class makes an engine.
+  friend Above;
+  constexpr Engine() noexcept = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] Above& above() noexcept {
+    static_assert(HeapsAbove<Above>);
+    return static_cast<Above&>(*this);
+  }
+
   using DomainList = List<Domain, &Domain::links>;
   using DomainPool = List<Domain, &Domain::pool_links>;
-  using HeapList = List<HeapDomain, &HeapDomain::links>;
-  using HeapPool = List<HeapDomain, &HeapDomain::pool_links>;
-  using SeatList = List<Seat, &Seat::links>;
-  using FreeSeats = List<Seat, &Seat::free_links>;
 
   // allocate.hpp
   [[nodiscard]] ALLOD_HOT void* refill(Domain& domain, ClassIndex c, bool* zero) noexcept;
@@ -362,9 +326,6 @@ class Heap {
   [[nodiscard]] ALLOD_HOT Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT space::Filling filling_for(Bin& bin, ClassIndex c) noexcept;
-  [[nodiscard]] ALLOD_HOT Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
-                                           std::uint32_t id, space::PageSource* source = nullptr,
-                                           bool is_hardened = false) noexcept;
   ALLOD_HOT void populate(const space::Span& span, bool will_be_full) noexcept;
   ALLOD_HOT void widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
                                 std::uint32_t most) noexcept;
@@ -407,13 +368,6 @@ class Heap {
                               std::uint32_t count) noexcept;
   ALLOD_HOT void put_back(Domain& domain, ClassIndex c, void** blocks,
                           std::uint32_t count) noexcept;
-  // A full magazine of up to so many blocks gives up its older half. A larger one is in the midst
-  // of a burst of frees: what came last goes, and not so much that the caller would have to wait.
-  static constexpr std::uint32_t kLargestHalved = 512;
-  static constexpr std::uint32_t kBurstFlush = 256;
-  [[nodiscard]] static bool must_settle(const Slab& slab, std::uint32_t free_before) noexcept;
-  template <class Retire>
-  static void settle(Bin& bin, Slab& slab, std::uint32_t free_before, Retire&& retire) noexcept;
   ALLOD_HOT void retire(Domain& domain, Bin& bin, Slab& slab) noexcept;
   ALLOD_HOT void remove(Domain& domain, Bin& bin, Slab& slab) noexcept;
   ALLOD_HOT void release_huge(Domain* own, void* address) noexcept;
@@ -423,7 +377,6 @@ class Heap {
   ALLOD_HOT void release_others(Domain& domain, void* address) noexcept;
   [[nodiscard]] bool join_batch(Domain& domain, const Slab& slab, const void* address) noexcept;
   ALLOD_HOT void release_anything(Domain& domain, void* address) noexcept;
-  ALLOD_HOT void mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept;
   ALLOD_HOT void send(Domain& domain, RemoteBatch& batch) noexcept;
   ALLOD_HOT void send_all(Domain& domain) noexcept;
   void collect_inbox(Domain& domain) noexcept;
@@ -456,16 +409,11 @@ class Heap {
     if (__builtin_expect(!kept.is_nothing(), 0)) give_back_all_kept(kept, age_ms);
   }
   ALLOD_NOINLINE void give_back_all_kept(Kept& kept, std::uint32_t age_ms) noexcept;
-  // Those that have not kept or taken anything since the last look; or have more than their share.
-  enum class Keepers : std::uint8_t { all, resting, greedy };
-  ALLOD_HOT void give_back_kept_of(Keepers which) noexcept;
   ALLOD_HOT void look_at_kept() noexcept;
   void give_up_everything(Domain& domain) noexcept;
 
   // resize.hpp
   [[nodiscard]] bool grow(Domain* own, space::Span& span, Slices to) noexcept;
-  [[nodiscard]] ALLOD_HOT void* resize_huge(Domain* own, void* address, std::size_t size,
-                                            space::Tag tag) noexcept;
 
   // lifetime.hpp
   [[nodiscard]] ALLOD_HOT Domain* new_domain(DomainState state) noexcept;
@@ -473,10 +421,7 @@ class Heap {
   [[nodiscard]] ALLOD_HOT Slab* adopt(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* adopt_locked(Domain& domain, ClassIndex c,
                                              const void** doubled) noexcept;
-  ALLOD_HOT void abandon(Slab& slab, const void** doubled) noexcept;
   bool collect_quietly(Slab& slab, const void** doubled) noexcept;
-  template <class D>
-  static ALLOD_HOT void disown_slabs(D& domain) noexcept;
   ALLOD_HOT void surrender(Domain& domain) noexcept;
   ALLOD_HOT void surrender_locked(Domain& domain, const void** doubled) noexcept;
   ALLOD_HOT void set_slab_tags(const Slab& slab, space::Tag tag) noexcept;
@@ -492,146 +437,19 @@ class Heap {
   ALLOD_HOT void empty_in_turn(Cache& cache) noexcept;
   void forget_caches(Domain& domain, const Cache* own) noexcept;
 
-  // first_class.hpp
-  void keep_own_seat() noexcept;
-  void check_in_use(const HeapDomain& heap) const noexcept;
-  void close_heap(HeapDomain& heap) noexcept;
-  [[nodiscard]] HeapDomain* new_heap() noexcept;
-  static void copy_name(HeapDomain& heap, const char* name) noexcept;
-  [[nodiscard]] bool open_source(HeapDomain& heap, const space::PageWishes& wishes,
-                                 int* error) noexcept;
-  void abandon_slabs(HeapDomain& heap, const void** doubled) noexcept;
-  void destroy_in_turn(HeapDomain& heap) noexcept;
-  void free_in_use(HeapDomain& heap, space::Span* span) noexcept;
-  void pool_heap(HeapDomain& heap) noexcept;
-  static void snapshot(HeapDomain& heap, Address* bases) noexcept;
-  template <class Visit>
-  [[nodiscard]] bool walk_span(HeapDomain& heap, Address base, Visit&& visit) noexcept;
-
-  // first_class_blocks.hpp
-  [[nodiscard]] void* serve(Domain* own, HeapDomain& heap, const void* beside,
-                            HeapRequest& request) noexcept;
-  [[nodiscard]] void* take_from(HeapDomain& heap, HeapRequest& request) noexcept;
-  [[nodiscard]] void* take_class(HeapDomain& heap, ClassIndex c, HeapRequest& request) noexcept;
-  [[nodiscard]] static void* take_newest(HeapDomain& heap, ClassIndex c) noexcept;
-  [[nodiscard]] Slab* at_hand(HeapDomain& heap, ClassIndex c) noexcept;
-  [[nodiscard]] static Slab* first_with_room(HeapDomain& heap, ClassIndex c) noexcept;
-  [[nodiscard]] bool release_small(HeapDomain& heap, Slab& slab, void* address,
-                                   LeaningTurn& turn) noexcept;
-  void release_behind_newest(HeapDomain& heap, Slab& slab, void* address) noexcept;
-  void settle_and_leave(HeapDomain& heap, Slab& slab, std::uint32_t free_before) noexcept;
-  [[nodiscard]] static void* take_at_hand(HeapDomain& heap, Slab& slab,
-                                          HeapRequest& request) noexcept;
-  static void put_full_away(HeapDomain& heap, Slab& slab) noexcept;
-  [[nodiscard]] static ClassIndex class_for(const HeapRequest& request) noexcept;
-  static void count_taken(HeapDomain& heap, Slab& slab) noexcept;
-  [[nodiscard]] void* take_with_look(HeapDomain& heap, ClassIndex c, HeapRequest& request) noexcept;
-  [[nodiscard]] Slab* look_for_slab(HeapDomain& heap, ClassIndex c, HeapRequest& request) noexcept;
-  [[nodiscard]] Slab* stock_bin(HeapDomain& heap, ClassIndex c) noexcept;
-  [[nodiscard]] void* take_huge(HeapDomain& heap, HeapRequest& request) noexcept;
-  [[nodiscard]] bool is_owned_by(const HeapDomain& heap, const void* address) const noexcept;
-  void release_in_turn(HeapDomain& heap, void* address, HeapRelease& outcome) noexcept;
-  void tell(HeapDomain& heap, const HeapRelease& outcome, const void* address) noexcept;
-  void mark_for_heap(Domain* own, Slab& slab, void* address) noexcept;
-  [[nodiscard]] bool release_small_at_once(space::Tag tag, void* address) noexcept;
-  void release_to_heap_in_turn(Domain* own, void* address, bool interrupts) noexcept;
-  void free_huge_of_heap(space::Span* span, void* address) noexcept;
-  [[nodiscard]] HugeRelease free_huge_in_turn(HeapDomain& heap, space::Span* span, void* address,
-                                              bool reported) noexcept;
-  [[nodiscard]] void* resize_in_heap(void* address, std::size_t size) noexcept;
-  // first_class_hardened.hpp
-  [[nodiscard]] bool open_hardening(HeapDomain& heap) noexcept;
-  void close_hardening(HeapDomain& heap) noexcept;
-  [[nodiscard]] void* take_hardened(HeapDomain& heap, HeapRequest& request) noexcept;
-  [[nodiscard]] void* take_at_random(HeapDomain& heap, Slab& slab, std::size_t size) noexcept;
-  void seal_huge(HeapDomain& heap, void* block, std::size_t size, std::size_t guard) noexcept;
-  [[nodiscard]] static bool is_huge_intact(const HeapDomain& heap,
-                                           const space::Span& span) noexcept;
-  void report_huge(const space::Span& span) const noexcept;
-  // Of a block of its own span: up to the end of its canary.
-  [[nodiscard]] static std::size_t sealed_bytes(std::size_t size) noexcept {
-    return align_up(size, 8) + SizedCanary::kBytes;
-  }
-  void clear_fresh(HeapDomain& heap, Slab& slab) noexcept;
-  bool clear(const space::Span& span, Address from, std::size_t bytes) noexcept;
-  bool erase(Slab& slab, std::uint32_t index) noexcept;
-  void release_hardened(HeapDomain& heap, Slab& slab, void* address, HeapRelease& outcome) noexcept;
-  void end_waiting(HeapDomain& heap, void* block) noexcept;
-  void end_all_waiting(HeapDomain& heap) noexcept;
-  void collect_hardened(HeapDomain& heap, Slab& slab, const void** doubled) noexcept;
-  [[nodiscard]] bool is_unwritten(const Slab& slab, Address block) noexcept;
-  void check_unwritten(HeapDomain& heap, const Slab& slab, void* block) noexcept;
-  void check_block_before(HeapDomain& heap, const Slab& slab, std::uint32_t index) noexcept;
-  void note(HeapDomain& heap, const Slab& slab, Finding finding) noexcept;
-  void tell_findings(HeapDomain& heap) noexcept;
-  void settle_hardening(HeapDomain& heap) noexcept;
-  [[nodiscard]] Bounds bounds_elsewhere(Address at, space::Tag tag) const noexcept;
-  [[nodiscard]] static std::size_t canary_end(const space::Span& span, std::size_t step) noexcept {
-    return span.home == nullptr ? sealed_bytes(span.block_state) : step;
-  }
-  [[nodiscard]] std::size_t sealed_size(const HeapDomain& heap, const Misuse& block) const noexcept;
-  [[nodiscard]] bool is_sealed_nothing(const HeapDomain& heap, const Misuse& block) const noexcept;
-  [[nodiscard]] std::size_t hardened_size(const HeapDomain& heap,
-                                          const Misuse& block) const noexcept;
-  [[nodiscard]] Bounds sealed_bounds(const space::Span& span, space::Tag tag,
-                                     const Bounds& whole) const noexcept;
-  [[nodiscard]] bool read_sealed(HeapDomain& heap, const void* block, std::size_t step,
-                                 std::size_t* bytes) noexcept;
-  void hide_waiting(HeapDomain& heap, const Slab& slab, Word* used) noexcept;
-  // first_class_mixed.hpp
-  [[nodiscard]] void* take_from_buffer(HeapDomain& heap, HeapRequest& request) noexcept;
-  [[nodiscard]] void* take_mixed(HeapDomain& heap, HeapRequest& request) noexcept;
-  [[nodiscard]] void* find_run(HeapDomain& heap, std::uint32_t grains,
-                               std::size_t alignment) noexcept;
-  [[nodiscard]] slab::MixedSlab* new_mixed_slab(HeapDomain& heap) noexcept;
-  void add_mixed_slab(HeapDomain& heap, slab::MixedSlab& slab) noexcept;
-  void release_mixed(HeapDomain& heap, slab::MixedSlab& slab, const void* address,
-                     HeapRelease& outcome) noexcept;
-  void collect_mixed(HeapDomain& heap, slab::MixedSlab& slab, const void** doubled) noexcept;
-  void retire_if_empty(HeapDomain& heap, slab::MixedSlab& slab) noexcept;
-
-  [[nodiscard]] static bool is_newest(const HeapDomain& heap, const Slab& slab,
-                                      const void* address) noexcept;
-  void put_newest_back(HeapDomain& heap) noexcept;
-  void settle_in_heap(HeapDomain& heap, Slab& slab, std::uint32_t free_before) noexcept;
-  void retire_from_heap(HeapDomain& heap, Bin& bin, Slab& slab) noexcept;
-  void collect_in_heap(HeapDomain& heap, const void** doubled) noexcept;
-  void give_up_empty(HeapDomain& heap) noexcept;
-
   // purge.hpp
   ALLOD_HOT void look_around(Domain& domain) noexcept;
   enum class Shrink : std::uint8_t { idle, spare };
   ALLOD_HOT void shrink_magazines(Domain& domain, Shrink which) noexcept;
   ALLOD_HOT void retire_last(Domain& domain, Bin& bin) noexcept;
-  ALLOD_HOT void maybe_purge() noexcept;
   ALLOD_HOT void ask_for_look(Domain& domain) noexcept;
   void purge_delayed() noexcept;
-  // Of the budget, what domains do not keep, but never less than a quarter: without any, each slab
-  // that becomes empty would be purged. Or, if that is more, what would be in use if nothing had
-  // been freed lately: a program that soon needs as much again finds it, and never has more
-  // memory than it has needed. The delay sees to it that it goes.
-  [[nodiscard]] std::size_t purge_budget() const noexcept {
-    const std::size_t least = options_.purge_budget / 4;
-    const std::size_t kept = kept_bytes_.load(std::memory_order_relaxed);
-    const std::size_t budget =
-        kept < options_.purge_budget - least ? options_.purge_budget - kept : least;
-    if (!helper_.is_running()) return budget;
-    const std::size_t below = space_.below_peak();
-    const std::size_t lately = below < options_.most_below_peak ? below : options_.most_below_peak;
-    return lately > budget ? lately : budget;
-  }
-  // By as much the helper goes below a budget that was passed, and callers let it be passed.
-  [[nodiscard]] static constexpr std::size_t headroom(std::size_t budget) noexcept {
-    return budget / 8;
-  }
-  [[nodiscard]] std::size_t dirty_bytes() const noexcept {
-    return space_.dirty_bytes() + kept_bytes_.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] std::size_t purge_budget() const noexcept;
+  [[nodiscard]] std::size_t dirty_bytes() const noexcept;
   ALLOD_HOT void return_stocks(Domain& domain) noexcept;
-  void give_up_stocks(Domain& domain) noexcept;
   ALLOD_HOT void start_helper() noexcept;
   [[nodiscard]] ALLOD_HOT bool has_work_for_helper() const noexcept;
-  static ALLOD_HOT void purge_on_helper(void* heap) noexcept;
+  static ALLOD_HOT void purge_on_helper(void* engine) noexcept;
   ALLOD_HOT void purge_until_done() noexcept;
 
   // rest.hpp
@@ -647,10 +465,6 @@ class Heap {
   [[nodiscard]] ALLOD_HOT bool purge_resting() noexcept;
   [[nodiscard]] ALLOD_HOT RestStep purge_resting_in(Address at, Address end, Owners which) noexcept;
 
-  ALLOD_COLD void report(MisuseKind kind, const void* address) noexcept {
-    Reporter::report(describe(kind, address));
-  }
-
   Space space_;
   HeapOptions options_;
   ForkGate<Platform> gate_;
@@ -660,17 +474,6 @@ class Heap {
   Lock registry_lock_{LockRank::registry};
   DomainList domains_;
   DomainPool pool_;
-  HeapList heaps_;
-  HeapPool heap_pool_;
-  SeatList seats_;
-  FreeSeats free_seats_;
-  std::uint32_t pooled_heaps_ = 0;
-  // Where uses of heaps that are gone are to be found out, the last ones stay what they were.
-  static constexpr std::uint32_t kKeptHeaps = [] {
-    if constexpr (requires { Policy::kKeptHeaps; }) return Policy::kKeptHeaps;
-    return 0U;
-  }();
-  std::uint32_t next_heap_id_ = space::kMaxOwner;
   std::uint32_t next_id_ = 2;
   std::atomic<std::uint32_t> cache_count_{0};
   SpanList orphans_[kClasses] = {};
@@ -690,11 +493,6 @@ class Heap {
 }  // namespace allod::heap
 
 #include "allod/heap/allocate.hpp"
-#include "allod/heap/first_class.hpp"
-#include "allod/heap/first_class_blocks.hpp"
-#include "allod/heap/first_class_hardened.hpp"
-#include "allod/heap/first_class_mixed.hpp"
-#include "allod/heap/first_class_release.hpp"
 #include "allod/heap/inspect.hpp"
 #include "allod/heap/kept.hpp"
 #include "allod/heap/lifetime.hpp"
