@@ -466,6 +466,15 @@ TEST(SlabRest, comes_when_the_number_of_free_blocks_stays_and_ends_when_it_chang
   slab.take();
   EXPECT_EQ(slab->look_for_rest(), Rest::moving);
   EXPECT_EQ(slab->look_for_rest(), Rest::resting);
+  // As many are free as before, but others, or the same again.
+  const std::uint32_t index = slab.take();
+  ASSERT_TRUE(slab.give(index));
+  EXPECT_EQ(slab->look_for_rest(), Rest::moving);
+  EXPECT_EQ(slab->look_for_rest(), Rest::resting);
+  ASSERT_TRUE(purge_all());
+  ASSERT_TRUE(slab.give(slab.take()));
+  EXPECT_EQ(slab->look_for_rest(), Rest::moving);
+  EXPECT_EQ(slab->look_for_rest(), Rest::resting);
   EXPECT_FALSE(slab->purge_free_pages(64, [](Address, Address) { return false; }));
   EXPECT_EQ(slab->look_for_rest(), Rest::resting) << "what was broken off is not done";
 }
