@@ -90,6 +90,19 @@ def test_an_idle_program_is_measured_after_a_second(programs: Path) -> None:
     assert report["series"][0]["points"][-1][0] >= 1
 
 
+def test_holes_are_compared_with_the_pages_that_cannot_go(programs: Path) -> None:
+    report = run_tiny(programs, "holes", mebibytes=8, busy=0, rest=2_010)
+    assert [figure["name"] for figure in report["figures"]] == [
+        "resident over pages with a live block after 2 s",
+        "resident over pages with a live block at the end",
+    ]
+    assert report["figures"][0]["value"] > 0.9
+    resident, needed = report["series"]
+    assert resident["name"] == "resident"
+    assert needed["name"] == "pages with a live block"
+    assert resident["points"][-1][0] >= 2
+
+
 def test_the_phases_need_at_least_what_one_of_them_allocates(programs: Path) -> None:
     report = run_tiny(programs, "phases", megabytes=20)
     assert report["figures"][0]["value"] > 0.95

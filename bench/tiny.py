@@ -26,6 +26,7 @@ TINY: dict[str, dict[str, int]] = {
     "fragmentation": {"mebibytes": 1, "epochs": 7},
     "generations": {"generations": 3, "objects": 4_000, "threads": 3},
     "heaps": {"ops": 2_000, "blocks": 500, "rounds": 2},
+    "holes": {"mebibytes": 2, "threads": 2, "busy": 1, "rest": 100},
     "idle": {"mebibytes": 2, "together": 500, "idle": 100},
     "immediate": {"ops": 20_000},
     "large": {"ops": 5, "live": 2},

@@ -279,6 +279,8 @@ class Queue {
     return item;
   }
 
+  const Item* first() const { return first_; }
+
   std::uint64_t free_all() {
     std::uint64_t sum = 0;
     while (Item* item = take()) {

@@ -6,12 +6,11 @@
 
 #include <algorithm>
 
-#include "harness.hpp"
+#include "rest.hpp"
 
 namespace {
 
 constexpr std::uint64_t kMost = 64U << 10U;
-constexpr std::uint64_t kMillion = 1'000'000;
 
 std::uint64_t g_mebibytes = 256;
 std::uint64_t g_kept = 5;
@@ -28,16 +27,6 @@ constexpr bench::Parameter kParameters[] = {
 };
 bench::Workload g_workload("idle", "resident size of an idle program after a peak", kParameters);
 
-bench::Series g_resident{.name = "resident", .x = "seconds", .y = "KiB"};
-bench::Series g_live{.name = "live", .x = "seconds", .y = "KiB"};
-
-void sleep_until(std::uint64_t nanoseconds) {
-  const timespec time{static_cast<time_t>(nanoseconds / (1000 * kMillion)),
-                      static_cast<long>(nanoseconds % (1000 * kMillion))};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nullptr) != 0) {
-  }
-}
-
 // What other threads used of the processors: while this one only samples, those of the allocator.
 double milliseconds_of_others() {
   timespec all{};
@@ -46,30 +35,6 @@ double milliseconds_of_others() {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &mine);
   return static_cast<double>(all.tv_sec - mine.tv_sec) * 1e3 +
          static_cast<double>(all.tv_nsec - mine.tv_nsec) * 1e-6;
-}
-
-// Samples once in a while, exactly after one second and at the end.
-void be_idle(std::uint64_t base, std::uint64_t live) {
-  const std::uint64_t interval = std::max<std::uint64_t>(10, g_idle / (bench::Series::kMost - 100));
-  const double used = milliseconds_of_others();
-  const std::uint64_t begin = bench::now();
-  bool is_early = true;
-  for (std::uint64_t at = 0; at <= g_idle; at += interval) {
-    sleep_until(begin + at * kMillion);
-    if (is_early && at >= 1000) {
-      g_workload.figure("resident over live after 1 s",
-                        bench::over_live(bench::exact_resident_kib(), base, live));
-      is_early = false;
-    }
-    const double seconds = static_cast<double>(bench::now() - begin) * 1e-9;
-    g_resident.add(seconds, static_cast<double>(bench::resident_kib()));
-    g_live.add(seconds, static_cast<double>(live) / 1024);
-  }
-  sleep_until(begin + g_idle * kMillion);
-  g_workload.figure("resident over live at the end",
-                    bench::over_live(bench::exact_resident_kib(), base, live));
-  g_workload.figure("processor time of the allocator while idle",
-                    std::max(0.0, milliseconds_of_others() - used), "ms");
 }
 
 }  // namespace
@@ -96,9 +61,12 @@ int main(int argc, char** argv) {
   }
   std::uint64_t sum = going.free_all();
   g_workload.stop();
-  be_idle(base, live);
+  const double used = milliseconds_of_others();
+  bench::Rest rest(g_workload, base, {"live", live});
+  rest.run(g_idle, 1000, "resident over live after 1 s", "resident over live at the end");
+  g_workload.figure("processor time of the allocator while idle",
+                    std::max(0.0, milliseconds_of_others() - used), "ms");
   sum += staying.free_all();
-  g_workload.series(g_resident);
-  g_workload.series(g_live);
+  rest.report_series();
   g_workload.report(ops, sum);
 }

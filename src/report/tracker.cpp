@@ -88,6 +88,8 @@ Tables* find_tables() noexcept {
     auto& platform = Process::heap().space().platform();
     found = static_cast<Tables*>(platform.map(sizeof(Tables)));
     if (found == nullptr) return nullptr;
+    // Hashed: each of a few blocks is on a page of its own.
+    platform.avoid_huge(found, sizeof(Tables));
     platform.name(found, sizeof(Tables), "allod: history");
     tables.store(found, std::memory_order_release);
   }

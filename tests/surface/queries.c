@@ -167,6 +167,32 @@ CASE(trim_gives_memory_of_small_blocks_back) {
         (trimmed - before) / KIB);
 }
 
+CASE(trim_gives_pages_between_living_blocks_back) {
+  enum { kBlocks = 60000, kSize = 1000, kEvery = 64 };
+  static void* blocks[kBlocks];
+  memset(blocks, 1, sizeof blocks);
+  malloc_trim(0);
+  size_t before = resident_bytes();
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < kBlocks; ++i) {
+      if (round == 1 && i % kEvery == 0) continue;
+      blocks[i] = obtain(kSize);
+      fill(blocks[i], kSize, i);
+    }
+    for (size_t i = 0; i < kBlocks; ++i) {
+      if (i % kEvery != 0) free(blocks[i]);
+    }
+    malloc_trim(0);
+    size_t trimmed = resident_bytes();
+    CHECK(trimmed <= before + 20 * MIB, "%zu KiB stay after malloc_trim(0)",
+          (trimmed - before) / KIB);
+    for (size_t i = 0; i < kBlocks; i += kEvery) {
+      CHECK(holds(blocks[i], kSize, i), "malloc_trim touched a living block");
+    }
+  }
+  for (size_t i = 0; i < kBlocks; i += kEvery) free(blocks[i]);
+}
+
 CASE(trim_leaves_living_blocks_alone) {
   enum { kBlocks = 3000 };
   static void* blocks[kBlocks];

@@ -117,6 +117,12 @@ class Fake : public FakeThreads, public FakeMemory {
     }
     return false;
   }
+  [[nodiscard]] bool purge_each(const Piece* pieces, std::size_t count) noexcept {
+    for (; count > 0; --count, ++pieces) {
+      if (!purge(pieces->address, pieces->bytes)) return false;
+    }
+    return true;
+  }
   void populate(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "populate");
     populated_bytes_ += bytes;

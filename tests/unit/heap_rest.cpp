@@ -19,8 +19,8 @@ class HeapRest : public HeapPurge {
     heap.options().magazine_bytes = kSize;  // few free blocks wait in magazines
   }
   // Blocks full of their number; of each eight in a row, one stays.
-  void fill_and_thin_out(Domain& domain) {
-    blocks_ = allocate_many(domain, 8192, kSize);
+  void fill_and_thin_out(Domain& domain, std::size_t count = 8192) {
+    blocks_ = allocate_many(domain, count, kSize);
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       std::memset(blocks_[i], static_cast<int>(i % 251), kSize);
     }
@@ -65,6 +65,61 @@ TEST_F(HeapRest, gives_back_the_free_pages_of_slabs_that_are_still_in_use) {
   // The pages can be used again.
   for (void* const block : allocate_many(domain, 8192, kSize)) std::memset(block, 255, kSize);
   expect_contents();
+}
+
+// More than a pause or a few of them have time for.
+TEST_F(HeapRest, gives_all_back_of_many_slabs_in_two_rounds) {
+  heap.options().region_bytes = 64 * kMiB;
+  Domain& domain = attach();
+  fill_and_thin_out(domain, 160 * kKiB);
+  const std::size_t before = resident();
+  ASSERT_GE(before, 150 * kMiB);
+  ASSERT_TRUE(system.helper_waits());
+  const std::uint64_t start = system.now_ms();
+  system.run_helper();
+  EXPECT_LE(system.now_ms(), start + 1000);
+  EXPECT_LT(resident(), before / 4);
+  expect_contents();
+}
+
+TEST_F(HeapRest, gives_them_back_at_once_when_asked) {
+  Domain& domain = attach();
+  fill_and_thin_out(domain);
+  const std::size_t before = resident();
+  const std::size_t purged = system.purged_bytes();
+  const std::size_t bytes = heap.purge_slabs();
+  EXPECT_EQ(bytes, system.purged_bytes() - purged);
+  EXPECT_LT(resident(), before / 4);
+  EXPECT_EQ(heap.purge_slabs(), 0U) << "nothing is left";
+  expect_contents();
+}
+
+TEST_F(HeapRest, gives_nothing_back_when_asked_while_somebody_is_in_a_slow_path_for_long) {
+  Domain& domain = attach();
+  Domain& busy = attach();
+  fill_and_thin_out(domain);
+  const std::size_t before = resident();
+  busy.in_slow_path = true;
+  EXPECT_EQ(heap.purge_slabs(), 0U);
+  EXPECT_EQ(resident(), before);
+  busy.in_slow_path = false;
+}
+
+TEST_F(HeapRest, tries_again_when_somebody_is_in_a_slow_path) {
+  Domain& domain = attach();
+  Domain& busy = attach();
+  fill_and_thin_out(domain);
+  const std::size_t before = resident();
+  const std::uint64_t start = system.now_ms();
+  // From each second wait on there is somebody, until the next.
+  std::uint64_t waits = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::wait) busy.in_slow_path = ++waits % 2 == 0;
+  });
+  system.run_helper();
+  busy.in_slow_path = false;
+  EXPECT_LE(system.now_ms(), start + 1000);
+  EXPECT_LT(resident(), before / 4);
 }
 
 TEST_F(HeapRest, leaves_slabs_alone_that_change_all_the_time) {

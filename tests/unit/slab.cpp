@@ -436,9 +436,9 @@ TEST(SlabRest, finds_every_page_without_a_block_in_use_and_no_other) {
         for (Address at = from; at < to; at += page) purged[(at - slab->base) / page] = true;
         return true;
       }));
-      for (std::size_t at = 0; at + page <= blocks_end; at += page) {
+      for (std::size_t at = 0; at < blocks_end; at += page) {
         bool expected = true;
-        for (std::size_t byte = at; byte < at + page; ++byte) {
+        for (std::size_t byte = at; byte < std::min(at + page, blocks_end); ++byte) {
           expected = expected && is_free[byte / slab->block_bytes()];
         }
         ASSERT_EQ(purged[at / page], expected) << "class " << c << ", page at " << at;
@@ -464,6 +464,15 @@ TEST(SlabRest, comes_when_the_number_of_free_blocks_stays_and_ends_when_it_chang
   ASSERT_TRUE(purge_all());
   EXPECT_EQ(slab->look_for_rest(), Rest::settled);
   slab.take();
+  EXPECT_EQ(slab->look_for_rest(), Rest::moving);
+  EXPECT_EQ(slab->look_for_rest(), Rest::resting);
+  // As many are free as before, but others, or the same again.
+  const std::uint32_t index = slab.take();
+  ASSERT_TRUE(slab.give(index));
+  EXPECT_EQ(slab->look_for_rest(), Rest::moving);
+  EXPECT_EQ(slab->look_for_rest(), Rest::resting);
+  ASSERT_TRUE(purge_all());
+  ASSERT_TRUE(slab.give(slab.take()));
   EXPECT_EQ(slab->look_for_rest(), Rest::moving);
   EXPECT_EQ(slab->look_for_rest(), Rest::resting);
   EXPECT_FALSE(slab->purge_free_pages(64, [](Address, Address) { return false; }));

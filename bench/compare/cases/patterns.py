@@ -226,6 +226,22 @@ _MEMORY = (
         group="memory over time",
     ),
     Case(
+        "holes",
+        "holes",
+        "276 MiB of 512 B to 2 KiB, one block in twenty stays, then five seconds of rest",
+        quick={"mebibytes": 64, "rest": 2_500},
+        group="memory over time",
+    ),
+    Case(
+        "holes-threads",
+        "holes",
+        "eight threads, 1.3 GiB, one block in sixteen stays; one more thread never rests",
+        params={"mebibytes": 1_331, "threads": 8, "every": 16, "busy": 1},
+        quick={"mebibytes": 256, "rest": 2_500},
+        threads=9,
+        group="memory over time",
+    ),
+    Case(
         "fragmentation",
         "fragmentation",
         "48 MiB live, replaced at random by sizes that shift from 32 B to 128 KiB",

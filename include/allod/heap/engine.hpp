@@ -9,6 +9,7 @@
 #include "allod/heap/helper_state.hpp"
 #include "allod/heap/misuse.hpp"
 #include "allod/heap/options.hpp"
+#include "allod/heap/rest_walk.hpp"
 #include "allod/heap/slow_path.hpp"
 #include "allod/heap/turn.hpp"
 
@@ -193,6 +194,9 @@ class Engine {
   // The huge blocks that domains keep for their next request become free spans, but of those that
   // are in a slow path just now.
   void give_up_kept() noexcept { give_back_kept_of(Keepers::all); }
+  // Pages inside of slabs on which no block is in use go back. Returns the bytes. Outside of slow
+  // paths.
+  std::size_t purge_slabs() noexcept;
   // What others have freed becomes free in the domains of all threads, unless one is in a slow path
   // for long; their empty slabs go. Outside of slow paths.
   void collect_for_others() noexcept;
@@ -451,14 +455,15 @@ class Engine {
   // rest.hpp
   [[nodiscard]] ALLOD_HOT bool pause() noexcept;
   [[nodiscard]] bool pause_within(int tries) noexcept;
-  ALLOD_HOT void resume() noexcept;
+  [[nodiscard]] ALLOD_HOT bool pause_in_turn() noexcept;
+  ALLOD_HOT bool resume() noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_resting() noexcept;
   enum class Owners : std::uint8_t { resting, all };
   [[nodiscard]] ALLOD_HOT bool collect_for(Owners which) noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept;
   ALLOD_HOT void reap_at_rest() noexcept;
   [[nodiscard]] ALLOD_HOT bool purge_resting() noexcept;
-  [[nodiscard]] ALLOD_HOT Address purge_resting_in(Address at, Address end, bool* moving) noexcept;
+  [[nodiscard]] ALLOD_HOT RestStep purge_resting_in(Address at, Address end, Owners which) noexcept;
 
   Space space_;
   HeapOptions options_;
@@ -481,7 +486,8 @@ class Engine {
   HelperState helper_;                   // only one that is running takes back what is kept
   ForkPause fork_pause_;
   std::atomic<bool> look_is_wanted_{false};  // much has become free within slabs
-  Address rest_cursor_ = 0;                  // the helper's: where its next look at slabs begins
+  std::atomic<std::size_t> loosened_{0};     // about so much, since the helper looked last
+  RestWalk rest_walk_;                       // the helper's
 };
 
 }  // namespace allod::heap

@@ -58,6 +58,11 @@ class HelperState {
     Platform::futex_wait_ms(&sleep_, 0, milliseconds);
     sleep_.store(0);
   }
+  // The same, and who woke it is not forgotten: the next sleep is as short.
+  template <class Platform>
+  void doze_ms(std::uint32_t milliseconds) noexcept {
+    Platform::futex_wait_ms(&sleep_, 0, milliseconds);
+  }
 
  private:
   static constexpr std::uint32_t kNone = 0;

@@ -35,7 +35,7 @@ void Engine<Policy, Above>::look_around(Domain& domain) noexcept {
 template <class Policy, class Above>
 void Engine<Policy, Above>::ask_for_look(Domain& domain) noexcept {
   if (domain.loosened < kWorthAThread) return;
-  domain.loosened = 0;
+  loosened_.fetch_add(std::exchange(domain.loosened, 0), std::memory_order_relaxed);
   look_is_wanted_.store(true, std::memory_order_relaxed);
   start_helper();
 }

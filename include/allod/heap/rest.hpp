@@ -10,12 +10,16 @@
 
 namespace allod::heap {
 
-// What callers wait for meanwhile is bounded by these: at about 0.3 us a call and 0.1 us a page.
-inline constexpr std::uint32_t kRestLooks = 256;
-inline constexpr std::uint32_t kRestCalls = 48;
-inline constexpr std::size_t kRestBytes = std::size_t{1} << 20;
-// Pauses in one walk through the heap; the next walk goes on where it ended.
+// Of addresses: to pass over what is no slab is quick, but takes its time, too.
+inline constexpr std::size_t kRestReach = std::size_t{256} << 20;
+// Pauses in one round of the helper in which blocks come home.
 inline constexpr std::uint32_t kRestPauses = 64;
+// Somebody is in a slow path each time: so often the helper tries again within a round.
+inline constexpr std::uint32_t kRestTries = 16;
+// Slabs that a round looks at in vain: a millisecond or two. Where much has become free, one more
+// for each so many bytes of that.
+inline constexpr std::uint32_t kVainLooks = 16384;
+inline constexpr std::size_t kBytesPerLook = 1024;
 
 // False when somebody is in a slow path, or a fork is under way.
 template <class Policy, class Above>
@@ -41,10 +45,23 @@ bool Engine<Policy, Above>::pause_within(int tries) noexcept {
   return false;
 }
 
+// The helper's, who has time: whom it keeps waiting goes first. False when it should end, or does
+// not get there.
 template <class Policy, class Above>
-void Engine<Policy, Above>::resume() noexcept {
-  gate_.open();
+bool Engine<Policy, Above>::pause_in_turn() noexcept {
+  for (std::uint32_t tries = kRestTries; tries > 0 && !helper_.is_kept_away(); --tries) {
+    if (pause()) return true;
+    helper_.template doze_ms<Platform>(1);
+  }
+  return false;
+}
+
+// Returns whether somebody was kept waiting.
+template <class Policy, class Above>
+bool Engine<Policy, Above>::resume() noexcept {
+  const bool waited = gate_.open();
   fork_lock_.unlock();
+  return waited;
 }
 
 // Blocks that others have freed come home to owners that sleep: they have made no slow operation
@@ -60,7 +77,7 @@ bool Engine<Policy, Above>::collect_resting() noexcept {
     if (!is_any) return false;
   }
   for (std::uint32_t i = 0; i < kRestPauses; ++i) {
-    if (helper_.is_kept_away() || !pause()) return true;
+    if (!pause_in_turn()) return true;
     const bool is_done = collect_for(Owners::resting);
     bool moving = false;
     if (is_done) {
@@ -152,55 +169,88 @@ void Engine<Policy, Above>::reap_at_rest() noexcept {
   }
 }
 
-// Returns whether slabs may come to rest that were not found at rest now.
+// A round of the helper's walk, which goes on where the last one ended: as long as it gives memory
+// back, and a little further. Returns whether slabs may come to rest that were not found at rest.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::purge_resting() noexcept {
-  bool moving = false;
-  for (std::uint32_t i = 0; i < kRestPauses; ++i) {
-    const auto range = space_.range_from(rest_cursor_);
+  rest_walk_.wanted += loosened_.exchange(0, std::memory_order_relaxed);
+  std::size_t vain_looks = kVainLooks + rest_walk_.wanted / kBytesPerLook;
+  for (;;) {
+    const auto range = space_.range_from(rest_walk_.at);
     if (range.from == range.to) {
-      rest_cursor_ = 0;
+      const bool moving = rest_walk_.moving;
+      rest_walk_ = {.wanted = rest_walk_.wanted / 2};
       return moving;
     }
-    if (helper_.is_kept_away() || !pause()) return true;
-    rest_cursor_ = purge_resting_in(range.from, range.to, &moving);
-    resume();
+    if (!pause_in_turn()) return true;
+    const RestStep step = purge_resting_in(range.from, range.to, Owners::resting);
+    const bool waited = resume();
+    rest_walk_.at = step.at;
+    rest_walk_.moving |= step.moving;
+    if (space_.refuses_purge()) return false;
+    if (step.bytes == 0) {
+      if (vain_looks <= step.looks) return true;
+      vain_looks -= step.looks;
+    }
+    if (waited) helper_.template doze_ms<Platform>(1);
   }
-  return true;
 }
 
-// In a pause. Returns how far it came.
+// The same for all slabs at once, for a caller who wants that and is in no slow path. Returns the
+// bytes given back.
 template <class Policy, class Above>
-Address Engine<Policy, Above>::purge_resting_in(Address at, Address end, bool* moving) noexcept {
-  std::uint32_t looks = kRestLooks;
-  std::uint32_t calls = kRestCalls;
-  std::size_t bytes = kRestBytes;
-  while (at < end && looks > 0) {
-    const space::Tag tag = space_.map().tag_of(at);
+std::size_t Engine<Policy, Above>::purge_slabs() noexcept {
+  constexpr int kTries = 64;
+  std::size_t bytes = 0;
+  for (Address at = 0;;) {
+    const auto range = space_.range_from(at);
+    if (range.from == range.to || !pause_within(kTries)) return bytes;
+    const RestStep step = purge_resting_in(range.from, range.to, Owners::all);
+    if (resume()) gate_.yield();
+    at = step.at;
+    bytes += step.bytes;
+    if (space_.refuses_purge()) return bytes;
+  }
+}
+
+// In a pause. A slab is done as a whole, so that no piece goes back twice.
+template <class Policy, class Above>
+RestStep Engine<Policy, Above>::purge_resting_in(Address at, Address end, Owners which) noexcept {
+  RestStep step{.at = at};
+  os::Piece pieces[kRestPieces];
+  std::uint32_t count = 0;
+  space::Region* region = nullptr;
+  const auto purge = [&]() noexcept {
+    step.pieces += count;
+    if (count == 0 || space_.purge_within(*region, pieces, std::exchange(count, 0))) return true;
+    step.bytes = 0;
+    return false;
+  };
+  const auto add = [&](Address from, Address to) noexcept {
+    if (count == kRestPieces && !purge()) return false;
+    pieces[count++] = {reinterpret_cast<void*>(from), to - from};
+    step.bytes += to - from;
+    return true;
+  };
+  end = end - at < kRestReach ? end : at + kRestReach;
+  while (step.at < end && !step.is_long(count)) {
+    const space::Tag tag = space_.map().tag_of(step.at);
     if (!space::is_slab(tag)) {
-      at += kSliceBytes;
+      step.at += kSliceBytes;
       continue;
     }
-    --looks;
-    Slab& slab = *slab::as_slab(space_.map().span_of(at));
+    ++step.looks;
+    Slab& slab = *slab::as_slab(space_.map().span_of(step.at));
+    region = slab.region;
     const auto rest = slab.look_for_rest();
-    if (rest == Slab::Rest::moving) *moving = true;
-    if (rest == Slab::Rest::resting) {
-      const bool done = slab.purge_free_pages(space_.platform().page_size(),
-                                              [&](Address from, Address to) noexcept {
-                                                if (calls == 0 || bytes == 0) return false;
-                                                --calls;
-                                                bytes -= to - from < bytes ? to - from : bytes;
-                                                return space_.purge_within(slab, from, to);
-                                              });
-      if (!done) {
-        if (space_.refuses_purge()) *moving = false;
-        return space_.refuses_purge() ? end : at;
-      }
+    step.moving |= rest == Slab::Rest::moving;
+    if (rest == Slab::Rest::resting || (rest == Slab::Rest::moving && which == Owners::all)) {
+      if (!slab.purge_free_pages(space_.platform().page_size(), add)) return step;
     }
-    at = end_of(slab);
+    step.at = end_of(slab);
   }
-  return at;
+  static_cast<void>(purge());
+  return step;
 }
 
 }  // namespace allod::heap

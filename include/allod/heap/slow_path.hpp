@@ -45,6 +45,7 @@ class ForkGate {
   // Returns when the gate is open, or at once for the thread that closed it.
   [[nodiscard]] ALLOD_COLD bool holds_back() noexcept {
     if (forker_.load(std::memory_order_relaxed) == P::self()) return false;
+    somebody_waits_.store(true, std::memory_order_relaxed);
     P::futex_wait(&closed_, 1);
     return true;
   }
@@ -59,14 +60,17 @@ class ForkGate {
       platform.barrier();
     }
   }
-  void open() noexcept {
+  // Returns whether it held somebody back.
+  bool open() noexcept {
     forker_.store(nullptr, std::memory_order_relaxed);
     closed_.store(0);
     P::futex_wake(&closed_, 0x7fffffff);
+    return somebody_waits_.exchange(false, std::memory_order_relaxed);
   }
 
  private:
   std::atomic<std::uint32_t> closed_{0};
+  std::atomic<bool> somebody_waits_{false};
   std::atomic<void*> forker_{nullptr};
   P* platform_ = nullptr;
   bool fence_needed_ = true;

@@ -98,7 +98,8 @@ bool Heap<Policy>::clear(const space::Span& span, Address from, std::size_t byte
     const std::size_t page = space().platform().page_size();
     const Address first = align_up(from, page);
     const Address last = align_down(end, page);
-    if (space().purge_within(span, first, last)) {
+    const os::Piece whole{reinterpret_cast<void*>(first), last - first};
+    if (space().purge_within(*span.region, &whole, 1)) {
       __builtin_memset(reinterpret_cast<void*>(from), 0, first - from);
       __builtin_memset(reinterpret_cast<void*>(last), 0, end - last);
       return true;

@@ -10,6 +10,11 @@
 
 namespace allod::os {
 
+struct Piece {
+  void* address;
+  std::size_t bytes;
+};
+
 // All functions are thread-safe, keep errno, and report failure by their result. Addresses and
 // lengths must be multiples of page_size().
 //   start()                      initialises the others; called once, first
@@ -26,6 +31,7 @@ namespace allod::os {
 //   map(bytes)                   reserve and commit
 //   unmap(address, bytes)        releases addresses and memory
 //   purge(address, bytes)        releases memory, keeps addresses; true if they now read as zero
+//   purge_each(pieces, count)    purge() of each piece, in one system call where there is one
 //   populate(address, bytes)     hint: makes usable memory present
 //   dump(address, bytes, wanted) hint: includes the addresses in core files, as initially, or not
 //   prefer_huge(address, bytes)  hint: huge pages for usable memory
@@ -84,6 +90,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.map(bytes) } -> std::same_as<void*>;
   { platform.unmap(address, bytes) };
   { platform.purge(address, bytes) } -> std::same_as<bool>;
+  { platform.purge_each(static_cast<const Piece*>(address), bytes) } -> std::same_as<bool>;
   { platform.populate(address, bytes) };
   { platform.dump(address, bytes, true) };
   { platform.prefer_huge(address, bytes) };

@@ -37,7 +37,7 @@ class Slab : public space::Span {
     first_word_ = 0;
     touched_ = 0;
     forget_filled();
-    seen_free_ = purged_free_ = kNoBlock;
+    seen_free_ = purged_free_ = kNever;
     for (std::uint32_t word = 0; word < words(); ++word) free_bits()[word] = ~Word{0};
     if (capacity_ % kWordBits != 0) free_bits()[words() - 1] = low_bits(capacity_ % kWordBits);
     set_owner(owner);
@@ -86,7 +86,7 @@ class Slab : public space::Span {
     void** to = out + count;
     const Word first_bits = free_bits()[0];
     const std::size_t step = block_bytes_;
-    free_count_ -= count;
+    note_taken(count);
     for (;; ++word) {
       Word bits = free_bits()[word];
       if (bits == 0) continue;
@@ -140,7 +140,7 @@ class Slab : public space::Span {
       first_word_ = word;
     }
     free_bits()[word] = bits & (bits - 1);
-    --free_count_;
+    note_taken(1);
     void* const block = block_at(word * kWordBits + lowest_bit(bits));
     if (block == nullptr) __builtin_unreachable();
     return block;
@@ -153,7 +153,7 @@ class Slab : public space::Span {
     const Word bits = free_bits()[word];
     const unsigned chosen = bit_from(bits, random % kWordBits);
     free_bits()[word] = bits & ~bit(chosen);
-    --free_count_;
+    note_taken(1);
     if (capacity_ <= kWordBits) touched_ |= bit(chosen);
     return block_at(word * kWordBits + chosen);
   }
@@ -293,7 +293,7 @@ class Slab : public space::Span {
 
   enum class Rest : std::uint8_t {
     settled,  // nothing to purge that has not been purged
-    moving,   // blocks came or went since the last look, as far as their number tells
+    moving,   // blocks came or went since the last look
     resting,  // none did
   };
   // Owner at rest. Looks at the slab again.
@@ -313,7 +313,9 @@ class Slab : public space::Span {
     while (begin < capacity_) {
       const std::uint32_t end = next_with(begin, false);
       const Address from = align_up(address_of(block_at(begin)), page);
-      const Address to = align_down(address_of(block_at(end)), page);
+      // Behind the last block, the page that it ends on holds nothing else.
+      const Address last = address_of(block_at(end));
+      const Address to = end == capacity_ ? align_up(last, page) : align_down(last, page);
       if (from < to && !purge(from, to)) return false;
       begin = next_with(end, true);
     }
@@ -334,7 +336,7 @@ class Slab : public space::Span {
     for_each_part(first, end, [&](std::uint32_t word, Word mask) noexcept {
       relaxed(free_bits()[word], free_bits()[word] & ~mask);
     });
-    free_count_ -= end - first;
+    note_taken(end - first);
   }
   void set_free(std::uint32_t first, std::uint32_t end) noexcept {
     for_each_part(first, end, [&](std::uint32_t word, Word mask) noexcept {
@@ -360,6 +362,11 @@ class Slab : public space::Span {
  private:
   friend class Inbox;
 
+  // What is free is used again: nothing is known of its pages.
+  ALLOD_INLINE void note_taken(std::uint32_t count) noexcept {
+    free_count_ -= count;
+    seen_free_ = purged_free_ = kNever;
+  }
   // The first word of the bits in which a block is free. There must be one.
   [[nodiscard]] ALLOD_INLINE std::uint32_t find_free_word() noexcept {
     std::uint32_t word = first_word_;
@@ -372,7 +379,7 @@ class Slab : public space::Span {
                                                         bool* virgin) noexcept {
     const std::uint32_t word = first_word_;
     free_bits()[word] = rest;
-    --free_count_;
+    note_taken(1);
     const bool known = capacity_ <= kWordBits;
     *virgin = known && (touched_ & bit(index)) == 0;
     if (known) touched_ |= bit(index);
@@ -429,8 +436,9 @@ class Slab : public space::Span {
   alignas(kCacheLine) std::uint32_t free_count_;
   std::uint32_t first_word_;  // no free block lies in a word before this one
   Word touched_;              // of up to 64 blocks: those that have been handed out
-  // Written while the owner is at rest: free_count() at the last look, and when the last
-  // free page had been purged.
+  // Written while the owner is at rest: free_count() at the last look, and when the last free page
+  // had been purged; kNever as soon as a block is taken.
+  static constexpr std::uint32_t kNever = ~0U;
   std::uint32_t seen_free_;
   std::uint32_t purged_free_;
 };

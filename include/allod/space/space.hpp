@@ -159,10 +159,10 @@ class Space {
     return purge(0, 0, dirty_bytes()) + purge_delayed(delayed, true);
   }
 
-  // Gives back the memory of [from, to), whole pages within a used span that nobody touches
-  // meanwhile. False when the system does not take it, or what is there then would not read
-  // as zero. Thread-safe.
-  ALLOD_HOT bool purge_within(const Span& span, Address from, Address to) noexcept;
+  // Gives back the memory of pieces, whole pages within used spans of one region that nobody
+  // touches meanwhile. False when the system does not take them all, or what is there then would
+  // not read as zero. Thread-safe.
+  ALLOD_HOT bool purge_within(Region& region, const os::Piece* pieces, std::size_t count) noexcept;
   // The used part of the lowest region that does not end before `at`, from there on; empty when
   // there is none. Thread-safe.
   struct Range {
@@ -304,6 +304,7 @@ class Space {
   [[nodiscard]] bool is_for_itself(Slices size) const noexcept {
     return size.count * 2 > region_slices_.count;
   }
+  ALLOD_HOT void choose_pages(const Region& region, Slices first) noexcept;
   ALLOD_HOT void file_region(Region& region) noexcept;
   void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
 

@@ -49,14 +49,18 @@ std::size_t Space<P, kChecks>::purge_chosen(std::size_t limit, Choose&& choose) 
 }
 
 template <os::Platform P, CheckLevel kChecks>
-bool Space<P, kChecks>::purge_within(const Span& span, Address from, Address to) noexcept {
-  const bool zero = platform_.purge(reinterpret_cast<void*>(from), to - from);
+bool Space<P, kChecks>::purge_within(Region& region, const os::Piece* pieces,
+                                     std::size_t count) noexcept {
+  const bool zero = platform_.purge_each(pieces, count);
   LockGuard guard{lock_};
   refuses_purge_.store(!zero, std::memory_order_relaxed);
   if (!zero) return false;
-  if (span.region->filling == Filling::dense) avoid_huge_pages(*span.region, to);
-  ++counters_.purges;
-  counters_.purged += to - from;
+  counters_.purges += count;
+  for (std::size_t i = 0; i < count; ++i) counters_.purged += pieces[i].bytes;
+  const os::Piece& last = pieces[count - 1];
+  if (region.filling == Filling::dense) {
+    avoid_huge_pages(region, address_of(last.address) + last.bytes);
+  }
   return true;
 }
 

@@ -113,7 +113,7 @@ Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
   }
   void* const memory = reinterpret_cast<void*>(region->base);
   platform_.name(memory, region->size.bytes(), "allod: heap");
-  if (filling == Filling::dense) platform_.prefer_huge(memory, region->size.bytes());
+  choose_pages(*region, size);
   if (!advance(*region, size)) {
     platform_.unmap(memory, region->size.bytes());
     forget(*region);
@@ -125,6 +125,18 @@ Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
   ++counters_.regions;
   counters_.reserved += region->size.bytes();
   return region;
+}
+
+// Dense memory gets huge pages. A small program gets none, even where the system gives them to all
+// memory unasked: what is touched there is spread over the region, and it would pay for each.
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::choose_pages(const Region& region, Slices first) noexcept {
+  void* const memory = reinterpret_cast<void*>(region.base);
+  if (region.filling == Filling::dense) {
+    platform_.prefer_huge(memory, region.size.bytes());
+  } else if (counters_.used + first.bytes() < huge_from_) {
+    platform_.avoid_huge(memory, region.size.bytes());
+  }
 }
 
 // Finds addresses for a region of that size. Regions that lie beside each other are one mapping, of

@@ -213,7 +213,7 @@ Region* Space<P, kChecks>::map_region(PageSource& source, Slices size, int* erro
         platform_.name(memory, bytes, "allod: heap");
         if (!source.can_purge()) return region;
         region->committed = {0};
-        if (region->filling == Filling::dense) platform_.prefer_huge(memory, bytes);
+        choose_pages(*region, size);
         hide_tail(*region);
         return region;
       }

@@ -103,7 +103,8 @@ std::size_t ProcessHeap<Policy>::trim() noexcept {
   if (inside.is_first()) heap_.collect_for_others();
   heap_.give_up_kept();
   // With nobody waiting for a turn.
-  return heap_.space().purge_free();
+  const std::size_t within = inside.is_first() ? heap_.purge_slabs() : 0;
+  return within + heap_.space().purge_free();
 }
 
 }  // namespace allod::thread
