@@ -458,11 +458,17 @@ class Engine {
   [[nodiscard]] ALLOD_HOT bool pause_in_turn() noexcept;
   ALLOD_HOT bool resume() noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_resting() noexcept;
-  enum class Owners : std::uint8_t { resting, all };
+  enum class Owners : std::uint8_t { resting, loose, all };
   [[nodiscard]] ALLOD_HOT bool collect_for(Owners which) noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept;
   ALLOD_HOT void reap_at_rest() noexcept;
   [[nodiscard]] ALLOD_HOT bool purge_resting() noexcept;
+  void purge_holes() noexcept;
+  [[nodiscard]] bool grows_beside_holes() const noexcept {
+    const std::size_t loose = loosened_.load(std::memory_order_relaxed);
+    if (loose < kMuchLoose || !helper_.is_running()) return false;
+    return space_.fresh_bytes() - fresh_before_.load(std::memory_order_relaxed) >= loose / 8;
+  }
   [[nodiscard]] ALLOD_HOT RestStep purge_resting_in(Address at, Address end, Owners which) noexcept;
 
   Space space_;
@@ -485,9 +491,11 @@ class Engine {
   std::atomic<bool> kept_short_{false};  // somebody has less than that, and got nothing
   HelperState helper_;                   // only one that is running takes back what is kept
   ForkPause fork_pause_;
-  std::atomic<bool> look_is_wanted_{false};  // much has become free within slabs
-  std::atomic<std::size_t> loosened_{0};     // about so much, since the helper looked last
-  RestWalk rest_walk_;                       // the helper's
+  std::atomic<bool> look_is_wanted_{false};   // much has become free within slabs
+  std::atomic<std::size_t> loosened_{0};      // about so much, since the helper looked last
+  std::atomic<std::size_t> fresh_before_{0};  // memory had been fresh when that was said last
+  std::atomic<bool> holes_are_wanted_{false};
+  RestWalk rest_walk_;  // the helper's
 };
 
 }  // namespace allod::heap

@@ -36,6 +36,7 @@ template <class Policy, class Above>
 void Engine<Policy, Above>::ask_for_look(Domain& domain) noexcept {
   if (domain.loosened < kWorthAThread) return;
   loosened_.fetch_add(std::exchange(domain.loosened, 0), std::memory_order_relaxed);
+  fresh_before_.store(space_.fresh_bytes(), std::memory_order_relaxed);
   look_is_wanted_.store(true, std::memory_order_relaxed);
   start_helper();
 }
@@ -108,6 +109,9 @@ inline std::size_t Engine<Policy, Above>::purge_budget() const noexcept {
 
 template <class Policy, class Above>
 void Engine<Policy, Above>::maybe_purge() noexcept {
+  if (__builtin_expect(grows_beside_holes(), 0) && !holes_are_wanted_.exchange(true)) {
+    helper_.template wake<Platform>();
+  }
   if (__builtin_expect(space_.delayed_bytes() != 0, 0)) purge_delayed();
   if (options_.purge_delay_ms < 0) return;
   if (dirty_bytes() == 0 && !look_is_wanted_.load(std::memory_order_relaxed)) return;
@@ -235,6 +239,7 @@ void Engine<Policy, Above>::purge_until_done() noexcept {
     }
     // A system that takes nothing back will not be asked again and again.
     if (space_.refuses_purge()) break;
+    if (ages && holes_are_wanted_.exchange(false)) purge_holes();
     const std::uint64_t now_ms = space_.platform().now_ms();
     if (ages && now_ms - rested_ms < delay / 2) continue;
     rested_ms = now_ms;

@@ -196,6 +196,21 @@ bool Engine<Policy, Above>::purge_resting() noexcept {
   }
 }
 
+// The helper's, when the program takes fresh memory while much is free within slabs: pages of those
+// that are mostly free go at once, at rest or not. A program that changes from some sizes to others
+// needs no more memory than before then.
+template <class Policy, class Above>
+void Engine<Policy, Above>::purge_holes() noexcept {
+  rest_walk_.wanted += loosened_.exchange(0, std::memory_order_relaxed);
+  for (Address at = 0;;) {
+    const auto range = space_.range_from(at);
+    if (range.from == range.to || !pause_in_turn()) return;
+    at = purge_resting_in(range.from, range.to, Owners::loose).at;
+    if (resume()) helper_.template doze_ms<Platform>(1);
+    if (space_.refuses_purge()) return;
+  }
+}
+
 // The same for all slabs at once, for a caller who wants that and is in no slow path. Returns the
 // bytes given back.
 template <class Policy, class Above>
@@ -244,7 +259,8 @@ RestStep Engine<Policy, Above>::purge_resting_in(Address at, Address end, Owners
     region = slab.region;
     const auto rest = slab.look_for_rest();
     step.moving |= rest == Slab::Rest::moving;
-    if (rest == Slab::Rest::resting || (rest == Slab::Rest::moving && which == Owners::all)) {
+    const bool may_move = which == Owners::all || (which == Owners::loose && slab.is_mostly_free());
+    if (rest == Slab::Rest::resting || (rest == Slab::Rest::moving && may_move)) {
       if (!slab.purge_free_pages(space_.platform().page_size(), add)) return step;
     }
     step.at = end_of(slab);

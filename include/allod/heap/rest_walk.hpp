@@ -5,6 +5,8 @@
 
 namespace allod::heap {
 
+// So much of slabs is worth a walk when the program grows elsewhere.
+inline constexpr std::size_t kMuchLoose = std::size_t{16} << 20;
 // The helper's walk through all slabs.
 struct RestWalk {
   Address at = 0;          // where it goes on

@@ -57,6 +57,7 @@ class Slab : public space::Span {
   [[nodiscard]] std::uint32_t free_count() const noexcept { return free_count_; }
   [[nodiscard]] bool is_full() const noexcept { return free_count_ == 0; }
   [[nodiscard]] bool is_empty() const noexcept { return free_count_ == capacity_; }
+  [[nodiscard]] bool is_mostly_free() const noexcept { return 2 * free_count_ > capacity_; }
 
   // A block's number, or kNoBlock for an address that is not the start of one.
   // Safe for any address in the slab's span, from any thread.

@@ -159,6 +159,10 @@ class Space {
     return purge(0, 0, dirty_bytes()) + purge_delayed(delayed, true);
   }
 
+  // Of spans that were handed out and had never been touched, since the start. Thread-safe.
+  [[nodiscard]] std::size_t fresh_bytes() const noexcept {
+    return fresh_bytes_.load(std::memory_order_relaxed);
+  }
   // Gives back the memory of pieces, whole pages within used spans of one region that nobody
   // touches meanwhile. False when the system does not take them all, or what is there then would
   // not read as zero. Thread-safe.
@@ -441,6 +445,7 @@ class Space {
   Pool metadata_;
   Slices region_slices_{1024};
   std::size_t huge_from_ = 0;
+  std::atomic<std::size_t> fresh_bytes_{0};
   RegionList regions_;  // with untouched slices first
   // By filling: behind which the next one is to lie, or null; and how much was held when a new one
   // was refused.

@@ -190,6 +190,7 @@ Span* Space<P, kChecks>::take_fresh(Slices size, Filling filling) noexcept {
   span->size = size;
   span->base = region->base + (region->used - size).bytes();
   span->zero = true;
+  fresh_bytes_.store(fresh_bytes() + size.bytes(), std::memory_order_relaxed);
   file_region(*region);
   return span;
 }
