@@ -67,8 +67,8 @@ struct Bounds {
   [[nodiscard]] constexpr bool was_freed() const noexcept { return bytes == kFreed; }
 };
 
-// Receives misuse. If `report` returns, the address is left alone. Called without locks, unless a
-// turn states otherwise; must not allocate.
+// Receives misuse. If `report` returns, the address is left alone. Called without locks, except in
+// a Turn; must not allocate.
 template <class R>
 concept Reporter = requires(const Misuse& misuse) {
   { R::report(misuse) };
