@@ -9,8 +9,7 @@ namespace allod::heaps {
 
 // Policy: as for heap::Engine; it may name kKeptHeaps. All functions but start() are thread-safe if
 // each thread passes its own domain as `own`, or null if it has none. A heap must not be deleted or
-// destroyed while another thread uses it; freeing
-// its blocks by release() is not such a use.
+// destroyed while another thread uses it; freeing its blocks by release() is not such a use.
 template <class Policy>
 class Heap : public heap::Engine<Policy, Heap<Policy>> {
   using Engine = heap::Engine<Policy, Heap>;

@@ -67,8 +67,7 @@ class Core {
     return reinterpret_cast<void*>(run->base);
   }
 
-  // --- questions
-  // ------------------------------------------------------------------------------------
+  // --- questions -----------------------------------------------------------------------
 
   [[nodiscard]] ALLOD_INLINE Chunk* chunk_of(const void* block) const noexcept {
     if constexpr (kOnePlace) {
@@ -97,8 +96,7 @@ class Core {
   void for_each_block(Visit&& visit) const noexcept;
   [[nodiscard]] Figures figures() const noexcept;
 
-  // --- recycling
-  // ------------------------------------------------------------------------------------
+  // --- recycling -----------------------------------------------------------------------
 
   // Gives back the memory of units that have been free for `delay_ms`, until no more than `keep`
   // bytes of such memory are left, and chunks without blocks. Returns how many bytes.
@@ -187,8 +185,7 @@ class Core {
   std::uint64_t refused_ = 0;
 };
 
-// --- blocks of a class
-// -----------------------------------------------------------------------------
+// --- blocks of a class -----------------------------------------------------------------
 
 template <class P>
 std::uint32_t Core<P>::take(ClassIndex c, std::uint32_t wanted, void** out, Owner* owner) noexcept {
@@ -297,8 +294,7 @@ void Core<P>::gained(Run& run, RunList& list, std::uint32_t free_before,
   }
 }
 
-// --- chunks
-// --------------------------------------------------------------------------------------------
+// --- chunks ----------------------------------------------------------------------------
 
 template <class P>
 Chunk* Core<P>::new_chunk(Owner* owner) noexcept {
