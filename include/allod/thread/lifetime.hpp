@@ -65,8 +65,7 @@ bool ProcessHeap<Policy>::become_owner() noexcept {
   bind(domain);
   if (shared == nullptr) return true;
   // The thread has allocated from a shared domain, mostly its processor's, and will not any more.
-  // If its slabs
-  // are few, they become orphans, which this thread or others adopt.
+  // If its slabs are few, they become orphans, which this thread or others adopt.
   Turn turn{*shared, heap_.gate(), Turn::Wait::no};
   if (turn && is_shared(*shared)) heap_.pass_on(*shared);
   return true;
