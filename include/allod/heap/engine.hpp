@@ -150,7 +150,7 @@ class Engine {
   // Describes the address, and whether it is the start of a block in use. Stops no thread, so the
   // answer may be out of date.
   [[nodiscard]] ALLOD_HOT Misuse describe(MisuseKind kind, const void* address) const noexcept;
-  // Describes an address behind the last block of a slab as an overflow of that block. False, and
+  // Describes an address behind the last block of a slab as if it were in that block. False, and
   // no change, for other addresses.
   [[nodiscard]] bool describe_behind(const void* address, Misuse* misuse) const noexcept;
   // Whether the address is in a guard behind a slab or a block.

@@ -87,7 +87,7 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
   [[nodiscard]] bool has_room_for(std::size_t bytes) const noexcept {
     return bytes <= figures.limit && figures.live <= figures.limit - bytes;
   }
-  // False, and no change, if the limit and the peak must be updated.
+  // False, and no change, if the limit must be checked or the peak raised.
   [[nodiscard]] ALLOD_INLINE bool count_in_below_ceiling(std::size_t bytes) noexcept {
     const std::size_t live = figures.live + bytes;
     if (live > ceiling) return false;
@@ -96,7 +96,7 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
     return true;
   }
 
-  // Small classes, whose slabs have many blocks.
+  // Small classes, with more than kWordBits blocks in a slab.
   static constexpr std::size_t kQuickSize = Sizes::kTableMaxSize - 64;
   static constexpr ClassIndex kQuickClasses = Sizes::of(kQuickSize) + 1;
   static_assert(Sizes::shape_of(kQuickClasses - 1).capacity > kWordBits);

@@ -40,7 +40,7 @@ class Heap : public heap::Engine<Policy, Heap<Policy>> {
   using Engine::release_detached;
   using Engine::space;
 
-  // --- how heaps come and go; see heaps/lifetime.hpp ---------------------------------
+  // --- starts and ends of heaps; see heaps/lifetime.hpp --------------------------------
 
   // An empty heap without limit, or null and `*error`. The name is copied, cut if it is too long.
   [[nodiscard]] HeapDomain* create_heap(const char* name, const space::PageWishes& wishes,
@@ -81,7 +81,7 @@ class Heap : public heap::Engine<Policy, Heap<Policy>> {
   // Frees any address. Reports addresses that are not blocks of this heap.
   void release_in(Domain* own, HeapDomain& heap, void* address) noexcept;
 
-  // --- what the engine asks for: heap::HeapsAbove -------------------------------------
+  // --- called by the engine: heap::HeapsAbove ------------------------------------------
 
   // Frees a block of a first-class heap. The caller has read `tag` of it, and is in no turn on a
   // domain. While another thread uses the heap, the block is only marked, and collected later.

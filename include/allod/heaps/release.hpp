@@ -67,7 +67,7 @@ void Heap<Policy>::release_in(Domain* own, HeapDomain& heap, void* address) noex
   const space::Tag tag = space().map().tag_of(address_of(address));
   if (__builtin_expect(space::owner_of(tag) != heap.id(), 0)) {
     Misuse misuse = describe(MisuseKind::wrong_heap, address);
-    // Reports an address that is not a block in use of any owner by what it is.
+    // A foreign or invalid address is reported as such.
     if (misuse.block != address) return release_detached(address);
     misuse.claimed_owner = heap.id();
     return Reporter::report(misuse);

@@ -168,7 +168,7 @@ class HeapTurn {
   [[nodiscard]] bool straighten(Gate& gate, Wait wait) noexcept {
     Seat* const leaning = turns_.leans_to.load(std::memory_order_relaxed);
     if (leaning != &nobodys_seat) {
-      // A free that does not wait leaves a mark for the other thread; but only so many.
+      // A free that does not wait leaves a mark for the other thread, up to kMostMarks.
       if (wait == Wait::no && !turns_.has_many_marks()) return false;
       const bool was_own = leaning == own_seat<Gate>();
       turns_.lean_to_nobody();

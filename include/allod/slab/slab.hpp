@@ -214,7 +214,7 @@ class Slab : public space::Span {
   }
   void forget_filled() noexcept { filled_.store(0, std::memory_order_relaxed); }
 
-  // --- what other threads use -------------------------------------------------
+  // --- for other threads ----------------------------------------------------------
 
   [[nodiscard]] Owner* owner() const noexcept { return owner_.load(); }
   void set_owner(Owner* owner) noexcept { owner_.store(owner); }

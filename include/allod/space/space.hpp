@@ -313,7 +313,7 @@ class Space {
   // Whether a used span's memory behind its first `keep` slices was purged, if its source wants
   // that at once.
   [[nodiscard]] ALLOD_HOT bool is_purged_at_once(const Span& span, Slices keep) noexcept;
-  // Whether the part that is cut off, which goes to other owners, was erased and is not present.
+  // Whether the part that is cut off, for other owners, was erased and is not present.
   [[nodiscard]] ALLOD_HOT bool is_erased(const Span& span, Slices keep) noexcept;
   void abandon(Span& span) noexcept;
 

@@ -92,7 +92,7 @@ class HugePages : public SystemPages<kPage> {
     }
     return chunk;
   }
-  // Huge pages from the pool cannot be purged in part.
+  // Huge pages return to the pool with their chunk only.
   [[nodiscard]] bool purge(void*, std::size_t) noexcept { return false; }
   [[nodiscard]] std::size_t missed() const noexcept { return missed_; }
 

@@ -344,7 +344,7 @@ class ProcessHeap {
     return domain.state.load(std::memory_order_relaxed) == heap::DomainState::shared;
   }
 
-  // --- how a thread comes to more of its own, in thread/lifetime.hpp -----------------------------
+  // --- fronts of threads, in thread/lifetime.hpp -------------------------------------------
 
   // Counts an operation of a thread without a domain. After many, it gets a cache, and then a
   // domain if there is a place.
