@@ -34,8 +34,8 @@ concept HeapsAbove = requires(A& above, typename A::Domain* own, space::Tag tag,
 };
 
 // Policy names the parts: Platform, Sizes, Reporter, and the level of checks. Above is the derived
-// class, heaps::Heap. One object, constant-initialised. Unless stated otherwise, functions other
-// than start() are thread-safe if each thread passes its own domain.
+// class, heaps::Heap. Constant-initialised. Unless stated otherwise, functions other than start()
+// are thread-safe if each thread passes its own domain.
 template <class Policy, class Above>
 class Engine {
  public:
@@ -194,8 +194,8 @@ class Engine {
   // slow path for long. Not within slow paths.
   void collect_for_others() noexcept;
   // Shrinks the page map for a new address-space limit that would leave the process too little; see
-  // PageMap::narrow. Thread-safe; no thread is in a slow path meanwhile. Does nothing if a thread
-  // stays in one for long, such as a thread of the parent that a bare system call cloned.
+  // PageMap::narrow. Thread-safe; no thread is in a slow path meanwhile. Does nothing if one stays
+  // there for long. In a child made by a bare system call, a thread of the parent may seem to.
   template <class Mappings>
   void narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept;
   // give_up(), with one step of the usual purge.
@@ -213,7 +213,8 @@ class Engine {
   // Ends the helper, and keeps it away until a matching let_helper_come(), so that the process has
   // only its own threads. Unless calls are frequent, the caller then frees kept blocks and purges
   // in its place. True if a helper ran and has ended. Waits for at most 0.1 s; not at all with
-  // Wait::no, or if it has interrupted a holder of a lock. Not for a child of vfork. Thread-safe.
+  // Wait::no, or if the caller has interrupted a holder of a lock. Not for a child of vfork.
+  // Thread-safe.
   enum class Wait : bool { no, yes };
   bool send_helper_away(Wait wait = Wait::yes) noexcept;
   void let_helper_come() noexcept { helper_.let_come(); }
@@ -287,7 +288,7 @@ class Engine {
   // last look; or of those above their share.
   enum class Keepers : std::uint8_t { all, resting, greedy };
   ALLOD_HOT void give_back_kept_of(Keepers which) noexcept;
-  // After a free.
+  // Called after frees.
   ALLOD_HOT void maybe_purge() noexcept;
   void check_slab(const Slab& slab, ClassIndex c, space::Tag tag) const noexcept;
   // The caller holds no lock.

@@ -89,8 +89,8 @@ void Heap<Policy>::release_in(Domain* own, HeapDomain& heap, void* address) noex
 template <class Policy>
 ALLOD_NOINLINE void Heap<Policy>::release_to_heap(Domain* own, space::Tag tag,
                                                   void* address) noexcept {
-  // A signal handler that interrupts a slow path must not wait for a fork, which waits for the slow
-  // path, nor take a lock that the slow path may hold.
+  // A signal handler that interrupts a slow path must not wait for a fork, which waits for that
+  // path. Nor may it take a lock that the path may hold.
   const bool interrupts = own != nullptr && own->in_slow_path.load(std::memory_order_relaxed);
   if (__builtin_expect(interrupts, 0) || !release_small_at_once(tag, address)) {
     release_to_heap_in_turn(own, address, interrupts);

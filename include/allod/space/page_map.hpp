@@ -16,7 +16,7 @@ struct Span;
 
 // The upper 20 bits of a tag are the owner; the lower 12 are 24 times the size class. A domain's
 // own tag has class 0. So `tag ^ own` is less than 24 times the number of classes if and only if
-// the domain owns the slab, and is then the offset of the class in an array of 24-byte elements.
+// the domain owns the slab. It is then the offset of the class in an array of 24-byte elements.
 using Tag = std::uint32_t;
 inline constexpr unsigned kOwnerShift = 12;
 inline constexpr std::uint32_t kClassStride = 24;

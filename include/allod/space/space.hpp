@@ -100,8 +100,8 @@ class Space {
   // change, if it shares a region or the system refuses. The caller sets the tags. Thread-safe.
   [[nodiscard]] bool remap(Span* span, Slices to) noexcept;
 
-  // Makes every access from `from`, the start of a page, to the end of a used span fault, if the
-  // system can and the memory is its own. Until unguard(), the caller must not resize the span. See
+  // Makes accesses from `from`, the start of a page, to the end of a used span fault, if the system
+  // can. Only for the system's memory. Until unguard(), the caller must not resize the span. See
   // space_guard.hpp.
   ALLOD_HOT void guard(Span& span, Address from) noexcept;
   // Moves that guard. False, and no change, if the system refuses to open the pages before `from`.

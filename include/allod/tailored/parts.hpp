@@ -123,8 +123,8 @@ struct Checked {
   static constexpr bool kChecked = true;
   static constexpr bool kHardened = false;
 };
-// Also a canary of 8 bytes behind each block that holds its size, free memory that is zero and must
-// stay so, a quarantine, and random choice among the free blocks of a class.
+// The same checks. Also a canary of 8 bytes with the size behind each block, and a quarantine. Free
+// memory is zero and must stay so. Allocation chooses among the free blocks of a class at random.
 struct Hardened {
   static constexpr bool kChecked = true;
   static constexpr bool kHardened = true;
