@@ -1,8 +1,8 @@
-// Keeps huge blocks that a thread has freed with its domain, for the domain's next requests of such
-// a size. The last one takes no lock, and no write along its slices. Of those before it, a few stay
+// Huge blocks that a thread has freed stay with its domain, for the domain's next requests of that
+// size. The last one takes no lock, and no write along its slices. Of those before it, a few stay
 // that are mostly not resident, as when a program allocates a buffer for the worst case. The next
-// such block needs the resident pages of these. In other blocks, the pages would stay resident in
-// the middle of the memory.
+// such buffer reuses their resident pages. In any other block, these would stay resident in its
+// middle.
 //
 // For the space, kept blocks are used spans with a mark. To detect a double free, their state says
 // that they are free, or, without states of blocks, the tag of the first slice. With states, kept
@@ -42,8 +42,8 @@ bool Engine<Policy, Above>::keep(Domain& domain, space::Span& span) noexcept {
   return true;
 }
 
-// Reserves `bytes` more than the sparse blocks, and frees the oldest of these if needed. False if
-// that is too much.
+// Reserves `bytes` besides those of the sparse blocks, of which the oldest are freed if needed.
+// False if that is too much.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::make_room_for_kept(Kept& kept, std::size_t bytes) noexcept {
   if (__builtin_expect(bytes > kept_share_.load(std::memory_order_relaxed), 0)) {

@@ -12,7 +12,7 @@
 
 namespace allod::heaps {
 
-// Larger blocks are neither filled with zeros nor checked: their pages are purged.
+// From this size on, blocks are neither filled with zeros nor checked: their pages are purged.
 inline constexpr std::size_t kDiscarded = std::size_t{128} << 10;
 // A waiting block without resident memory weighs this part of its size.
 inline constexpr std::size_t kEmptyShare = 64;
@@ -170,7 +170,7 @@ void Heap<Policy>::end_all_waiting(HeapDomain& heap) noexcept {
   heap.hardening->waiting.clear(heap.hardening->random, leave);
 }
 
-// Collects remote frees. Their bits are cleared when they have waited.
+// Collects remote frees, which become free after their wait.
 template <class Policy>
 void Heap<Policy>::collect_hardened(HeapDomain& heap, Slab& slab, const void** doubled) noexcept {
   slab.take_marks([&](std::uint32_t index) noexcept {

@@ -20,7 +20,7 @@ class MixedSlab : public Slab {
     return bytes == 0 ? 1 : static_cast<std::uint32_t>((bytes + kGrain - 1) / kGrain);
   }
 
-  // Frees all between `from` and `to`, in the slice; the rest belongs to others.
+  // All between `from` and `to`, in the slice, is free; the rest belongs to others.
   void start(Owner* owner, Address from, Address to) noexcept {
     Slab::start(kShape, space::kMixedClass, owner);
     // A descriptor of this size may have served a class, with other bits here.

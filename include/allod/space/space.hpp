@@ -135,9 +135,8 @@ class Space {
   void close_source(PageSource* source) noexcept;
 
   // Purges spans that have been free for `delay_ms`. While more than `budget` bytes are dirty,
-  // purges the oldest as well, but not the one freed last. Purges about `limit` bytes at most, as
-  // huge pages go as a whole, and returns their number. Thread-safe; calls the system without the
-  // lock.
+  // purges the oldest as well, but not the one freed last. Returns the purged bytes, at most about
+  // `limit`, as huge pages go as a whole. Thread-safe; calls the system without the lock.
   ALLOD_HOT std::size_t purge(std::uint32_t delay_ms, std::size_t budget,
                               std::size_t limit) noexcept;
 
@@ -197,8 +196,8 @@ class Space {
   [[nodiscard]] std::size_t dirty_bytes() const noexcept { return free_.dirty_bytes(); }
 
   // The dirty bytes above `budget`. The span freed last is reused next, whatever its size, and
-  // comes on top of the budget: only itself, as it may have been merged with earlier ones.
-  // Thread-safe, approximate.
+  // comes on top of the budget. Only its own bytes count: it may have been merged with earlier
+  // ones. Thread-safe, approximate.
   [[nodiscard]] std::size_t dirty_bytes_above(std::size_t budget) const noexcept {
     return free_.dirty_bytes_above(budget);
   }

@@ -82,7 +82,7 @@ class Hardening {
   }
 
  private:
-  // Larger blocks are neither zeroed nor checked.
+  // From this size on, blocks are neither zeroed nor checked.
   static constexpr std::size_t kUnwatched = std::size_t{128} << 10;
 
   [[nodiscard]] void* take_zeroed(Core& core, Owner& owner, ClassIndex c, std::size_t size,

@@ -182,10 +182,9 @@ class CSurface {
 
 }  // namespace tailored
 
-// A heap of its own for the calling thread during the scope: operator new, and malloc if tailored,
-// use it for the sizes of its classes. Scopes may be nested. The end of the scope frees all its
-// blocks, which must not be used any more. Blocks of a heap for OneThread must be freed by this
-// thread.
+// A heap of its own for the calling thread during the scope: operator new uses it for the sizes of
+// its classes, malloc does not. Scopes may be nested. The end of the scope frees all its blocks,
+// which must not be used any more. Blocks of a heap for OneThread must be freed by this thread.
 template <class Heap>
 class ThreadScope {
   static_assert(Heap::kChunkBytes != 0, "a ThreadScope cannot live in a UserBuffer");
