@@ -449,17 +449,14 @@ class Engine {
   [[nodiscard]] ALLOD_HOT bool pause_in_turn() noexcept;
   ALLOD_HOT bool resume() noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_resting() noexcept;
+  // Whose slabs: those at rest; those that are mostly free as well; all.
   enum class Owners : std::uint8_t { resting, loose, all };
   [[nodiscard]] ALLOD_HOT bool collect_for(Owners which) noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept;
   ALLOD_HOT void reap_at_rest() noexcept;
   [[nodiscard]] ALLOD_HOT bool purge_resting() noexcept;
   void purge_holes() noexcept;
-  [[nodiscard]] bool grows_beside_holes() const noexcept {
-    const std::size_t loose = loosened_.load(std::memory_order_relaxed);
-    if (loose < kMuchLoose || !helper_.is_running()) return false;
-    return space_.fresh_bytes() - fresh_before_.load(std::memory_order_relaxed) >= loose / 8;
-  }
+  [[nodiscard]] bool grows_beside_holes() const noexcept;
   [[nodiscard]] ALLOD_HOT RestStep purge_resting_in(Address at, Address end, Owners which) noexcept;
 
   Space space_;

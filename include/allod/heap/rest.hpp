@@ -197,6 +197,14 @@ bool Engine<Policy, Above>::purge_resting() noexcept {
   }
 }
 
+// Whether an eighth as much fresh memory was taken as became free within slabs, and that is much.
+template <class Policy, class Above>
+bool Engine<Policy, Above>::grows_beside_holes() const noexcept {
+  const std::size_t loose = loosened_.load(std::memory_order_relaxed);
+  if (loose < kMuchLoose || !helper_.is_running()) return false;
+  return space_.fresh_bytes() - fresh_before_.load(std::memory_order_relaxed) >= loose / 8;
+}
+
 // The helper's, when the program takes fresh memory while many bytes within slabs are free. Purges
 // the free pages of slabs that are mostly free, at rest or not. So a program that changes to other
 // sizes does not need the memory of both.
