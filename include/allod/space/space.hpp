@@ -298,6 +298,7 @@ class Space {
     return size.count * 2 > region_slices_.count;
   }
   ALLOD_HOT void choose_pages(const Region& region, Slices first) noexcept;
+  [[nodiscard]] bool advance_alike(Region& region, Slices first) noexcept;
   ALLOD_HOT void file_region(Region& region) noexcept;
   void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
 

@@ -113,7 +113,7 @@ Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
   void* const memory = reinterpret_cast<void*>(region->base);
   platform_.name(memory, region->size.bytes(), "allod: heap");
   choose_pages(*region, size);
-  if (!advance(*region, size)) {
+  if (!advance(*region, size) && !advance_alike(*region, size)) {
     platform_.unmap(memory, region->size.bytes());
     forget(*region);
     return nullptr;
@@ -136,6 +136,15 @@ void Space<P, kChecks>::choose_pages(const Region& region, Slices first) noexcep
   } else if (counters_.used + first.bytes() < huge_from_) {
     platform_.avoid_huge(memory, region.size.bytes());
   }
+}
+
+// Where mappings are scarce: without huge pages, as the region in front of it, it can be one
+// mapping with that.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::advance_alike(Region& region, Slices first) noexcept {
+  if (region.filling == Filling::dense) return false;
+  platform_.avoid_huge(reinterpret_cast<void*>(region.base), region.size.bytes());
+  return advance(region, first);
 }
 
 // Finds addresses for a region. Adjacent regions are one mapping, whose number the system limits:
