@@ -456,7 +456,7 @@ class Engine {
   ALLOD_HOT void reap_at_rest() noexcept;
   [[nodiscard]] ALLOD_HOT bool purge_resting() noexcept;
   void purge_holes() noexcept;
-  [[nodiscard]] bool grows_beside_holes() const noexcept;
+  [[nodiscard]] ALLOD_HOT bool grows_beside_holes() const noexcept;
   [[nodiscard]] ALLOD_HOT RestStep purge_resting_in(Address at, Address end, Owners which) noexcept;
 
   Space space_;
