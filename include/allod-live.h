@@ -1,7 +1,7 @@
-/* The live page in a program that links it, and blocks of allocators of its own.
+/* The live page for programs that link it, and reports of their own allocators to it.
  *
- * The functions are those of liballod-live.so, which needs one of Allod's shared libraries in
- * the same process. See docs/live.md. */
+ * liballod-live.so has these functions. It needs one of Allod's shared libraries in the same
+ * process. See docs/live.md. */
 #ifndef ALLOD_LIVE_H
 #define ALLOD_LIVE_H
 
@@ -11,20 +11,20 @@
 extern "C" {
 #endif
 
-/* Starts the server. `address` is a number of this machine, NULL for 127.0.0.1; port 0 is any
- * free one. Returns 0, EALREADY when it runs, EADDRINUSE and the like, or ENOTSUP when there is
- * no Allod in the process. */
+/* Starts the server. `address` is a numeric address of this machine; NULL means 127.0.0.1. Port 0
+ * means any free one. Returns 0, EALREADY if it runs, an error such as EADDRINUSE, or ENOTSUP if
+ * the process does not use Allod. */
 ALLOD_API int allod_live_start(const char* address, uint16_t port) ALLOD_NOTHROW;
-/* Waits for its thread to end. */
+/* Ends the server, and waits for its thread. */
 ALLOD_API void allod_live_stop(void) ALLOD_NOTHROW;
-/* The link of the page, with its token; NULL when it is not served. Valid until the stop. */
+/* The URL of the page, with its token; NULL if the server does not run. Valid until
+ * allod_live_stop(). */
 ALLOD_API const char* allod_live_link(void) ALLOD_NOTHROW;
-/* Sets a mark on the timeline; the first 63 bytes count. */
+/* Sets a mark on the timeline. Labels are cut to 63 bytes. */
 ALLOD_API void allod_live_mark(const char* label) ALLOD_NOTHROW;
 
-/* For allocators that a program has itself: a pool, an arena, a cache. What they hand out and
- * take back is shown beside the heap. An address that is reported again has a new size. Any
- * thread may call; about 50 ns each. */
+/* For a program's own allocators, such as pools, arenas and caches: the page shows their blocks
+ * beside the heap. A second report of an address changes its size. Thread-safe; about 50 ns. */
 ALLOD_API void allod_live_report_alloc(const void* block, size_t size) ALLOD_NOTHROW;
 ALLOD_API void allod_live_report_free(const void* block) ALLOD_NOTHROW;
 

@@ -1,6 +1,5 @@
-// Replaces the global operators new and delete of a program: include it in exactly one of its
-// source files, and link one of the libraries. With a library that replaces malloc there is no
-// need for it.
+// Replaces the global operators new and delete of a program. Include it in exactly one source file,
+// and link one of the libraries. A library that replaces malloc does not need it.
 #pragma once
 
 #include <allod.h>

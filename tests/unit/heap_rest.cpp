@@ -82,6 +82,30 @@ TEST_F(HeapRest, gives_all_back_of_many_slabs_in_two_rounds) {
   expect_contents();
 }
 
+// Looks when the helper has slept once: at rest is what has not changed between two of its looks.
+TEST_F(HeapRest, does_not_wait_for_rest_when_the_program_grows_elsewhere) {
+  for (const bool grows : {false, true}) {
+    Domain& domain = attach();
+    fill_and_thin_out(domain, 32 * kKiB);
+    ASSERT_TRUE(system.helper_waits());
+    const std::size_t before = resident();
+    if (grows) {
+      allocate_many(domain, 2048, 5 * kSize);
+      pass_time(domain, 256);
+    }
+    std::uint64_t waits = 0;
+    std::size_t then = 0;
+    system.set_observer([&](Fake::Call call) {
+      if (call == Fake::Call::wait && ++waits == 2) then = resident();
+    });
+    system.run_helper();
+    if (waits < 2) then = resident();
+    EXPECT_EQ(then < before / 4, grows);
+    EXPECT_EQ(then == before, !grows);
+    expect_contents();
+  }
+}
+
 TEST_F(HeapRest, gives_them_back_at_once_when_asked) {
   Domain& domain = attach();
   fill_and_thin_out(domain);

@@ -6,7 +6,7 @@
 
 namespace allod::heap {
 
-// Blocks up to this size touch every page of a slab that is full.
+// A full slab of blocks up to this size has no untouched page.
 inline constexpr std::size_t kTouchedBlock = 4096;
 
 template <class Policy, class Above>
@@ -29,7 +29,7 @@ void* Engine<Policy, Above>::allocate_aligned(Domain& domain, std::size_t size,
   return allocate_huge(domain, size, slices.count > 1 ? slices : Slices{1}, zero);
 }
 
-// A block that is a span of its own, and belongs to no domain.
+// Allocates a span of its own, which belongs to no domain.
 template <class Policy, class Above>
 void* Engine<Policy, Above>::allocate_huge(Domain& domain, std::size_t size, Slices alignment,
                                            bool* zero) noexcept {
@@ -67,8 +67,8 @@ ALLOD_INLINE void* Engine<Policy, Above>::take_one(Slab& slab, bool* virgin) noe
   }
   return slab.take_one(virgin);
 }
-// The first to be handed out comes last. Few at a time would be in order although each few of them
-// are not.
+// The block to be handed out first comes last. Fewer than kGroup blocks cannot be shuffled well:
+// each is chosen among its neighbours.
 template <class Policy, class Above>
 ALLOD_INLINE void Engine<Policy, Above>::take_some(Slab& slab, void** out,
                                                    std::uint32_t count) noexcept {
@@ -108,7 +108,7 @@ ALLOD_NOINLINE void* Engine<Policy, Above>::refill(Domain& domain, ClassIndex c,
 
   Bin& bin = domain.bins()[c];
   Magazine& magazine = domain.magazines[c];
-  // The magazine is empty unless collecting remote blocks has just filled it.
+  // Empty, unless collecting remote blocks has just filled it.
   if (void* const block = magazine.pop()) return block;
   void* block;
   if (magazine.capacity() <= 1 || (zero != nullptr && slab->capacity() <= kWordBits)) {
@@ -116,7 +116,7 @@ ALLOD_NOINLINE void* Engine<Policy, Above>::refill(Domain& domain, ClassIndex c,
     block = take_one(*slab, &virgin);
     if (zero != nullptr) *zero = slab->zero && virgin;
   } else {
-    // Half of what it may hold then, so that a flush does not follow at once.
+    // Half of the room, so that the next frees do not flush at once.
     const std::uint32_t room = magazine.capacity() < usual ? magazine.capacity() : usual;
     const std::uint32_t wanted = (room + 1) / 2;
     const std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
@@ -137,7 +137,6 @@ Slab* Engine<Policy, Above>::slab_with_free_block(Domain& domain, ClassIndex c) 
   if (!bin.partial.empty()) return slab::as_slab(bin.partial.first());
   if (Slab* const adopted = adopt(domain, c)) return adopted;
   if (Slab* const fresh = new_slab(domain, c)) return fresh;
-  // The system refuses.
   give_up_everything(domain);
   return bin.partial.empty() ? new_slab(domain, c) : slab::as_slab(bin.partial.first());
 }
@@ -150,10 +149,10 @@ Slab* Engine<Policy, Above>::new_slab(Domain& domain, ClassIndex c) noexcept {
   return slab;
 }
 
-// Will the program touch nearly all of a fresh slab? Those that the class has are full, so that
-// this one will be when they are many. Blocks above a page may all be touched in part only, of
-// which a huge page would be in memory as a whole, and most may be so where a few are not: several
-// in a row are looked at, and later those of one slab in many, which does not come in huge pages.
+// Whether the program will touch nearly all of a fresh slab (dense, for huge pages). Slabs of a
+// class with many are full later. But blocks above a page may all be touched only in part, and a
+// huge page would be resident as a whole. So several touched slabs in a row are needed. Later, one
+// slab in many gets small pages and is checked again.
 template <class Policy, class Above>
 space::Filling Engine<Policy, Above>::filling_for(Bin& bin, ClassIndex c) noexcept {
   using space::Filling;
@@ -195,7 +194,7 @@ Slab* Engine<Policy, Above>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* own
     const std::size_t blocks = std::size_t{shape.capacity} * shape.block_bytes;
     space_.guard(*span, align_up(span->base + blocks, guard));
   }
-  // Where many slabs have become full, this one will.
+  // In a class with many full slabs, the new one will be full as well.
   constexpr std::uint32_t kManyFull = 8;
   populate(*span, bin.slab_count >= kManyFull && shape.block_bytes <= kTouchedBlock);
   slab->start(shape, c, owner);
@@ -206,34 +205,34 @@ Slab* Engine<Policy, Above>::fresh_slab(Bin& bin, ClassIndex c, slab::Owner* own
   return slab;
 }
 
-// Fresh pages are cheaper in one go than one by one.
+// One call populates pages at less cost than a fault for each.
 template <class Policy, class Above>
 void Engine<Policy, Above>::populate(const space::Span& span, bool will_be_full) noexcept {
   if (!span.zero || options_.populate == Populate::off) return;
   if (options_.populate == Populate::adaptive && !will_be_full) return;
-  // Huge pages come in one go anyway, and a heap's own memory is its own affair.
+  // Huge pages come in one fault anyway. A heap with its own memory decides for itself.
   if (span.region->filling == space::Filling::dense || span.region->source != nullptr) return;
   space_.platform().populate(reinterpret_cast<void*>(span.base), open_end_of(span) - span.base);
 }
 
 // --- magazines ---------------------------------------------------------------
 
-// As many blocks as a class may have taken from slabs in advance.
+// The most blocks of a class that are taken from slabs in advance.
 template <class Policy, class Above>
 std::uint32_t Engine<Policy, Above>::usual_capacity(ClassIndex c) const noexcept {
   if (__builtin_expect(options_.magazine_bytes >= kUsualBytes, 1)) return kUsualCapacities[c];
   return capacity_for(c, options_.magazine_bytes, kUsualBlocks);
 }
 
-// And as many as it may keep when they are freed, within burst_bytes. The more there are, the
-// more of a burst of frees serves the allocations that follow, and no slab hears of it; what is
-// not used is given back by shrink_magazines.
+// The most blocks of a class that it keeps when they are freed, within burst_bytes. A large
+// magazine serves the allocations after a burst of frees without a slab. shrink_magazines() returns
+// unused blocks.
 template <class Policy, class Above>
 std::uint32_t Engine<Policy, Above>::max_capacity(ClassIndex c) const noexcept {
   return capacity_for(c, options_.magazine_bytes, kMostBlocks);
 }
 
-// Doubles the magazine of a class that is in use, up to `most`.
+// Doubles the magazine of a class in use, up to `most` blocks.
 template <class Policy, class Above>
 void Engine<Policy, Above>::widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
                                            std::uint32_t most) noexcept {
@@ -248,8 +247,8 @@ void Engine<Policy, Above>::widen_magazine(Domain& domain, Magazine& magazine, C
   resize_magazine(domain, magazine, c, next);
 }
 
-// Lets the large class `c` keep one block, and the classes that began before it
-// none, as far as the bytes demand it.
+// Lets the large class `c` keep one block. Takes the room from the classes activated first, as far
+// as the bytes demand it.
 template <class Policy, class Above>
 void Engine<Policy, Above>::activate_large(Domain& domain, ClassIndex c) noexcept {
   if (domain.magazines[c].capacity() != 0) return;

@@ -1,4 +1,4 @@
-// What magazines hand out and take back, counted without a word on the fast paths.
+// Counts allocations and frees without an instruction on the fast paths.
 #pragma once
 
 #include <atomic>
@@ -20,14 +20,14 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
-// Of one class. While allocations are counted, a magazine only hands out: when it is dry, it has
-// handed out what it was filled with. It is never filled beyond the next sample.
+// Of one class. While allocations are counted, a magazine takes no frees: when it is empty, all its
+// blocks were allocated. It is never filled beyond the next sample.
 struct ClassCount {
-  Counter allocated;         // but for what the magazine was filled with last
-  Counter freed;             // but for what lies in the magazine for frees
-  std::uint64_t until = 0;   // blocks to the next sample, with it; 0: not known yet
-  std::uint32_t filled = 0;  // blocks that the magazine was filled with last
-  std::uint32_t worth = 0;   // with `until`: so many freed blocks, at least 1, are worth reuse
+  Counter allocated;         // without the blocks filled in last
+  Counter freed;             // without those in the magazine for frees
+  std::uint64_t until = 0;   // blocks to the next sample, inclusive; 0: unknown
+  std::uint32_t filled = 0;  // blocks filled in last
+  std::uint32_t worth = 0;   // known with `until`: freed blocks, at least 1, that are worth reuse
 
   void clear() noexcept {
     allocated.clear();
@@ -35,7 +35,7 @@ struct ClassCount {
     until = 0;
     filled = 0;
   }
-  // The magazine is dry, its blocks are gone.
+  // After the magazine has run dry.
   void settle() noexcept {
     allocated.add(filled);
     until = until > filled ? until - filled : 0;

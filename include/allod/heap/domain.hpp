@@ -1,4 +1,4 @@
-// An owner of slabs: magazines for the fast paths, lists of slabs behind them.
+// An owner of slabs: magazines for the fast paths, and lists of slabs.
 #pragma once
 
 #include "allod/heap/count.hpp"
@@ -15,29 +15,29 @@ struct DomainCounters {
   Counter refills;         // magazines filled from slabs
   Counter flushes;         // magazines emptied into slabs
   Counter remote_frees;    // blocks of other domains freed here
-  Counter remote_batches;  // atomic operations they took
-  Counter collected;       // blocks that others freed and that came home
+  Counter remote_batches;  // atomic operations for these
+  Counter collected;       // remote frees collected from the inbox
   Counter slabs_created;
   Counter slabs_retired;
   Counter slabs_adopted;
   Counter magazine_shrinks;
-  Counter kept_reused;  // huge blocks that were freed here and handed out again at once
+  Counter kept_reused;  // kept huge blocks that were reused
 };
 
-// The slabs of one class, and what stands behind its magazine.
+// The slabs of one class, and state of its magazine.
 struct Bin {
-  SpanList partial;  // with free blocks; allocation takes from the first
+  SpanList partial;  // with free blocks; allocation takes the first
   SpanList full;
   bool ran_dry = false;  // the magazine, since the last look
-  // Blocks above a page in slabs that were found touched nearly as a whole, one after the other;
-  // with enough of them, and so many more, as many slabs come in huge pages before the next look.
+  // Blocks above a page in consecutive slabs that were found mostly resident. Above the threshold,
+  // it counts down the slabs in huge pages until the next look; see filling_for().
   std::uint8_t touched = 0;
-  std::uint16_t seen = 0;  // the digest of its magazines then
+  std::uint16_t seen = 0;  // digest of the magazines at the last look
   std::uint32_t slab_count = 0;
 };
 
-// Calls `visit` for each slab of a bin; it may retire the slab or move it within
-// the bin, and then see it twice.
+// Visits each slab of a bin. `visit` may retire the slab or move it within the bin, and may then
+// see it twice.
 template <class Visit>
 void for_each_slab(const Bin& bin, Visit&& visit) {
   for (const SpanList* list : {&bin.full, &bin.partial}) {
@@ -48,22 +48,22 @@ void for_each_slab(const Bin& bin, Visit&& visit) {
   }
 }
 
-// Frees of other domains' blocks that wait to be marked together: the blocks of
-// one word of one slab.
+// Remote frees that wait to be marked together, with one atomic operation: blocks of one word of
+// one slab.
 struct RemoteBatch {
-  Address key = 0;  // tells words of slabs apart; 0: empty
+  Address key = 0;  // of a slab and a word; 0: empty
   Word bits = 0;
   Slab* slab = nullptr;
-  std::uint32_t bytes = 0;  // in these blocks
+  std::uint32_t bytes = 0;  // of these blocks
 
-  // Slabs begin at slices, and have fewer words than a slice has bytes.
+  // Unique: slabs begin at slices, and have fewer words than a slice has bytes.
   [[nodiscard]] static ALLOD_INLINE Address key_of(const Slab& slab, std::uint32_t word) noexcept;
   [[nodiscard]] std::uint32_t word() const noexcept { return key % kSliceBytes; }
-  // Words of one slab, and slabs beside each other, seldom compete for a place.
+  // Words of one slab, and of neighbouring slabs, rarely share a place.
   [[nodiscard]] static ALLOD_INLINE std::size_t place_of(Address key, std::uint32_t word) noexcept;
 };
 inline constexpr std::size_t kRemoteBatches = 256;
-// A batch that waits must not hold back much memory.
+// A batch is sent at this size, to bound the memory that it holds back.
 inline constexpr std::size_t kBatchBytes = std::size_t{4} << 10;
 
 inline Address RemoteBatch::key_of(const Slab& slab, std::uint32_t word) noexcept {
@@ -74,35 +74,35 @@ inline std::size_t RemoteBatch::place_of(Address key, std::uint32_t word) noexce
   return ((key >> kSliceShift) + std::size_t{word} * kStep) % kRemoteBatches;
 }
 
-// See heap/kept.hpp. Changed in slow paths of the domain.
+// Huge blocks kept for the next request; see heap/kept.hpp. Changed in slow paths of the domain.
 struct Kept {
   struct Sparse {
     space::Span* span;
-    std::size_t present;  // bytes of it in memory
+    std::size_t present;  // resident bytes
     std::uint32_t since_ms;
   };
   static constexpr std::uint32_t kMostSparse = 16;
 
   [[nodiscard]] bool is_nothing() const noexcept { return span == nullptr && sparse_count == 0; }
 
-  space::Span* span = nullptr;  // or null
-  std::size_t bytes = 0;        // in the last one
-  std::size_t reserved = 0;     // of the bytes that all domains may keep
-  bool rests = false;           // nothing was kept or taken since the helper looked last
-  // Those that were freed before, and are in memory in small part only; the oldest first.
+  space::Span* span = nullptr;  // the last block, or null
+  std::size_t bytes = 0;        // of the last block
+  std::size_t reserved = 0;     // share of the bytes that all domains may keep
+  bool rests = false;           // none was kept or reused since the helper's last look
+  // Earlier blocks that are mostly not resident, the oldest first.
   std::uint32_t sparse_count = 0;
-  std::size_t sparse_bytes = 0;  // of them in memory
+  std::size_t sparse_bytes = 0;  // their resident bytes
   Sparse sparse[kMostSparse] = {};
 };
 
 enum class DomainState : std::uint8_t {
   active,  // bound to a thread
-  shared,  // used by any thread in turn; see heap/turn.hpp
+  shared,  // shared by threads; see heap/turn.hpp
   pooled,  // without slabs, ready for the next thread
 };
 
-// What a thread's fast paths use: those of nobody, of nobody that may be a guest in the memory of
-// another process, of a cache over a domain, or of a domain.
+// The owner of a thread's fast paths: none; none, for a thread that may be a guest in the memory of
+// another process; a cache over a domain; or a domain.
 enum class FrontKind : std::uint8_t { none, guest, cache, domain };
 
 template <class Sizes>
@@ -113,51 +113,48 @@ struct Front {
   constexpr Front(space::Tag own, FrontKind what) noexcept : tag{own}, kind{what} {}
 
   [[nodiscard]] bool has_magazines() const noexcept { return kind >= FrontKind::cache; }
-  // Does the domain own slabs of this tag?
+  // Whether the tag is one of the domain's slabs.
   [[nodiscard]] ALLOD_INLINE bool owns(space::Tag other) const noexcept {
     return (tag ^ other) < kApart + sizeof freed;
   }
-  // A block for `size`, up to Sizes::kTableMaxSize; null when the magazine is
-  // empty.
+  // A block for `size`, at most Sizes::kTableMaxSize; null if the magazine is empty.
   [[nodiscard]] ALLOD_INLINE void* pop_small(std::size_t size) noexcept {
     return small_magazine(size).pop();
   }
-  // Whence that comes.
+  // The magazine of pop_small().
   [[nodiscard]] ALLOD_INLINE Magazine& small_magazine(std::size_t size) noexcept {
     return *at(kOffsets[size]);
   }
-  // Whence blocks with a tag that it owns are handed out.
+  // The magazine that allocates blocks with this own tag.
   [[nodiscard]] ALLOD_INLINE Magazine& magazine_of(space::Tag own) noexcept {
     return *at((tag ^ own) & (kApart - 1));
   }
-  // Sizes::of by the same table, for a size up to Sizes::kTableMaxSize.
+  // Sizes::of by the same table, for sizes up to Sizes::kTableMaxSize.
   [[nodiscard]] static ALLOD_INLINE ClassIndex small_class_of(std::size_t size) noexcept {
     return kOffsets[size] / ClassIndex{sizeof(Magazine)};
   }
-  // A block of class `c`; null when the magazine is empty.
+  // A block of class `c`; null if the magazine is empty.
   [[nodiscard]] ALLOD_INLINE void* pop(ClassIndex c) noexcept {
     return at(std::size_t{c} * sizeof(Magazine))->pop();
   }
-  // Takes a block of an own slab with tag `own`: the difference of the tags is
-  // the offset of the magazine. False when that is full.
+  // Takes a block of an own slab with tag `own`: the difference of the tags is the offset of the
+  // magazine. False if that is full.
   [[nodiscard]] ALLOD_INLINE bool push(space::Tag own, void* block) noexcept {
     return at(tag ^ own)->push(block);
   }
 
-  // While allocations are counted, blocks that are freed do not come into the way of those that
-  // are handed out: a magazine that runs dry has handed out what it was filled with. The tag of
-  // the front then differs from that of its slabs in one bit more, and what is freed comes to
-  // magazines that are that much further on. Owners are even numbers for this. Any thread
-  // may switch, at any time: both ways are right for any block.
+  // While allocations are counted, frees go to magazines of their own: an empty magazine has then
+  // allocated all blocks that it was filled with. The front's tag differs from its slabs' in one
+  // more bit, so that frees find the magazines that many bytes further on. Owner ids are even for
+  // this. Any thread may switch at any time: both ways are right for any block.
   void count(bool on) noexcept {
     __atomic_store_n(&tag, (tag & ~kApart) | (on ? kApart : 0), __ATOMIC_RELAXED);
   }
   [[nodiscard]] bool is_counting() const noexcept { return (tag & kApart) != 0; }
-  // Where a block of class `c` goes that is freed.
   [[nodiscard]] Magazine& magazine_for_frees(ClassIndex c) noexcept {
     return is_counting() ? freed[c] : magazines[c];
   }
-  // The `count` oldest blocks of one of the two are going back.
+  // Before the `count` oldest blocks of `magazine`, one of the two of the class, are given up.
   void note_given_up(const Magazine& magazine, ClassIndex c, std::uint32_t count) noexcept {
     if (__builtin_expect(!is_counting() || counts == nullptr, 1)) return;
     if (&magazine == &freed[c]) {
@@ -166,7 +163,7 @@ struct Front {
       counts[c].filled -= count < counts[c].filled ? count : counts[c].filled;
     }
   }
-  // Lets up to `most` of the blocks that were freed be handed out, when all others are gone.
+  // Makes up to `most` freed blocks available, when the magazine is empty.
   void reuse_freed(ClassIndex c, std::uint32_t most) noexcept {
     Magazine& from = freed[c];
     Magazine& to = magazines[c];
@@ -183,8 +180,8 @@ struct Front {
       if (counts != nullptr) counts[c].freed.add(-std::uint64_t{from.count()});
     }
   }
-  // The same in the usual case, in few instructions: the magazine of a class that is counted is
-  // dry, enough was freed since, and all of it comes before the next sample. Null otherwise.
+  // The usual case in few instructions: the counted class has an empty magazine, enough blocks were
+  // freed, and all of them come before the next sample. Null otherwise.
   [[nodiscard]] ALLOD_INLINE void* reuse_all(ClassIndex c) noexcept {
     ClassCount& count = counts[c];
     Magazine& from = freed[c];
@@ -203,22 +200,22 @@ struct Front {
     to = rest;
     return *newest;
   }
-  // Blocks at hand.
+  // The blocks in both magazines.
   [[nodiscard]] std::uint32_t cached(ClassIndex c) const noexcept {
     return magazines[c].count() + freed[c].count();
   }
-  // Most likely another one when some of them came or went; see Magazine::digest.
+  // Most likely changes when blocks are taken or freed; see Magazine::digest.
   [[nodiscard]] std::uint16_t digest(ClassIndex c) const noexcept {
     return static_cast<std::uint16_t>(magazines[c].digest() + 3 * freed[c].digest());
   }
 
-  // What all operations look at comes together on one page: frees are seldom counted.
+  // Members that all operations use share a page. Frees are rarely counted.
   Magazine magazines[kClasses] = {};
   space::Tag tag;
   FrontKind kind;
-  // By class, and one for huge blocks; null until something is counted.
+  // By class, the last for huge blocks. Null until allocations are counted.
   ClassCount* counts = nullptr;
-  std::uint64_t period = 0;  // that they belong to
+  std::uint64_t period = 0;  // of counting, to which `counts` belong
 
  private:
   static constexpr space::Tag kApart = space::Tag{1} << space::kOwnerShift;
@@ -227,7 +224,7 @@ struct Front {
   unsigned char unused_[kApart - kBefore] = {};
 
  public:
-  Magazine freed[kClasses] = {};  // kApart bytes after the magazine of the class
+  Magazine freed[kClasses] = {};  // kApart bytes behind the magazine of the class
 
  private:
   // By size: the offset of its magazine.
@@ -238,26 +235,25 @@ struct Front {
     }
     return offsets;
   }();
-  // One register for all accesses: processors forward a store to a load at no cost
-  // when both name the same register and constant, but not when they add two registers.
+  // One register for all accesses. Processors forward a store to a load at no cost if both name the
+  // same register and constant, but not if they add two registers.
   [[nodiscard]] ALLOD_INLINE Magazine* at(std::size_t offset) noexcept {
     return opaque(reinterpret_cast<Magazine*>(reinterpret_cast<unsigned char*>(this) + offset));
   }
 };
 
-// What the calling thread has at hand: its own front, or that of nobody, of which every fast path
-// misses. In a slow path of its own domain it has none, so that a signal handler that interrupts it
-// there does as a thread without a domain does.
+// The calling thread's front. A thread without one has an empty front, on which every fast path
+// misses. In a slow path of its own domain it has none: a signal handler then behaves like a thread
+// without a domain.
 template <class Sizes>
 struct AtHand {
   using FrontOfSizes = Front<Sizes>;
 
-  // Never written; of threads that have nothing of their own, and of threads that have ended as far
-  // as we know.
+  // Never written: for threads without a front, and for threads that seem to have ended.
   static inline constinit FrontOfSizes nobody{space::kForeignTag, FrontKind::none};
   static inline constinit FrontOfSizes gone{space::kForeignTag, FrontKind::none};
-  // Of a thread that may be a guest. Its kind is written when there is one first, so that it is all
-  // zeros until then, and takes no room in the library's file.
+  // For a thread that may be a guest. Its kind is written at the first guest: until then it is all
+  // zeros and takes no room in the library's file.
   static inline constinit FrontOfSizes guest{space::kForeignTag, FrontKind::none};
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local FrontOfSizes* now =
       &nobody;
@@ -266,9 +262,9 @@ struct AtHand {
 template <class Sizes, class Lock>
 struct ThreadCache;
 
-// Used by one thread at a time; what other threads may read is atomic. Made in bytes() of memory
-// that is zero: bins and batches follow it there. Those of large classes take no memory before they
-// are used, and batches none before a block of others is freed.
+// Used by one thread at a time; members that other threads read are atomic. Constructed in bytes()
+// of zeroed memory, with bins and batches behind it. Their pages stay untouched until a large
+// class, or a remote free, needs them.
 template <class Sizes, class Lock>
 struct Domain : Front<Sizes>, slab::Owner {
   using Front<Sizes>::kClasses;
@@ -301,7 +297,7 @@ struct Domain : Front<Sizes>, slab::Owner {
     return reinterpret_cast<const Behind*>(this + 1)->remote;
   }
 
-  // True while its thread is inside a slow path; see heap/slow_path.hpp.
+  // True while its thread is in a slow path; see heap/slow_path.hpp.
   std::atomic<bool> in_slow_path{false};
   std::atomic<DomainState> state{DomainState::active};
 
@@ -314,16 +310,16 @@ struct Domain : Front<Sizes>, slab::Owner {
   std::size_t large_bytes = 0;
   std::size_t burst_bytes = 0;  // room in magazines beyond the usual
   Kept kept;
-  std::uint32_t seen_operations = 0;  // the helper's: slow_operations when it walked last
-  // Bytes of slabs that became mostly free, and of blocks sent home to others, since the helper was
-  // asked to look for such.
+  std::uint32_t seen_operations = 0;  // the helper's: slow_operations at its last walk
+  // Bytes in slabs that became mostly free, and in remote frees sent, since the last request for a
+  // look by the helper.
   std::size_t loosened = 0;
   DomainCounters counters;
   ListLinks<Domain> links;       // in the registry
   ListLinks<Domain> pool_links;  // in the pool
-  Lock lock{LockRank::domain};   // of a shared domain: whose turn it is
+  Lock lock{LockRank::domain};   // of a shared domain: the turn on it
   std::atomic<void*> holder{nullptr};
-  std::atomic<ThreadCache<Sizes, Lock>*> caches{nullptr};  // all that it ever had
+  std::atomic<ThreadCache<Sizes, Lock>*> caches{nullptr};  // every cache it ever had
   ThreadCache<Sizes, Lock>* free_caches = nullptr;
   std::uint32_t thread = 0;  // system's id of the thread, 0: none
 
@@ -333,9 +329,9 @@ struct Domain : Front<Sizes>, slab::Owner {
   }
 };
 
-// Magazines of one thread over a shared domain: full of its blocks, filled from and
-// emptied into the magazines of the domain in turn. Changed by its thread, and what
-// is not a magazine's top only in a turn on the domain.
+// Magazines of one thread over a shared domain. They hold blocks of the domain, and exchange them
+// with the domain's magazines in a turn. The thread moves the tops of the magazines; all other
+// members change in a turn on the domain.
 template <class Sizes, class Lock>
 struct ThreadCache : Front<Sizes> {
   explicit ThreadCache(Domain<Sizes, Lock>& domain) noexcept
@@ -345,11 +341,11 @@ struct ThreadCache : Front<Sizes> {
   ThreadCache* next = nullptr;  // of the same domain; never changes
   ThreadCache* next_free = nullptr;
   bool is_used = false;
-  bool is_at_rest = false;                      // while the process forks, nobody changes it
+  bool is_at_rest = false;                      // while the process forks, no thread changes it
   std::uint32_t thread = 0;                     // system's id of the thread
   std::uint32_t misses = 0;                     // refills and flushes of its thread
-  std::size_t bytes = 0;                        // of the blocks that there is room for
-  Word classes[words_for(Sizes::kCount)] = {};  // those that have cells
+  std::size_t bytes = 0;                        // of the blocks that fit
+  Word classes[words_for(Sizes::kCount)] = {};  // classes with cells
 };
 
 }  // namespace allod::heap

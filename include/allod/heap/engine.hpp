@@ -1,5 +1,5 @@
-// Layer 5: domains over one space. What happens when a magazine is empty or full, when a block
-// belongs to somebody else or is huge, and when a domain comes and goes.
+// Layer 5: domains over one space. Serves empty and full magazines, blocks of other domains and
+// huge blocks, and the start and end of domains.
 #pragma once
 
 #include <array>
@@ -15,28 +15,27 @@
 
 namespace allod::heap {
 
-// Blocks from here on are worth a magazine only while they are in use again and
-// again: a single one holds more memory than a magazine of small ones.
+// From this size on, a class keeps a magazine only while its blocks are reused: one block holds
+// more memory than a magazine of small ones.
 inline constexpr std::size_t kLargeBlock = std::size_t{32} << 10;
-// From here on, what realloc moves gets a span of its own.
+// From this size on, realloc moves a block to a span of its own.
 inline constexpr std::size_t kGrowable = kSliceBytes;
 
-// What the engine asks of the class above it, and nothing else. That class has owners of slabs and
-// spans that are no domains; tags mark their blocks as heaps' (space::is_heaps).
+// The engine's calls into the class above it. That class has owners of slabs and spans that are not
+// domains. Tags mark their blocks (space::is_heaps).
 template <class A>
 concept HeapsAbove = requires(A& above, typename A::Domain* own, space::Tag tag, void* address) {
-  // Frees a block with such a tag, which was read of it. `own`: the caller's domain, or null.
+  // Frees a block of a heap, whose tag the caller has read. `own`: the caller's domain, or null.
   above.release_to_heap(own, tag, address);
-  // As Engine::resize_in_place(), for a block with such a tag.
+  // Engine::resize_in_place() for a block of a heap.
   { above.resize_in_heap(address, std::size_t{}) } -> std::same_as<void*>;
-  // With the gate closed and the registry's lock held: is no thread changing one of these owners?
+  // Whether no thread changes a heap. The gate is closed, and the registry's lock held.
   { above.are_heaps_quiet() } -> std::same_as<bool>;
 };
 
-// Policy names the parts: Platform, Sizes, Reporter, and the level of checks. Above is the class
-// that derives from this one, heaps::Heap.
-// One object, constant-initialised; all functions but start() are thread-safe as
-// long as each thread passes its own domain.
+// Policy names the parts: Platform, Sizes, Reporter, and the level of checks. Above is the derived
+// class, heaps::Heap. Constant-initialised. Unless stated otherwise, functions other than start()
+// are thread-safe if each thread passes its own domain.
 template <class Policy, class Above>
 class Engine {
  public:
@@ -44,9 +43,9 @@ class Engine {
   using Sizes = typename Policy::Sizes;
   using Reporter = typename Policy::Reporter;
   static constexpr CheckLevel kChecks = Policy::kChecks;
-  // Policy may ask for a state of each block, see slab/block_state.hpp, and may change the order in
-  // which blocks are handed out: by shuffle(blocks, count), and where fewer than kGroup are taken
-  // at a time by choice(count), the number of one of so many neighbours.
+  // Policy may keep a state for each block, see slab/block_state.hpp. It may change the order of
+  // allocation: by shuffle(blocks, count), and for fewer than kGroup blocks by choice(count), the
+  // index of one of `count` neighbours.
   static constexpr bool kBlockStates = requires { requires Policy::kBlockStates; };
   static constexpr bool kShuffles =
       requires(void** blocks, std::uint32_t count) { Policy::shuffle(blocks, count); };
@@ -57,8 +56,7 @@ class Engine {
   using Turn = heap::Turn<Domain, ForkGate<Platform>>;
   static constexpr ClassIndex kClasses = Sizes::kCount;
 
-  // Called once, before anything else. Allocation fails cleanly when the system
-  // gave no addresses.
+  // Called once, before anything else. If the system refuses addresses, allocations fail.
   ALLOD_HOT void start(const HeapOptions& options) noexcept {
     options_ = options;
     usable_ = space_.start(options.region_bytes, options.huge_pages_from);
@@ -69,30 +67,30 @@ class Engine {
 
   // A domain for the calling thread, or null.
   [[nodiscard]] ALLOD_HOT Domain* attach() noexcept;
-  // A domain that threads use in turn, or null: every call for it is made within a Turn,
-  // but detach(). See heap/turn.hpp.
+  // A domain that threads share, or null. All calls with it but detach() need a Turn; see
+  // heap/turn.hpp.
   [[nodiscard]] ALLOD_HOT Domain* attach_shared() noexcept;
-  // Gives up everything the domain holds. What is still in use becomes an
-  // orphan, for others to adopt.
+  // Gives up the domain and all its memory. Slabs with blocks in use become orphans, which other
+  // domains adopt.
   ALLOD_HOT void detach(Domain& domain) noexcept;
-  // The same for a shared domain that goes on, in a turn, unless it holds so much that others
-  // would not soon have use for all of it.
+  // Gives up the slabs of a shared domain that stays in use, unless they are too many to be adopted
+  // soon. The caller has a turn.
   ALLOD_HOT void pass_on(Domain& shared) noexcept;
 
   // --- caches of threads over a shared domain; see heap/thread_cache.hpp ----------
 
   // A cache for the calling thread, or null.
   [[nodiscard]] ALLOD_HOT Cache* attach_cache(Domain& home) noexcept;
-  // Gives its blocks to the domain.
+  // Returns its blocks to the domain, which may reuse the cache.
   ALLOD_HOT void detach_cache(Cache& cache) noexcept;
-  // Gives a cache room for blocks of every class that fit into `bytes`, for as long as it lives.
-  // It belongs to no thread then; see thread/processor_caches.hpp.
+  // Gives the cache room for `bytes` of blocks of every class, for its whole life. It then belongs
+  // to no thread; see thread/processor_caches.hpp.
   ALLOD_HOT void equip_cache(Cache& cache, std::size_t bytes) noexcept;
-  // Blocks of it go to the domain, but the cache goes on.
+  // Returns the cache's blocks to its domain. The cache stays in use.
   void empty_cache(Cache& cache, typename Turn::Wait wait = Turn::Wait::yes) noexcept;
-  // When the magazine is empty, as allocate() and allocate_class().
+  // allocate_class() for a cache whose magazine is empty.
   [[nodiscard]] ALLOD_HOT void* allocate_cached(Cache& cache, ClassIndex c, bool* zero) noexcept;
-  // A block of the cache's domain, when the magazine is full.
+  // Frees a block of the cache's domain when the cache's magazine is full.
   ALLOD_HOT void release_cached(Cache& cache, ClassIndex c, void* address) noexcept;
   template <class Visit>
   static void for_each_cache(const Domain& domain, Visit&& visit) noexcept {
@@ -104,22 +102,20 @@ class Engine {
 
   // --- slow paths of malloc; see heap/allocate.hpp ------------------------------
 
-  // `size` bytes when the magazine of its class is empty, or no class is large
-  // enough. Sets `*zero` when the block is known to be all zeros. Null when the
-  // system refuses.
+  // Allocates `size` bytes when the magazine is empty or no class is large enough. Sets `*zero` if
+  // all bytes are known to be zero. Null if the system refuses.
   [[nodiscard]] ALLOD_HOT void* allocate(Domain& domain, std::size_t size, bool* zero) noexcept;
-  // With an alignment above 16, a power of two.
+  // The same with an alignment above 16, a power of two.
   [[nodiscard]] ALLOD_HOT void* allocate_aligned(Domain& domain, std::size_t size,
                                                  std::size_t alignment, bool* zero) noexcept;
-  // The same, from a magazine if possible.
+  // The same for a class, from the magazine if possible.
   [[nodiscard]] void* allocate_class(Domain& domain, ClassIndex c, bool* zero) noexcept {
     if (void* const block = domain.magazines[c].pop()) return block;
     return refill(domain, c, zero);
   }
 
-  // While allocations are counted: has so much been freed that it is worth being handed out again?
-  // Otherwise the magazine is filled from a slab, until as many blocks are on their way as
-  // a magazine usually holds.
+  // While allocations are counted: whether enough blocks were freed to be reused. Otherwise the
+  // magazine is filled from a slab, until half of its usual capacity has been freed.
   [[nodiscard]] bool can_reuse(const Front<Sizes>& front, ClassIndex c) const noexcept {
     const std::uint32_t count = front.freed[c].count();
     if (count == 0) return false;
@@ -133,128 +129,125 @@ class Engine {
 
   // --- slow paths of free; see heap/release.hpp and heap/remote.hpp --------------
 
-  // Any address: an own block whose magazine is full, somebody else's block, a
-  // huge block, or an address that should not be freed.
+  // Frees a block at any address: its magazine is full, it belongs to another domain or is huge, or
+  // the address is invalid.
   ALLOD_HOT void release(Domain& domain, void* address) noexcept;
   // For a thread that has no domain and shall not get one.
   void release_detached(void* address) noexcept;
-  // Is the caller a signal handler whose thread holds a lock without which there is no memory? It
-  // would wait for itself.
+  // Whether the caller is a signal handler that interrupted a holder of a lock of the space.
+  // Waiting for that lock would be a deadlock.
   [[nodiscard]] ALLOD_INLINE bool is_interrupting() const noexcept {
     return __builtin_expect(HeldLocks::any_of_space(), 0) && !gate_.lets_pass();
   }
-  // For such a one, and for one that would wait for a fork, which waits for what it has
-  // interrupted. All but a block of a slab is lost.
+  // Frees for such a handler, and for one that would wait for a fork that waits for its thread.
+  // Marks blocks of slabs; leaks all others.
   ALLOD_COLD void release_interrupting(void* address) noexcept;
 
   // --- questions; see heap/inspect.hpp ------------------------------------------
 
-  // Bytes that the block at `address` offers, for a fast path: false for all but blocks in slabs of
-  // domains.
+  // The usable bytes of a block, for a fast path. False for all but blocks in slabs of domains.
   [[nodiscard]] bool fast_usable_size(const void* address, std::size_t* bytes) const noexcept;
-  // Is `address` the start of a block that is in use, as far as can be told
-  // without stopping anybody?
+  // Describes the address, and whether it is the start of a block in use. Stops no thread, so the
+  // answer may be out of date.
   [[nodiscard]] ALLOD_HOT Misuse describe(MisuseKind kind, const void* address) const noexcept;
-  // Of an address behind the last block of a slab: as if that went on. False, and nothing is done,
-  // elsewhere.
+  // Describes an address behind the last block of a slab as if it were in that block. False, and
+  // no change, for other addresses.
   [[nodiscard]] bool describe_behind(const void* address, Misuse* misuse) const noexcept;
-  // Is the address in a guard behind a slab or a block?
+  // Whether the address is in a guard behind a slab or a block.
   [[nodiscard]] bool is_guarded(const void* address) const noexcept;
-  // Is the span in use only as far as the space knows, because a domain keeps it for its next
-  // request? Its memory is present, like that of a dirty one, or a part of it is.
+  // Whether a domain keeps the span for its next request. The space counts such a span as used. Its
+  // memory is present in whole or in part.
   [[nodiscard]] ALLOD_HOT static bool is_kept(const space::Span& span) noexcept;
-  // How many of its bytes, if these are half of them at most, and all of them otherwise.
+  // The present bytes of a kept span if they are at most half of it; otherwise its size.
   [[nodiscard]] std::size_t present_in_kept(const space::Span& span) noexcept;
-  // What is wrong with a free of an address in a span, but in its first slice.
+  // The kind of misuse if an address in a span, but not in its first slice, is freed.
   [[nodiscard]] MisuseKind kind_of_interior(const void* address) const noexcept;
-  // From an address in a slab to the end of what a block has there, if one is or not: behind the
-  // last, to that of the slab. SIZE_MAX for others. Takes no lock, and never faults.
+  // The bytes from an address in a slab to the end of its block, free or used; behind the last
+  // block, to the end of the slab. SIZE_MAX for other addresses. Takes no lock and never faults.
   [[nodiscard]] ALLOD_COLD std::size_t room_in_place(const void* address) const noexcept;
 
   // --- realloc; see heap/resize.hpp ----------------------------------------------
 
-  // Has realloc nothing to do, because `address` is an own block of the class of `size`, or a huge
-  // one of as many slices? May say no when the answer is yes.
+  // Whether realloc has nothing to do: `address` is an own block of the class of `size`, or a huge
+  // block of as many slices. May be false although it holds.
   [[nodiscard]] ALLOD_HOT bool fits(const Front<Sizes>& front, const void* address,
                                     std::size_t size) const noexcept;
-  // Changes a block's size where it stands, or by moving its pages. Null, and
-  // nothing changed, when that cannot be done. `own`: the caller's domain, or null.
+  // Resizes a block in place or by moving its pages. Null, and no change, if neither is possible.
+  // `own`: the caller's domain, or null.
   [[nodiscard]] ALLOD_HOT void* resize_in_place(Domain* own, void* address,
                                                 std::size_t size) noexcept;
-  // A new place for a block that grows to `size` and has no room where it stands. Null when the
-  // size deserves no such care, or the system refuses: allocate it like any other. `own`: as above.
+  // A new place for a block that grows to `size` and cannot be resized. Null if the size is too
+  // small or the system refuses: then allocate it as usual. `own`: as above.
   [[nodiscard]] ALLOD_HOT void* allocate_growing(Domain* own, std::size_t size) noexcept;
 
   // --- memory back to the system; see heap/purge.hpp ------------------------------
 
-  // Empties the domain's magazines into slabs, and retires empty ones.
+  // Empties the domain's magazines into slabs, and retires empty slabs.
   void give_up(Domain& domain) noexcept;
-  // The same, and purges what is free. Returns the bytes given back.
+  // The same, and purges free memory. Returns the purged bytes.
   std::size_t trim(Domain& domain) noexcept;
-  // The huge blocks that domains keep for their next request become free spans, but of those that
-  // are in a slow path just now.
+  // Frees the huge blocks that domains keep, except of domains in a slow path.
   void give_up_kept() noexcept { give_back_kept_of(Keepers::all); }
-  // Pages inside of slabs on which no block is in use go back. Returns the bytes. Outside of slow
-  // paths.
+  // Purges free pages within slabs, and returns their bytes. Not within slow paths.
   std::size_t purge_slabs() noexcept;
-  // What others have freed becomes free in the domains of all threads, unless one is in a slow path
-  // for long; their empty slabs go. Outside of slow paths.
+  // Collects remote frees for all domains, and frees empty slabs. Gives up if a thread stays in a
+  // slow path for long. Not within slow paths.
   void collect_for_others() noexcept;
-  // The process gets a limit of addresses, below which the page map would leave it too little: see
-  // PageMap::narrow. Thread-safe; nobody is in a slow path meanwhile. Nothing is done if somebody
-  // is in one for long, as threads are that a child made by a bare system call does not have.
+  // Shrinks the page map for a new address-space limit that would leave the process too little; see
+  // PageMap::narrow. Thread-safe; no thread is in a slow path meanwhile. Does nothing if one stays
+  // there for long. In a child made by a bare system call, a thread of the parent may seem to.
   template <class Mappings>
   void narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept;
-  // The same as give_up(), with a step of the usual purge.
+  // give_up(), with one step of the usual purge.
   ALLOD_HOT void collect(Domain& domain) noexcept;
-  // Blocks that were freed have waited somewhere else, and have come together. A program that does
-  // little else but take these again hardly comes to slow paths, and some of what they do besides
-  // is done after many bursts.
+  // Counts a burst: freed blocks that waited elsewhere have returned together. A program that
+  // mostly reuses these rarely takes slow paths; part of their maintenance runs once in many
+  // bursts.
   ALLOD_HOT void note_burst(Domain& domain) noexcept;
-  // At the end of the process: what is ready to be handed out goes through the slabs, which see
-  // what was freed twice, or was no block. Takes no lock; from then on no slab is given up.
+  // At the end of the process: returns the domain's cached blocks to their slabs, which detects
+  // double and invalid frees. Takes no lock. From then on, no slab is freed.
   ALLOD_HOT void check_stocks(Domain& domain) noexcept;
 
   // --- the helper; see heap/purge.hpp ----------------------------------------------
 
-  // Ends the helper, if there is one, and keeps it away until let_helper_come() is called as well:
-  // the process then has no thread but its own. Unless that happens all the time, the caller gives
-  // back free memory and kept blocks in its place. True if there was one, and it is gone. It waits
-  // for that a tenth of a second at most; but not if it may not, or has interrupted who holds a
-  // lock that the helper may wait for. Not for a child of vfork. Thread-safe.
+  // Ends the helper, and keeps it away until a matching let_helper_come(), so that the process has
+  // only its own threads. Unless calls are frequent, the caller then frees kept blocks and purges
+  // in its place. True if a helper ran and has ended. Waits for at most 0.1 s; not at all with
+  // Wait::no, or if the caller has interrupted a holder of a lock. Not for a child of vfork.
+  // Thread-safe.
   enum class Wait : bool { no, yes };
   bool send_helper_away(Wait wait = Wait::yes) noexcept;
   void let_helper_come() noexcept { helper_.let_come(); }
 
   // --- fork; see heap/lifetime.hpp -------------------------------------------------
 
-  // `own` is the domain of the forking thread, or null. Waits for other threads to
-  // leave their slow paths, and keeps them out.
+  // Waits until all threads have left their slow paths, and keeps them out. `own`: the forking
+  // thread's domain, or null.
   void before_fork(const Domain* own) noexcept;
   void after_fork_in_parent() noexcept;
-  // `own` and `cache` are those of the one thread that is left, or null.
+  // `own` and `cache` are those of the remaining thread, or null.
   void after_fork_in_child(Domain* own, const Cache* cache = nullptr) noexcept;
 
   [[nodiscard]] Space& space() noexcept { return space_; }
   [[nodiscard]] const Space& space() const noexcept { return space_; }
-  // False when the system gave no addresses: then there is no memory.
+  // False if the system gave no addresses: then all allocations fail.
   [[nodiscard]] bool is_usable() const noexcept { return usable_; }
   [[nodiscard]] const HeapOptions& options() const noexcept { return options_; }
   [[nodiscard]] HeapOptions& options() noexcept { return options_; }
   [[nodiscard]] Lock& registry_lock() noexcept { return registry_lock_; }
   [[nodiscard]] ForkGate<Platform>& gate() noexcept { return gate_; }
 
-  // With the registry's lock held: every domain that was ever made.
+  // Every domain ever made. With the registry's lock held.
   template <class Visit>
   void for_each_domain(Visit&& visit) noexcept {
     for (Domain* d = domains_.first(); d != nullptr; d = DomainList::next(d)) visit(*d);
   }
-  // With the registry's lock held: the domain that was made after this one, or the first for null.
-  // Domains stay, so that the lock may be let go between two calls.
+  // The domain made after this one, or the first for null. With the registry's lock held. Domains
+  // are never freed, so the lock may be released between two calls.
   [[nodiscard]] Domain* next_domain(Domain* domain) noexcept {
     return domain == nullptr ? domains_.first() : DomainList::next(domain);
   }
-  // With the registry's lock held: slabs without domain.
+  // Slabs without a domain. With the registry's lock held.
   template <class Visit>
   void for_each_orphan(Visit&& visit) noexcept {
     for (SpanList& list : orphans_) {
@@ -263,41 +256,40 @@ class Engine {
       }
     }
   }
-  // While no other thread uses the heap: walks and checks everything that is a domain's.
+  // Checks all that domains own. No other thread may use the heap meanwhile.
   void check_invariants() noexcept;
 
  protected:
   // --- for the class above: slabs with other owners -----------------------------------
 
-  // A slab of class `c` for the owner with this id, which keeps it in `bin`; or null.
+  // A slab of class `c` for the owner with this id, in its `bin`; or null.
   [[nodiscard]] ALLOD_HOT Slab* fresh_slab(Bin& bin, ClassIndex c, slab::Owner* owner,
                                            std::uint32_t id, space::PageSource* source = nullptr,
                                            bool is_hardened = false) noexcept;
-  // Has a slab that had `free_before` free blocks to go to another place in its bin? Then settle()
-  // puts it there, or calls `retire` for one that is empty.
+  // Whether a slab that had `free_before` free blocks changes its place in its bin. If so, settle()
+  // moves it, or calls `retire` for an empty slab.
   [[nodiscard]] static bool must_settle(const Slab& slab, std::uint32_t free_before) noexcept;
   template <class Retire>
   static void settle(Bin& bin, Slab& slab, std::uint32_t free_before, Retire&& retire) noexcept;
-  // Before an owner goes: its slabs have none any more, and its inbox is closed.
+  // Before an owner ends: removes it from its slabs, and closes its inbox.
   template <class D>
   static ALLOD_HOT void disown_slabs(D& domain) noexcept;
-  // With the registry's lock held: a slab in no list and without owner becomes an orphan, or free.
-  // `*doubled` is set to a block that was freed twice, if there is one.
+  // Makes a slab without owner or list an orphan, or frees it. With the registry's lock held. Sets
+  // `*doubled` to a block that was freed twice, if any.
   ALLOD_HOT void abandon(Slab& slab, const void** doubled) noexcept;
-  // Marks blocks of a slab that somebody else owns as free.
+  // Marks blocks of another owner's slab as free.
   ALLOD_HOT void mark_remote(Slab& slab, std::uint32_t word, Word bits) noexcept;
-  // As resize_in_place(), for a block that is a span; its tag stays this one.
+  // resize_in_place() for a block that is a span. Its tag stays `tag`.
   [[nodiscard]] ALLOD_HOT void* resize_huge(Domain* own, void* address, std::size_t size,
                                             space::Tag tag) noexcept;
-  // Within a slow path of the domain: everything that is free in it becomes free spans.
+  // Frees all free memory of the domain. Within a slow path of it.
   void give_up_stocks(Domain& domain) noexcept;
-  // What domains keep goes: of all; of those that have not kept or taken anything since the last
-  // look; or of those that have more than their share.
+  // Frees kept blocks: of all domains; of those that have neither kept nor reused one since the
+  // last look; or of those above their share.
   enum class Keepers : std::uint8_t { all, resting, greedy };
   ALLOD_HOT void give_back_kept_of(Keepers which) noexcept;
-  // After something was freed.
+  // Called after frees.
   ALLOD_HOT void maybe_purge() noexcept;
-  // Part of check_invariants().
   void check_slab(const Slab& slab, ClassIndex c, space::Tag tag) const noexcept;
   // The caller holds no lock.
   ALLOD_COLD void report(MisuseKind kind, const void* address) noexcept {
@@ -305,7 +297,6 @@ class Engine {
   }
 
  private:
-  // Only that class makes an engine.
   friend Above;
   constexpr Engine() noexcept = default;
   Engine(const Engine&) = delete;
@@ -336,7 +327,7 @@ class Engine {
   static constexpr std::size_t kUsualBytes = std::size_t{32} << 10;
   static constexpr std::uint32_t kUsualBlocks = 256;
   static constexpr std::uint32_t kMostBlocks = 4096;
-  // How many blocks of a class fit `bytes`, below 4 GiB; one at least.
+  // The blocks of a class in `bytes`, below 4 GiB; at least one.
   [[nodiscard]] static constexpr std::uint32_t capacity_for(ClassIndex c, std::size_t bytes,
                                                             std::uint32_t blocks) noexcept {
     const std::uint32_t fit = Sizes::block_index(bytes, Sizes::shape_of(c));
@@ -351,7 +342,7 @@ class Engine {
   }();
   [[nodiscard]] std::uint32_t usual_capacity(ClassIndex c) const noexcept;
   [[nodiscard]] std::uint32_t max_capacity(ClassIndex c) const noexcept;
-  // What a magazine of that capacity holds beyond the usual one, whatever the options say.
+  // The bytes in a magazine beyond the usual capacity, whatever the options say.
   [[nodiscard]] static std::size_t burst_bytes(ClassIndex c, std::uint32_t capacity) noexcept {
     const std::uint32_t usual = kUsualCapacities[c];
     return capacity > usual ? (capacity - usual) * Sizes::size_of(c) : 0;
@@ -397,7 +388,7 @@ class Engine {
                                   bool may_grow) noexcept;
   [[nodiscard]] void* hand_out_kept(Domain& domain, space::Span& span) noexcept;
   ALLOD_HOT void mark_kept(space::Span& span, bool is_kept) noexcept;
-  // Mostly there is nothing.
+  // Mostly the domain keeps no block.
   ALLOD_INLINE void put_aside(Domain& domain) noexcept {
     if (__builtin_expect(domain.kept.span != nullptr, 0)) put_last_aside(domain);
   }
@@ -458,11 +449,14 @@ class Engine {
   [[nodiscard]] ALLOD_HOT bool pause_in_turn() noexcept;
   ALLOD_HOT bool resume() noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_resting() noexcept;
-  enum class Owners : std::uint8_t { resting, all };
+  // Whose slabs: those at rest; those that are mostly free as well; all.
+  enum class Owners : std::uint8_t { resting, loose, all };
   [[nodiscard]] ALLOD_HOT bool collect_for(Owners which) noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept;
   ALLOD_HOT void reap_at_rest() noexcept;
   [[nodiscard]] ALLOD_HOT bool purge_resting() noexcept;
+  void purge_holes() noexcept;
+  [[nodiscard]] ALLOD_HOT bool grows_beside_holes() const noexcept;
   [[nodiscard]] ALLOD_HOT RestStep purge_resting_in(Address at, Address end, Owners which) noexcept;
 
   Space space_;
@@ -470,7 +464,7 @@ class Engine {
   ForkGate<Platform> gate_;
   bool usable_ = false;
   std::atomic<bool> ending_{false};
-  Lock fork_lock_{LockRank::fork};  // of a fork, a pause, or who takes what others keep
+  Lock fork_lock_{LockRank::fork};  // of a fork, a pause, or give_back_kept_of()
   Lock registry_lock_{LockRank::registry};
   DomainList domains_;
   DomainPool pool_;
@@ -479,15 +473,17 @@ class Engine {
   SpanList orphans_[kClasses] = {};
   std::atomic<std::uint32_t> orphan_count_[kClasses] = {};
   std::atomic<ClassIndex> last_reaped_{0};                // where the last look at orphans ended
-  std::atomic<std::size_t> kept_bytes_{0};                // that domains have reserved
-  std::atomic<std::uint32_t> keepers_{0};                 // and how many have
-  std::atomic<std::size_t> kept_share_{~std::size_t{0}};  // the most that one may have
-  std::atomic<bool> kept_short_{false};  // somebody has less than that, and got nothing
-  HelperState helper_;                   // only one that is running takes back what is kept
+  std::atomic<std::size_t> kept_bytes_{0};                // reserved by domains
+  std::atomic<std::uint32_t> keepers_{0};                 // domains that reserve some
+  std::atomic<std::size_t> kept_share_{~std::size_t{0}};  // the most that one domain may reserve
+  std::atomic<bool> kept_short_{false};  // a domain has less than its share, and was refused
+  HelperState helper_;  // kept blocks need a running helper, which frees them later
   ForkPause fork_pause_;
-  std::atomic<bool> look_is_wanted_{false};  // much has become free within slabs
-  std::atomic<std::size_t> loosened_{0};     // about so much, since the helper looked last
-  RestWalk rest_walk_;                       // the helper's
+  std::atomic<bool> look_is_wanted_{false};    // many bytes within slabs have become free
+  std::atomic<std::size_t> loosened_{0};       // their number since the helper's last look, roughly
+  std::atomic<std::size_t> fresh_before_{0};   // fresh_bytes() when that grew last
+  std::atomic<bool> holes_are_wanted_{false};  // the program takes fresh memory meanwhile
+  RestWalk rest_walk_;                         // the helper's
 };
 
 }  // namespace allod::heap

@@ -1,4 +1,4 @@
-// Whether a heap's helper thread is there, how it is woken, and when it is kept away.
+// The state of a heap's helper thread: whether it runs, is woken, or is kept away.
 #pragma once
 
 #include <atomic>
@@ -7,8 +7,8 @@
 
 namespace allod::heap {
 
-// Whoever starts a helper says later that it runs, and may be so late that this one has ended and
-// another is being started: a number for each start tells them apart. Thread-safe.
+// Each start has a number. A starter calls began() later, when its helper may have ended and
+// another may be starting. Thread-safe.
 class HelperState {
  public:
   constexpr HelperState() noexcept = default;
@@ -17,25 +17,25 @@ class HelperState {
   [[nodiscard]] bool is_none() const noexcept {
     return (word_.load(std::memory_order_relaxed) & kMask) == kNone;
   }
-  // Not null for one of those who try, as long as there is none.
+  // The number of a start, for one caller if there is no helper; 0 for all others.
   [[nodiscard]] std::uint32_t begin() noexcept {
     std::uint32_t word = word_.load(std::memory_order_relaxed);
     if ((word & kMask) != kNone) return 0;
     const std::uint32_t start = ((word & ~kMask) + kMask + 1) | kStarting;
     return word_.compare_exchange_strong(word, start) ? start : 0;
   }
-  // Unless that has ended already.
+  // The helper of this start runs, unless it has ended already.
   void began(std::uint32_t start) noexcept {
     word_.compare_exchange_strong(start, (start & ~kMask) | kRunning);
   }
-  // No helper came of a start; or it ends.
+  // A start failed, or the helper ends.
   void end() noexcept { set(kNone); }
-  // The helper's: nobody may count on it any more, but nor is there another.
+  // Called by the helper: it is about to end, and no other may start yet.
   void leave() noexcept { set(kLeaving); }
   void go_on() noexcept { set(kRunning); }
 
-  // From now on none is to begin, and the one that runs ends as soon as it can, until everybody who
-  // has called this has called let_come().
+  // Prevents starts, and asks the running helper to end soon, until each caller has called
+  // let_come().
   template <class Platform>
   void keep_away() noexcept {
     away_.fetch_add(1);
@@ -52,13 +52,13 @@ class HelperState {
   void wake() noexcept {
     if (sleep_.exchange(1) == 0) Platform::futex_wake(&sleep_, 1);
   }
-  // Until somebody wakes it, or did since it slept last.
+  // Sleeps until the timeout or wake(). Returns at once if wake() was called since the last sleep.
   template <class Platform>
   void sleep_ms(std::uint32_t milliseconds) noexcept {
     Platform::futex_wait_ms(&sleep_, 0, milliseconds);
     sleep_.store(0);
   }
-  // The same, and who woke it is not forgotten: the next sleep is as short.
+  // The same, but keeps a wake() for the next sleep as well.
   template <class Platform>
   void doze_ms(std::uint32_t milliseconds) noexcept {
     Platform::futex_wait_ms(&sleep_, 0, milliseconds);
@@ -80,14 +80,13 @@ class HelperState {
   std::atomic<std::uint32_t> away_{0};
 };
 
-// What a fork, which ends the helper, is followed by. A program that looks how many threads it has
-// does so right after the fork; and one that forks again and again is not to pay each time.
-// Thread-safe.
+// Delays the next helper after a fork, which ends it. Programs count their threads right after a
+// fork, and frequent forks should not pay for a helper each time. Thread-safe.
 class ForkPause {
  public:
   constexpr ForkPause() noexcept = default;
 
-  // Before a fork: are there many of them?
+  // Before a fork. Returns whether forks are frequent.
   bool begin(std::uint64_t now_ms) noexcept {
     const std::uint64_t before = began_ms_.exchange(now_ms, std::memory_order_relaxed);
     const std::uint64_t forgotten = (now_ms - before) / kForgetMs;
@@ -98,12 +97,12 @@ class ForkPause {
     is_over_.store(false, std::memory_order_relaxed);
     return are_many();
   }
-  // So much is dirty as the fork begins.
+  // With the dirty bytes at the start of the fork.
   void leave(std::size_t dirty_bytes) noexcept {
     dirty_bytes_.store(dirty_bytes, std::memory_order_relaxed);
   }
-  // May no helper begin yet? Much that was freed since does not wait, as the program may not call
-  // again, unless it forks all the time.
+  // Whether no helper may start yet. Does not delay if much was freed since, as the program may
+  // make no more calls, unless forks are frequent.
   [[nodiscard]] bool holds_back(std::uint64_t now_ms, std::size_t dirty_bytes) noexcept {
     if (now_ms - began_ms_.load(std::memory_order_relaxed) >= kPauseMs) {
       is_over_.store(true, std::memory_order_relaxed);
@@ -112,13 +111,13 @@ class ForkPause {
     const bool is_much = dirty_bytes >= dirty_bytes_.load(std::memory_order_relaxed) + kMuch;
     return !is_much || are_many();
   }
-  // For sure: nobody need ask for the time.
+  // If true, the caller need not read the clock.
   [[nodiscard]] bool is_over() const noexcept { return is_over_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr std::uint64_t kPauseMs = 20;
   static constexpr std::size_t kMuch = std::size_t{8} << 20;
-  // Of the forks lately, one is forgotten after each such time.
+  // One of the recent forks is forgotten after each such time.
   static constexpr std::uint64_t kForgetMs = 500;
   static constexpr std::uint32_t kManyForks = 8;
   static constexpr std::uint32_t kMostForks = 2 * kManyForks;

@@ -1,11 +1,11 @@
-// Questions about addresses, and the heap checked against itself.
+// Questions about addresses, and checks of the heap's invariants.
 #pragma once
 
 #include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
-// Programs that account for their memory, as redis does, ask this twice of every block.
+// Programs that account for their memory, such as redis, ask this twice for every block.
 template <class Policy, class Above>
 ALLOD_INLINE bool Engine<Policy, Above>::fast_usable_size(const void* address,
                                                           std::size_t* bytes) const noexcept {
@@ -27,7 +27,7 @@ Misuse Engine<Policy, Above>::describe(MisuseKind kind, const void* address) con
   if (tag == space::kForeignTag || tag == space::kFreeTag) return misuse;
   const space::Span* const span = map.span_of(at);
   if (span == nullptr || span->state != space::SpanState::used) return misuse;
-  // Where blocks have states, that of the block tells.
+  // Where blocks have states, the block's state tells.
   if (!kBlockStates && is_kept(*span)) return misuse;
   if (span->home == nullptr) {
     misuse.block = reinterpret_cast<void*>(span->base);
@@ -60,7 +60,7 @@ bool Engine<Policy, Above>::describe_behind(const void* address, Misuse* misuse)
   if (tag == space::kForeignTag || tag == space::kFreeTag) return false;
   const space::Span* const span = map.span_of(at);
   if (span == nullptr) return false;
-  // In all slices of a large slab but the first, the tag says no more than that.
+  // All slices of a large slab but the first have the tag of an interior.
   tag = map.tag_of(span->base);
   if (!space::is_slab(tag)) return false;
   const auto& slab = static_cast<const Slab&>(*span);
@@ -72,7 +72,7 @@ bool Engine<Policy, Above>::describe_behind(const void* address, Misuse* misuse)
 
 template <class Policy, class Above>
 bool Engine<Policy, Above>::is_guarded(const void* address) const noexcept {
-  // Tags come later than guards. Where the span is an old one, it has no guard there.
+  // Tags are set later than guards. The span of an old tag has no guard there.
   const space::Span* const span = space_.map().span_of(address_of(address));
   return span != nullptr && span->base <= address_of(address) &&
          space::is_guarded_at(*span, address_of(address));
@@ -83,12 +83,12 @@ std::size_t Engine<Policy, Above>::room_in_place(const void* address) const noex
   const space::PageMap& map = space_.map();
   const Address at = address_of(address);
   space::Span* const span = map.span_of(at);
-  // As above, it may be another record by now.
+  // As above, the record may be that of another span by now.
   if (span == nullptr || map.span_of(span->base) != span) return SIZE_MAX;
   if (!space::is_slab(map.tag_of(span->base))) return SIZE_MAX;
   const Slab& slab = *slab::as_slab(span);
   const std::uint32_t index = slab.index_around(at);
-  // Beside a heap's buffer, the slice is the program's own.
+  // Beside a heap's buffer, the slice belongs to the program.
   if (slab::is_mixed(slab) && !slab::as_mixed(slab).is_usable(index)) return SIZE_MAX;
   Address end = span->base + span->size.bytes();
   if (index < slab.capacity()) {

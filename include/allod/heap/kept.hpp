@@ -1,14 +1,13 @@
-// Huge blocks that a thread has freed stay with its domain, for whoever asks that domain for as
-// much again: the one that was freed last, which takes no lock, and nothing along its slices that
-// has to be written; and some of those before that are in memory in small part only, as when a
-// buffer is made for the worst case. In their place, what is in memory is what the next such block
-// needs; in any other, its pages would have to come anew, and would stay behind in whatever block
-// has them in its midst.
+// Huge blocks that a thread has freed stay with its domain, for the domain's next requests of that
+// size. The last one takes no lock, and no write along its slices. Of those before it, a few stay
+// that are mostly not resident, as when a program allocates a buffer for the worst case. The next
+// such buffer reuses their resident pages. In any other block, these would stay resident in its
+// middle.
 //
-// For the space they are used spans with a mark. Where the policy keeps states of blocks these say
-// that nobody uses them, and they may be shut as long; elsewhere the tag of the first slice. Their
-// owner changes what is kept in slow paths only, so that the helper, which gives back what has not
-// been asked for again, may do so while it keeps everybody out of these, as a fork does.
+// For the space, kept blocks are used spans with a mark. To detect a double free, their state says
+// that they are free, or, without states of blocks, the tag of the first slice. With states, kept
+// blocks may be closed. A domain changes its kept blocks only in slow paths. So the helper can free
+// those that are not reused while it keeps all threads out of slow paths, as a fork does.
 #pragma once
 
 #include <utility>
@@ -17,17 +16,18 @@
 
 namespace allod::heap {
 
-// Within a slow path of the domain. False when the block has to go to the space instead.
+// Within a slow path of the domain. False if the caller has to free the block.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::keep(Domain& domain, space::Span& span) noexcept {
   Kept& kept = domain.kept;
   const std::size_t bytes = span.size.bytes();
-  // Of another heap once, and not like others; or hardly anybody asks for so little as for a span,
-  // but who wants it aligned. Where blocks have states, whoever is given one that is shut opens it.
+  // Not kept: memory of a heap's own source; closed memory, though where blocks have states, the
+  // next owner opens it; and small spans, which only aligned requests need, unless there is no last
+  // block.
   const bool is_closed = kBlockStates ? span.has_closed : space::is_partly_closed(span);
   if (span.region->source != nullptr || is_closed) return false;
   if (bytes <= Sizes::kMaxSize && kept.span != nullptr) return false;
-  // Somebody has to take care that it goes.
+  // The helper must free it later.
   if (!may_keep() || bytes > options_.purge_budget) return false;
   put_aside(domain);
   if (!make_room_for_kept(kept, bytes)) return false;
@@ -42,7 +42,8 @@ bool Engine<Policy, Above>::keep(Domain& domain, space::Span& span) noexcept {
   return true;
 }
 
-// Reserves what is kept, and so many bytes more; the oldest give way. False when that is too much.
+// Reserves `bytes` besides those of the sparse blocks, of which the oldest are freed if needed.
+// False if that is too much.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::make_room_for_kept(Kept& kept, std::size_t bytes) noexcept {
   if (__builtin_expect(bytes > kept_share_.load(std::memory_order_relaxed), 0)) {
@@ -60,10 +61,10 @@ bool Engine<Policy, Above>::make_room_for_kept(Kept& kept, std::size_t bytes) no
   return true;
 }
 
-// Together, what domains keep is a part of the budget for dirty memory. A domain goes on having
-// what it has reserved, so that threads do not meet at one counter each time. When there is nothing
-// left for one of them, none may have more than its share, and the helper takes it from who has
-// more and sleeps; from its next usual look on they may have more again.
+// All domains together may keep a part of the budget for dirty memory. A domain holds on to its
+// reserved bytes, so that threads do not contend for one counter each time. Once a domain is
+// refused, each may only keep its share: the helper takes more than that from sleeping domains. The
+// helper's next usual look lifts this limit.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::reserve_kept(Kept& kept, std::size_t bytes) noexcept {
   if (__builtin_expect(bytes <= kept.reserved, 1)) return true;
@@ -76,7 +77,7 @@ bool Engine<Policy, Above>::reserve_kept(Kept& kept, std::size_t bytes) noexcept
   return false;
 }
 
-// Nobody need give way to who wants more himself.
+// Only domains that keep more than the caller wants give way to it.
 template <class Policy, class Above>
 void Engine<Policy, Above>::ask_for_share(const Kept& kept, std::size_t bytes) noexcept {
   const std::size_t sharers = keepers_.load() + (kept.reserved == 0 ? 1 : 0);
@@ -102,9 +103,9 @@ void Engine<Policy, Above>::set_reserved(Kept& kept, std::size_t bytes) noexcept
   return span.size >= size && (span.size - size).count <= size.count / kSlack;
 }
 
-// A block of `size` slices at least, and hardly more; or null. The last one is then among the free
-// spans, or put aside. Who wants zeros does not want memory that would have to be cleared, most of
-// which is not there.
+// A kept block of at least `size` slices and hardly more, or null. Afterwards the last block is
+// free or put aside. For a request of zeros, a sparse block would only have to be cleared, though
+// most of it is not present.
 template <class Policy, class Above>
 void* Engine<Policy, Above>::take_kept(Domain& domain, Slices size, Slices alignment,
                                        bool wants_zeros) noexcept {
@@ -128,8 +129,8 @@ void* Engine<Policy, Above>::hand_out_kept(Domain& domain, space::Span& span) no
   return reinterpret_cast<void*>(span.base);
 }
 
-// The smallest that is large enough, and what it has too much is cut off; or one that can be
-// lengthened by what is free behind it. What is in memory is mostly at the start.
+// Takes the smallest block that is large enough, and cuts off the rest; or one that can grow into
+// free slices behind it. Resident pages are mostly at the start.
 template <class Policy, class Above>
 void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices alignment,
                                          bool may_grow) noexcept {
@@ -145,8 +146,8 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
     space::Span& span = *kept.sparse[i].span;
     if (span.size.count < size.count / 2 || span.base % alignment.bytes() != 0) continue;
     if (!space_.grow(&span, size)) continue;
-    // A guard would lie in its midst now. When the system does not open it, that of the new block
-    // cannot be set either, and nobody gets it.
+    // A guard would lie within the new block. If the system refuses to open it, it also refuses the
+    // new block's guard, and the block is not handed out.
     static_cast<void>(space_.unguard(span));
     space_.map().set_tags(span.base, span.size, space::kInteriorTag);
     best = i;
@@ -160,8 +161,8 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
   return hand_out_kept(domain, span);
 }
 
-// Within a slow path of the domain. Whatever it asks the space for next may be cut from the last
-// block, but where that is sparse.
+// Within a slow path of the domain, whose next request of the space may be cut from the last block,
+// unless that is sparse.
 template <class Policy, class Above>
 void Engine<Policy, Above>::put_last_aside(Domain& domain) noexcept {
   Kept& kept = domain.kept;
@@ -181,11 +182,11 @@ std::size_t Engine<Policy, Above>::present_in_kept(const space::Span& span) noex
   return present <= bytes / 2 ? present : bytes;
 }
 
-// Much more than it needs is reserved, as long as it was the last.
+// Much more than a sparse block needs is reserved, as it was the last block until now.
 template <class Policy, class Above>
 void Engine<Policy, Above>::add_sparse(Kept& kept, space::Span& span,
                                        std::size_t present) noexcept {
-  // Nothing at all would be nobody's to give back.
+  // A block of no bytes would never be freed.
   if (present < kSliceBytes) present = kSliceBytes;
   end_old_sparse(kept);
   if (kept.sparse_count == Kept::kMostSparse) space_.free(remove_sparse(kept, 0));
@@ -203,7 +204,7 @@ space::Span* Engine<Policy, Above>::remove_sparse(Kept& kept, std::uint32_t inde
   return removed.span;
 }
 
-// Those that nobody has asked for in all of the purge delay.
+// Frees those that were not reused within the purge delay.
 template <class Policy, class Above>
 void Engine<Policy, Above>::end_old_sparse(Kept& kept) noexcept {
   if (kept.sparse_count == 0) return;
@@ -214,7 +215,7 @@ void Engine<Policy, Above>::end_old_sparse(Kept& kept) noexcept {
   }
 }
 
-// Within a slow path of the domain, or by who keeps it out of these. Nobody has asked for it for
+// Within a slow path of the domain, or while it is kept out of these. The blocks have been kept for
 // `age_ms`.
 template <class Policy, class Above>
 void Engine<Policy, Above>::give_back_all_kept(Kept& kept, std::uint32_t age_ms) noexcept {
@@ -222,17 +223,18 @@ void Engine<Policy, Above>::give_back_all_kept(Kept& kept, std::uint32_t age_ms)
   if (kept.span != nullptr) space_.free(std::exchange(kept.span, nullptr), age_ms);
 }
 
-// The same for domains that are not in a slow path just now; what they have reserved goes as well.
+// The same for domains outside of slow paths. Their reserved bytes are released as well.
 template <class Policy, class Above>
 void Engine<Policy, Above>::give_back_kept_of(Keepers which) noexcept {
   if (kept_bytes_.load() == 0) return;
-  // Others hold this lock shortly; but a fork may wait for the caller, who cannot wait for it.
+  // Others hold this lock briefly. But a fork may wait for the caller, which must not wait for it
+  // then.
   constexpr int kPatience = 4096;
   for (int i = 0; !fork_lock_.try_lock(); ++i) {
     if (which != Keepers::all || i == kPatience) return;
     gate_.yield();
   }
-  // What has been free for half of the delay is purged after the other half.
+  // Memory kept for half of the delay is purged after the other half.
   const bool is_old = which == Keepers::resting;
   const auto age = is_old ? static_cast<std::uint32_t>(options_.purge_delay_ms) / 2 : 0;
   gate_.close(space_.platform());
@@ -248,7 +250,7 @@ void Engine<Policy, Above>::give_back_kept_of(Keepers which) noexcept {
         const std::size_t needed = kept.sparse_bytes + kept.bytes;
         return set_reserved(kept, needed < kept.reserved ? needed : kept.reserved);
       }
-      // Who finds nothing reserved can have what was kept from the space.
+      // With nothing reserved, a domain gets its blocks from the space again.
       give_back_kept(kept, age);
       set_reserved(kept, 0);
     });
@@ -257,7 +259,7 @@ void Engine<Policy, Above>::give_back_kept_of(Keepers which) noexcept {
   fork_lock_.unlock();
 }
 
-// From time to time, on the helper.
+// Called by the helper from time to time.
 template <class Policy, class Above>
 void Engine<Policy, Above>::look_at_kept() noexcept {
   kept_share_.store(~std::size_t{0});
@@ -265,8 +267,8 @@ void Engine<Policy, Above>::look_at_kept() noexcept {
   give_back_kept_of(is_lower || !may_keep() ? Keepers::all : Keepers::resting);
 }
 
-// When the system refuses, within a slow path of the domain: its stocks are all there is, and what
-// others keep.
+// Within a slow path of the domain, when the system refuses memory: its stocks and the kept blocks
+// of all domains are all there is.
 template <class Policy, class Above>
 void Engine<Policy, Above>::give_up_everything(Domain& domain) noexcept {
   give_up_stocks(domain);
@@ -280,7 +282,7 @@ void Engine<Policy, Above>::mark_kept(space::Span& span, bool is_kept) noexcept 
   space_.map().set_tags(span.base, {1}, is_free ? space::kFreeTag : space::kHugeTag);
 }
 
-// Right while nobody changes that.
+// True only while no thread changes the mark.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::is_kept(const space::Span& span) noexcept {
   return span.state == space::SpanState::used && __atomic_load_n(&span.is_kept, __ATOMIC_RELAXED);

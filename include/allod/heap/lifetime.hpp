@@ -1,4 +1,4 @@
-// How domains come and go: attach, detach, adoption of orphans, fork.
+// Starts and ends domains: attach, detach, adoption of orphans, fork.
 #pragma once
 
 #include "allod/heap/engine.hpp"
@@ -38,7 +38,7 @@ auto Engine<Policy, Above>::new_domain(DomainState state) noexcept -> Domain* {
   return domain;
 }
 
-// Caches that lean on it may keep blocks of what it gives up.
+// Caches over the domain may keep blocks of these slabs.
 template <class Policy, class Above>
 void Engine<Policy, Above>::pass_on(Domain& shared) noexcept {
   constexpr std::uint32_t kMost = 2 * kClasses;
@@ -72,28 +72,27 @@ void Engine<Policy, Above>::detach(Domain& domain) noexcept {
     Turn turn{domain, gate_};
     strip(domain);
   }
-  // The next one may use it at once.
+  // From here on, another thread may attach it.
   LockGuard guard{registry_lock_};
   domain.thread = 0;
   pool_.push_front(&domain);
 }
 
-// First every slab of a domain or a first-class heap loses its owner, then the inbox
-// closes: a thread that finds it closed is sure to find the new owner when it looks again.
+// Every slab of a domain or a heap loses its owner before the inbox closes. So a thread that finds
+// the inbox closed finds the new owner when it looks again.
 template <class Policy, class Above>
 template <class D>
 void Engine<Policy, Above>::disown_slabs(D& domain) noexcept {
   domain.for_each_bin([](Bin& bin) noexcept {
     for_each_slab(bin, [](Slab& slab) noexcept { slab.set_owner(nullptr); });
   });
-  // What was announced here by mistake, just before the slab changed hands, must
-  // reach its owner of today.
+  // A slab announced here just before it changed hands must reach its present owner.
   domain.inbox.close([](Slab* slab) noexcept {
     if (slab->owner() != nullptr) slab->announce();
   });
 }
 
-// Leaves the domain without slabs, and not shared any more.
+// Gives up all slabs of the domain, and ends sharing.
 template <class Policy, class Above>
 void Engine<Policy, Above>::surrender(Domain& domain) noexcept {
   const void* doubled = nullptr;
@@ -130,9 +129,9 @@ void Engine<Policy, Above>::abandon(Slab& slab, const void** doubled) noexcept {
   orphan_count_[c].fetch_add(1, std::memory_order_relaxed);
 }
 
-// Collects under a lock, where nothing may be reported: `*doubled` is set to a
-// block that was freed twice, if there is one. For null it stays marked for who looks next, and the
-// answer is false.
+// Collects under a lock, where no report is possible. Sets `*doubled` to a block that was freed
+// twice, if any. If `doubled` is null, such a block stays marked for the next collector, and the
+// result is false.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::collect_quietly(Slab& slab, const void** doubled) noexcept {
   bool is_done = true;
@@ -147,7 +146,7 @@ bool Engine<Policy, Above>::collect_quietly(Slab& slab, const void** doubled) no
   return is_done;
 }
 
-// A slab of class `c` with a free block that lost its domain, or null.
+// An orphan of class `c` with a free block, or null.
 template <class Policy, class Above>
 Slab* Engine<Policy, Above>::adopt(Domain& domain, ClassIndex c) noexcept {
   if (orphan_count_[c].load(std::memory_order_relaxed) == 0) return nullptr;
@@ -172,7 +171,6 @@ Slab* Engine<Policy, Above>::adopt_locked(Domain& domain, ClassIndex c,
       continue;
     }
     orphan_count_[c].fetch_sub(1, std::memory_order_relaxed);
-    // The new owner first, then the bits: see Slab::announce.
     slab.set_owner(&domain);
     set_slab_tags(slab, space::make_tag(domain.id(), c));
     collect_quietly(slab, doubled);
@@ -184,8 +182,7 @@ Slab* Engine<Policy, Above>::adopt_locked(Domain& domain, ClassIndex c,
   return nullptr;
 }
 
-// Orphans that have become empty since go back to the space; a bounded look, which
-// goes on where the last one ended.
+// Frees orphans that have become empty. Looks at a bounded number, from the end of the last look.
 template <class Policy, class Above>
 void Engine<Policy, Above>::reap_orphans(std::uint32_t looks) noexcept {
   ClassIndex c = last_reaped_.load(std::memory_order_relaxed);
@@ -219,8 +216,8 @@ void Engine<Policy, Above>::reap_orphans_locked(ClassIndex c, std::uint32_t* loo
 
 template <class Policy, class Above>
 void Engine<Policy, Above>::set_slab_tags(const Slab& slab, space::Tag tag) noexcept {
-  // The slices behind the first of a single block hold no start of a block. The
-  // first never says so, not even for a moment: others may be freeing the block.
+  // In a slab of one block, slices behind the first contain no start of a block. The first never
+  // has the tag of an interior, since another thread may be freeing the block.
   const bool single = slab.capacity() == 1;
   space_.map().set_tags(slab.base, single ? Slices{1} : slab.size, tag);
   if (!single) return;
@@ -231,7 +228,7 @@ void Engine<Policy, Above>::set_slab_tags(const Slab& slab, space::Tag tag) noex
 
 template <class Policy, class Above>
 void Engine<Policy, Above>::before_fork(const Domain* own) noexcept {
-  // With no lock held, and the gate open: the helper may have to wait for either before it ends.
+  // Before any lock and the gate, since the helper may have to wait for these before it ends.
   const bool is_inside = own != nullptr && own->in_slow_path.load(std::memory_order_relaxed);
   send_helper_away(is_inside ? Wait::no : Wait::yes);
   fork_lock_.lock_for_fork();
@@ -262,9 +259,8 @@ void Engine<Policy, Above>::after_fork_in_parent() noexcept {
   let_helper_come();
 }
 
-// The other threads are gone; their slabs are orphans. Their magazines cannot be
-// trusted, because fast paths went on while the pages were copied, so what was in
-// them stays in use.
+// Other threads are gone, and their slabs are orphans. Their fast paths went on while the pages
+// were copied, so their magazines cannot be trusted: blocks in them stay in use.
 template <class Policy, class Above>
 void Engine<Policy, Above>::after_fork_in_child(Domain* own, const Cache* cache) noexcept {
   space_.metadata().lock().reset_in_child();
@@ -291,7 +287,7 @@ void Engine<Policy, Above>::after_fork_in_child(Domain* own, const Cache* cache)
   }
   kept_share_.store(~std::size_t{0});
   kept_short_.store(false);
-  // As long as the gate is closed, this thread needs no turns.
+  // While the gate is closed, this thread needs no turns.
   gate_.open();
   fork_lock_.reset_in_child();
 }

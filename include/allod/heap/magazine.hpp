@@ -1,4 +1,4 @@
-// The array stack of ready blocks of one class.
+// An array stack of free blocks of one class.
 #pragma once
 
 #include <atomic>
@@ -8,35 +8,35 @@
 
 namespace allod::heap {
 
-// `top` is one cell behind the newest block. A magazine without cells is all
-// zeros: it is empty, and it is full.
+// `top` is one cell behind the newest block. A magazine without cells is all zeros: both empty and
+// full.
 struct Magazine {
   void** top = nullptr;
   void** bottom = nullptr;
   void** limit = nullptr;
 
-  // Null when empty.
+  // Null if empty.
   [[nodiscard]] ALLOD_INLINE void* pop() noexcept {
     void** const newest = top;
     if (__builtin_expect(newest == bottom, 0)) return nullptr;
     top = newest - 1;
     void* const block = newest[-1];
-    // Spares the caller a test of its own.
+    // Spares the caller a test.
     if (block == nullptr) __builtin_unreachable();
     return block;
   }
-  // False when full.
+  // False if full.
   [[nodiscard]] ALLOD_INLINE bool push(void* block) noexcept {
     void** const free = top;
     if (__builtin_expect(free == limit, 0)) return false;
     *free = block;
-    // A signal handler that looks between the two finds nothing that is not free.
+    // A signal handler that pops in between finds only free blocks.
     std::atomic_signal_fence(std::memory_order_release);
     top = free + 1;
     return true;
   }
 
-  // What pop() would give, most likely: to be fetched, not to be used. False when empty.
+  // A guess at the next pop(), to prefetch but not to use. False if empty.
   [[nodiscard]] ALLOD_INLINE bool foresee(const void** block) const noexcept {
     void* const* const newest = top;
     if (__builtin_expect(newest == bottom, 0)) return false;
@@ -50,7 +50,7 @@ struct Magazine {
   [[nodiscard]] std::uint32_t capacity() const noexcept {
     return static_cast<std::uint32_t>(limit - bottom);
   }
-  // Most likely another one when blocks were taken or put here meanwhile; 0 when it is empty.
+  // Most likely changes when blocks are popped or pushed; 0 if empty.
   [[nodiscard]] std::uint16_t digest() const noexcept {
     if (top == bottom) return 0;
     return static_cast<std::uint16_t>((address_of(top[-1]) >> 4) + count()) | 1;
@@ -58,14 +58,14 @@ struct Magazine {
   [[nodiscard]] bool holds_only(const void* block) const noexcept {
     return count() == 1 && *bottom == block;
   }
-  // Removes the `count` oldest blocks, which begin at `bottom`.
+  // Removes the `count` oldest blocks, from `bottom` on.
   void drop_oldest(std::uint32_t count) noexcept {
     const std::uint32_t kept = this->count() - count;
     std::memmove(bottom, bottom + count, kept * sizeof(void*));
     top = bottom + kept;
   }
   void drop_newest(std::uint32_t count) noexcept { top -= count; }
-  // Moves everything to new cells for `capacity` blocks, at least count().
+  // Moves all blocks to new cells for `capacity` blocks, at least count().
   void move_to(void** cells, std::uint32_t capacity) noexcept {
     const std::uint32_t held = count();
     if (held > 0) std::memcpy(cells, bottom, held * sizeof(void*));

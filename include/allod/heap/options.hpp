@@ -1,4 +1,4 @@
-// What a heap may be told.
+// The options of a heap.
 #pragma once
 
 #include <cstddef>
@@ -6,14 +6,14 @@
 
 namespace allod::heap {
 
-// Which fresh memory is made present before anybody touches it.
+// Fresh memory that is made present before its first use.
 enum class Populate : std::uint8_t {
   off,
-  adaptive,  // slabs of small classes that have filled many
+  adaptive,  // slabs of small classes with many full slabs
   all,
 };
 
-// Whose magazines serve a thread; see thread/process_heap.hpp.
+// The kind of magazines of a thread; see thread/process_heap.hpp.
 enum class Caches : std::uint8_t { mixed, thread, processor };
 
 struct HeapOptions {
@@ -22,10 +22,10 @@ struct HeapOptions {
   std::size_t burst_bytes = std::size_t{1} << 20;       // of all classes, beyond the usual
   std::size_t large_cache_bytes = std::size_t{1} << 20;
   std::size_t purge_budget = std::size_t{64} << 20;
-  // So much more, if it was in use lately; see purge_budget().
+  // The most above that, for memory in use lately; see Engine::purge_budget().
   std::size_t most_below_peak = ~std::size_t{0};
   std::size_t huge_pages_from = std::size_t{16} << 20;  // all ones: never
-  std::int32_t purge_delay_ms = 500;                    // 0: at once; negative: only when told
+  std::int32_t purge_delay_ms = 500;                    // 0: at once; negative: never automatically
   Populate populate = Populate::adaptive;
   bool purge_thread = true;
   bool report_foreign = false;

@@ -1,4 +1,4 @@
-// What slow paths do besides, and memory on its way back to the system.
+// Maintenance in slow paths, and purges of free memory.
 #pragma once
 
 #include <utility>
@@ -7,17 +7,17 @@
 
 namespace allod::heap {
 
-// A purge that a caller has to wait for gives back at most this much.
+// The most that a purge gives back while a caller waits.
 inline constexpr std::size_t kPurgeStep = std::size_t{1} << 20;
-// The same of our own thread, before it looks again.
+// The same in a step of the helper.
 inline constexpr std::size_t kHelperStep = std::size_t{4} << 20;
-// Less than this does not deserve a thread.
+// Less than this does not start the helper.
 inline constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
-// Of that thread, where only heaps have delays.
+// The helper's longest sleep when only heaps have delays.
 inline constexpr std::uint32_t kLongestNapMs = 60'000;
-// Slow operations between two looks at the magazines.
+// Slow operations of a domain between two looks at its magazines.
 inline constexpr std::uint32_t kLookInterval = 256;
-// Orphans that are looked at then.
+// Orphans that such a look checks.
 inline constexpr std::uint32_t kOrphanLooks = 16;
 
 template <class Policy, class Above>
@@ -31,17 +31,18 @@ void Engine<Policy, Above>::look_around(Domain& domain) noexcept {
   ask_for_look(domain);
 }
 
-// When so much became free where it is that the helper should see to it.
+// Asks for a look by the helper once much memory within slabs has become free.
 template <class Policy, class Above>
 void Engine<Policy, Above>::ask_for_look(Domain& domain) noexcept {
   if (domain.loosened < kWorthAThread) return;
   loosened_.fetch_add(std::exchange(domain.loosened, 0), std::memory_order_relaxed);
+  fresh_before_.store(space_.fresh_bytes(), std::memory_order_relaxed);
   look_is_wanted_.store(true, std::memory_order_relaxed);
   start_helper();
 }
 
-// A magazine that is as it was left at the last look is idle, and all of it goes back. Any other
-// that has not run dry since holds more than its class needs: half of it is to spare.
+// A magazine unchanged since the last look is idle, and gives up all blocks. Any other one that has
+// not run dry since has blocks to spare, and gives up half.
 template <class Policy, class Above>
 void Engine<Policy, Above>::shrink_magazines(Domain& domain, Shrink which) noexcept {
   for (ClassIndex c = 0; c < kClasses; ++c) {
@@ -63,8 +64,8 @@ void Engine<Policy, Above>::shrink_magazines(Domain& domain, Shrink which) noexc
   }
 }
 
-// A class keeps its last slab for those who come soon. Nobody has come. (What was hardly used
-// stays: others would find pages there that are not in memory yet.)
+// Frees the last slab of a class that has not been used since the last look. A slab that was hardly
+// used stays: a new one would have pages that are not present.
 template <class Policy, class Above>
 void Engine<Policy, Above>::retire_last(Domain& domain, Bin& bin) noexcept {
   if (bin.partial.empty() || bin.partial.first() != bin.partial.last()) return;
@@ -72,8 +73,8 @@ void Engine<Policy, Above>::retire_last(Domain& domain, Bin& bin) noexcept {
   if (slab.is_empty() && !slab.is_announced() && slab.was_mostly_used()) retire(domain, bin, slab);
 }
 
-// Blocks that wait somewhere else come back in bursts, and do not have to be taken from slabs:
-// whether a magazine runs dry says nothing.
+// Blocks that wait elsewhere come in bursts and rarely from slabs, so a magazine that has not run
+// dry proves nothing: only idle ones shrink.
 template <class Policy, class Above>
 void Engine<Policy, Above>::note_burst(Domain& domain) noexcept {
   if (++domain.bursts % kLookInterval != 0) return;
@@ -82,7 +83,7 @@ void Engine<Policy, Above>::note_burst(Domain& domain) noexcept {
   maybe_purge();
 }
 
-// By as much the helper goes below a budget that was passed, and callers let it be passed.
+// The helper purges this much below a passed budget, and callers tolerate as much above it.
 [[nodiscard]] constexpr std::size_t headroom(std::size_t budget) noexcept { return budget / 8; }
 
 template <class Policy, class Above>
@@ -90,10 +91,10 @@ inline std::size_t Engine<Policy, Above>::dirty_bytes() const noexcept {
   return space_.dirty_bytes() + kept_bytes_.load(std::memory_order_relaxed);
 }
 
-// Of the budget, what domains do not keep, but never less than a quarter: without any, each slab
-// that becomes empty would be purged. Or, if that is more, what would be in use if nothing had
-// been freed lately: a program that soon needs as much again finds it, and never has more
-// memory than it has needed. The delay sees to it that it goes.
+// The budget without the bytes that domains keep, but at least a quarter of it: without any, each
+// slab that becomes empty would be purged. Or, if more, the difference to the recent peak of use. A
+// program that soon allocates as much again finds the memory, and never has more than at its peak.
+// The delay purges it later.
 template <class Policy, class Above>
 inline std::size_t Engine<Policy, Above>::purge_budget() const noexcept {
   const std::size_t least = options_.purge_budget / 4;
@@ -108,6 +109,9 @@ inline std::size_t Engine<Policy, Above>::purge_budget() const noexcept {
 
 template <class Policy, class Above>
 void Engine<Policy, Above>::maybe_purge() noexcept {
+  if (__builtin_expect(grows_beside_holes(), 0) && !holes_are_wanted_.exchange(true)) {
+    helper_.template wake<Platform>();
+  }
   if (__builtin_expect(space_.delayed_bytes() != 0, 0)) purge_delayed();
   if (options_.purge_delay_ms < 0) return;
   if (dirty_bytes() == 0 && !look_is_wanted_.load(std::memory_order_relaxed)) return;
@@ -122,13 +126,13 @@ void Engine<Policy, Above>::maybe_purge() noexcept {
     if (has_work_for_helper()) start_helper();
     return;
   }
-  // Nobody waits for the system as long as the helper keeps up. It may get no processor, or be the
-  // helper of a parent that this process was cloned from unseen.
+  // No caller waits for the system as long as the helper keeps up. It may get no processor, or
+  // belong to a parent from which a bare system call cloned this process.
   if (space_.dirty_bytes_above(budget) != 0) helper_.template wake<Platform>();
   space_.purge(2 * delay, budget + headroom(budget), kPurgeStep);
 }
 
-// Heaps with delays of their own, which hold whatever the process does.
+// Purges heaps with delays of their own, which hold whatever the options of the process say.
 template <class Policy, class Above>
 ALLOD_NOINLINE void Engine<Policy, Above>::purge_delayed() noexcept {
   space_.purge_delayed(kPurgeStep, false);
@@ -140,8 +144,8 @@ void Engine<Policy, Above>::start_helper() noexcept {
   if (!options_.purge_thread || space_.refuses_purge()) return;
   if (options_.purge_delay_ms <= 0 && space_.delayed_bytes() == 0) return;
   if (!helper_.is_none() || helper_.is_kept_away()) return;
-  // Other handlers of a fork may free memory in the child, before it has been said there that the
-  // helper is gone: it must not be started twice on one stack.
+  // In the child of a fork, other handlers may free memory before after_fork_in_child() has reset
+  // the helper. It must not start twice on one stack.
   if (gate_.is_closed()) return;
   if (!fork_pause_.is_over()) {
     if (fork_pause_.holds_back(space_.platform().now_ms(), dirty_bytes())) return;
@@ -162,12 +166,13 @@ bool Engine<Policy, Above>::has_work_for_helper() const noexcept {
 
 template <class Policy, class Above>
 bool Engine<Policy, Above>::send_helper_away(Wait wait) noexcept {
-  // Told to, it may be gone before anybody looks.
+  // Once asked to, it may end before any later check.
   const bool was_there = !helper_.is_none();
   helper_.template keep_away<Platform>();
   bool is_gone = false;
   if (wait == Wait::yes && !is_interrupting()) is_gone = space_.platform().wait_for_helper();
-  // That of a process which this one was cloned from unseen: it cannot say that it ends.
+  // The helper of a parent from which a bare system call cloned this process cannot say that it
+  // ends.
   if (is_gone && helper_.is_running()) helper_.end();
   const bool is_often = fork_pause_.begin(space_.platform().now_ms());
   if (was_there && is_gone && !is_often) {
@@ -178,16 +183,16 @@ bool Engine<Policy, Above>::send_helper_away(Wait wait) noexcept {
   return was_there && is_gone;
 }
 
-// Runs until little is left to purge and slabs are at rest, or until it is kept away: then as soon
-// as it can. Uses nothing of the thread that started it; see os/linux/helper.hpp.
+// Runs until little is left to purge and slabs are at rest, or until it is kept away. Uses nothing
+// of the thread that started it; see os/linux/helper.hpp.
 template <class Policy, class Above>
 void Engine<Policy, Above>::purge_on_helper(void* engine) noexcept {
   Engine& self = *static_cast<Engine*>(engine);
   if constexpr (os::Following<Platform>) Platform::begin_helper();
   for (;;) {
     self.purge_until_done();
-    // Who keeps a block has reserved it before it looks whether there is a helper. Nobody starts
-    // another one as long as this one has not left.
+    // A domain reserves before it looks for a running helper, and no other helper starts before
+    // this one has ended: so this one frees what is kept.
     self.helper_.leave();
     while (self.kept_bytes_.load() != 0 && !self.may_keep() && !self.helper_.is_kept_away()) {
       self.give_back_kept_of(Keepers::all);
@@ -197,7 +202,7 @@ void Engine<Policy, Above>::purge_on_helper(void* engine) noexcept {
     if (self.kept_bytes_.load() == 0) {
       self.maybe_purge();
       self.helper_.end();
-      // Who wanted a helper meanwhile found this one.
+      // A thread that wanted a helper meanwhile relied on this one.
       if (!self.has_work_for_helper() || self.helper_.begin() == 0) return;
     }
     self.helper_.go_on();
@@ -214,8 +219,8 @@ void Engine<Policy, Above>::purge_until_done() noexcept {
     const bool ages = options_.purge_delay_ms > 0;
     if (!ages && !has_work_for_helper()) break;
     const auto delay = ages ? static_cast<std::uint32_t>(options_.purge_delay_ms) : kLongestNapMs;
-    // Spans freed a little later are worth waiting for: few, larger steps. A slab is at rest
-    // when it has not changed for half of the delay.
+    // Spans that are due a little later are worth waiting for: few, larger steps. A slab is at rest
+    // if it has not changed for half of the delay.
     const std::uint32_t wait = ages ? space_.next_purge_in(delay) : ~0U;
     const std::uint32_t longest = delay / 2 + 1;
     const std::uint32_t nap = wait < longest ? wait + delay / 8 + 1 : longest;
@@ -223,8 +228,8 @@ void Engine<Policy, Above>::purge_until_done() noexcept {
     helper_.template sleep_ms<Platform>(delayed < nap ? delayed + 1 : nap);
     if (helper_.is_kept_away()) break;
     if (kept_short_.exchange(false)) give_back_kept_of(Keepers::greedy);
-    // In steps, so that what is used again meanwhile need not go; and so much that it is not
-    // woken again for each span.
+    // In steps, so that memory that is reused meanwhile stays; and far enough below the budget not
+    // to be woken for each span.
     const std::size_t budget = purge_budget();
     const bool above = space_.dirty_bytes_above(budget) != 0;
     const std::size_t most = above ? budget - headroom(budget) : budget;
@@ -233,8 +238,9 @@ void Engine<Policy, Above>::purge_until_done() noexcept {
     }
     while (!helper_.is_kept_away() && space_.purge_delayed(kHelperStep, false) >= kHelperStep) {
     }
-    // A system that takes nothing back will not be asked again and again.
+    // A system that refuses to purge is not asked again.
     if (space_.refuses_purge()) break;
+    if (ages && holes_are_wanted_.exchange(false)) purge_holes();
     const std::uint64_t now_ms = space_.platform().now_ms();
     if (ages && now_ms - rested_ms < delay / 2) continue;
     rested_ms = now_ms;
@@ -250,9 +256,9 @@ void Engine<Policy, Above>::purge_until_done() noexcept {
     reap_at_rest();
     moving = (ages && purge_resting()) || moving;
   }
-  // What it was about to come back to.
+  // Work for the next helper.
   if (moving && has_walked) look_is_wanted_.store(true);
-  // The next helper will not know how long ago it was.
+  // Twice, since the next helper does not know the age of the peak.
   space_.forget_peak();
   space_.forget_peak();
 }
@@ -278,7 +284,7 @@ void Engine<Policy, Above>::give_up(Domain& domain) noexcept {
 
 template <class Policy, class Above>
 void Engine<Policy, Above>::check_stocks(Domain& domain) noexcept {
-  // A signal handler that calls exit may have interrupted one.
+  // A signal handler that calls exit() may have interrupted a slow path.
   if (domain.in_slow_path.load(std::memory_order_relaxed)) return;
   ending_.store(true, std::memory_order_relaxed);
   SlowPath slow{domain, gate_};
@@ -296,7 +302,7 @@ void Engine<Policy, Above>::return_stocks(Domain& domain) noexcept {
   }
 }
 
-// Everything that is free and can be reached becomes free spans.
+// Frees all free memory of the domain that can be reached.
 template <class Policy, class Above>
 void Engine<Policy, Above>::give_up_stocks(Domain& domain) noexcept {
   return_stocks(domain);

@@ -1,12 +1,12 @@
-// free when the fast path does not apply.
+// Frees that the fast path does not serve.
 #pragma once
 
 #include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
-// A full magazine of up to so many blocks gives up its older half. A larger one is in the midst
-// of a burst of frees: what came last goes, and not so much that the caller would have to wait.
+// A full magazine of up to this many blocks gives up its older half. A larger one is in the middle
+// of a burst of frees: it gives up its newest blocks, few enough that the caller does not wait.
 inline constexpr std::uint32_t kLargestHalved = 512;
 inline constexpr std::uint32_t kBurstFlush = 256;
 
@@ -77,7 +77,7 @@ void Engine<Policy, Above>::release_own(Domain& domain, ClassIndex c, void* addr
   put_back(domain, c, &address, 1);
 }
 
-// Returns the `count` blocks that have been in the magazine longest.
+// Returns the `count` oldest blocks of the magazine to their slabs.
 template <class Policy, class Above>
 void Engine<Policy, Above>::flush(Domain& domain, Magazine& magazine, ClassIndex c,
                                   std::uint32_t count) noexcept {
@@ -88,7 +88,7 @@ void Engine<Policy, Above>::flush(Domain& domain, Magazine& magazine, ClassIndex
   magazine.drop_oldest(count);
 }
 
-// The same for those that were put there last: nothing has to move up.
+// The same for the newest blocks, after which no block has to move.
 template <class Policy, class Above>
 void Engine<Policy, Above>::flush_newest(Domain& domain, Magazine& magazine, ClassIndex c,
                                          std::uint32_t count) noexcept {
@@ -98,8 +98,8 @@ void Engine<Policy, Above>::flush_newest(Domain& domain, Magazine& magazine, Cla
   magazine.drop_newest(count);
 }
 
-// Marks blocks of own slabs free. Blocks that were freed together tend to lie
-// together, so each slab takes as many in a row as are its own.
+// Marks blocks of own slabs as free. Blocks freed together tend to lie together, so each slab takes
+// a run of its own blocks.
 template <class Policy, class Above>
 void Engine<Policy, Above>::put_back(Domain& domain, ClassIndex c, void** blocks,
                                      std::uint32_t count) noexcept {
@@ -107,7 +107,7 @@ void Engine<Policy, Above>::put_back(Domain& domain, ClassIndex c, void** blocks
   for (std::uint32_t done = 0; done < count;) {
     const space::Tag tag = space_.map().tag_of(address_of(blocks[done]));
     if (__builtin_expect(tag != space::make_tag(domain.id(), c), 0)) {
-      // Freed twice, and since the first time its slab has gone or serves others.
+      // A double free. Since the first free, the slab was freed, or has another owner or class.
       report(MisuseKind::double_free, blocks[done++]);
       continue;
     }
@@ -128,7 +128,6 @@ void Engine<Policy, Above>::put_back(Domain& domain, ClassIndex c, void** blocks
   }
 }
 
-// Has a slab that had `free_before` free blocks come to another place in its bin?
 template <class Policy, class Above>
 ALLOD_INLINE bool Engine<Policy, Above>::must_settle(const Slab& slab,
                                                      std::uint32_t free_before) noexcept {
@@ -136,10 +135,10 @@ ALLOD_INLINE bool Engine<Policy, Above>::must_settle(const Slab& slab,
   return free_before == 0 || slab.is_empty() || (free_before <= half && slab.free_count() > half);
 }
 
-// Puts a slab that has gained free blocks where it belongs. Full slabs come to
-// the front, where allocation takes from, and slabs that are mostly free go to
-// the back, so that they become empty. An empty slab that is on its way to the
-// inbox is looked at again when it arrives; others go, by `retire`, but for the last.
+// Moves a slab that has gained free blocks within its bin. A full one comes to the front, where
+// allocation takes from. Mostly free ones go to the back, so that they become empty. An empty slab
+// that is announced to the inbox is checked again when it arrives. Other empty slabs go to
+// `retire`, but the last of the bin only if it is large.
 template <class Policy, class Above>
 template <class Retire>
 void Engine<Policy, Above>::settle(Bin& bin, Slab& slab, std::uint32_t free_before,
@@ -175,7 +174,7 @@ void Engine<Policy, Above>::remove(Domain& domain, Bin& bin, Slab& slab) noexcep
   space_.free(&slab);
 }
 
-// Empties a magazine and takes its room away.
+// Empties a magazine and frees its cells.
 template <class Policy, class Above>
 void Engine<Policy, Above>::drop_magazine(Domain& domain, Magazine& magazine,
                                           ClassIndex c) noexcept {

@@ -1,13 +1,13 @@
-// Blocks that belong to another domain, on their way home.
+// Remote frees: blocks of other domains.
 #pragma once
 
 #include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
-// Adds a block in a slab of another domain to the batch of its word, if that waits already and has
-// room, as most do. No slow path: the bits change by one store, and the child of a fork, where
-// another thread may have been here, finds them with that block or without it.
+// Adds a remote free to the waiting batch of its word, if there is one with room. This is the usual
+// case, and no slow path: one store changes the bits, so that the child of a fork finds them with
+// the block or without it.
 template <class Policy, class Above>
 ALLOD_INLINE bool Engine<Policy, Above>::join_batch(Domain& domain, const Slab& slab,
                                                     const void* address) noexcept {
@@ -48,7 +48,7 @@ void Engine<Policy, Above>::release_others(Domain& domain, void* address) noexce
     batch = {key, mask, &slab, slab.block_bytes()};
   }
   domain.counters.remote_frees.add(1);
-  // Nobody may come to a shared domain for long.
+  // A shared domain may not be used for long, so its batches do not wait.
   if (batch.bytes >= kBatchBytes || domain.state == DomainState::shared) send(domain, batch);
   ask_for_look(domain);
 }
@@ -80,7 +80,7 @@ void Engine<Policy, Above>::release_detached(void* address) noexcept {
   if (index == Slab::kNoBlock) return report(MisuseKind::invalid_free, address);
   Word doubled;
   {
-    // The lock keeps a fork out; there is no domain that could say so.
+    // Keeps a fork out, in place of a domain's slow path.
     LockGuard guard{registry_lock_};
     doubled = slab.give_remotely(index / kWordBits, bit(index % kWordBits));
     slab.announce();
@@ -129,8 +129,8 @@ void Engine<Policy, Above>::collect_inbox(Domain& domain) noexcept {
     if (slab->owner() == &domain) {
       collect(domain, *slab);
     } else {
-      // Announced to this domain just before the slab, or the domain, changed
-      // hands. Whoever owns the slab now may be waiting for it.
+      // Announced to this domain just before the slab, or the domain, changed hands. The present
+      // owner may be waiting for it.
       slab->announce();
     }
   });

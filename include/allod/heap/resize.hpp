@@ -1,4 +1,4 @@
-// realloc without copying, where that is possible.
+// realloc without copying, if possible.
 #pragma once
 
 #include "allod/heap/engine.hpp"
@@ -15,7 +15,7 @@ bool Engine<Policy, Above>::fits(const Front<Sizes>& front, const void* address,
     const space::Span& span = *space_.map().span_at(at);
     return span.base == at && span.size.just_covers(size);
   }
-  // A front of nobody has the tag of what is foreign.
+  // An empty front has the tag of foreign memory.
   if (tag == space::kForeignTag || !front.owns(tag) || size > Sizes::kMaxSize) return false;
   if (space::class_of(tag) != Sizes::of(size)) return false;
   return slab::as_slab(space_.map().span_at(at))->index_of(at) != Slab::kNoBlock;
@@ -35,10 +35,9 @@ void* Engine<Policy, Above>::resize_in_place(Domain* own, void* address,
   const ClassIndex new_class = Sizes::of(size);
   if (new_class == old_class) return address;
   if (is_interrupting()) return nullptr;
-  // Only the owner may change what its slab is, and only when the block is all
-  // of it.
+  // Only the owner may change its slab's class, and only if the slab is one block.
   if (own == nullptr || !own->owns(tag) || Sizes::shape_of(old_class).capacity != 1) {
-    // A block that would get only a little smaller stays.
+    // A block that would become only a little smaller stays.
     const std::size_t old_size = Sizes::size_of(old_class);
     return size < old_size && size >= old_size - old_size / 4 ? address : nullptr;
   }
@@ -51,7 +50,7 @@ void* Engine<Policy, Above>::resize_in_place(Domain* own, void* address,
   if (slices > slab.size) {
     if (!grow(own, slab, slices)) return nullptr;
   } else {
-    // Without metadata for the rest, the slab is larger than its block needs.
+    // Without metadata for the rest, the slab stays larger than its block needs.
     space_.shrink(&slab, slices);
   }
   Bin& from = domain.bins()[old_class];
@@ -65,8 +64,8 @@ void* Engine<Policy, Above>::resize_in_place(Domain* own, void* address,
   return address;
 }
 
-// What has grown will perhaps grow again: a span of its own can do so where it stands, or by
-// moving its pages, whatever its size.
+// A block that has grown will perhaps grow again. A span of its own can do so in place or by moving
+// its pages, whatever its size.
 template <class Policy, class Above>
 void* Engine<Policy, Above>::allocate_growing(Domain* own, std::size_t size) noexcept {
   if (size < kGrowable || size > kMaxBlock || !usable_ || is_interrupting()) return nullptr;
@@ -78,7 +77,7 @@ void* Engine<Policy, Above>::allocate_growing(Domain* own, std::size_t size) noe
   return span == nullptr ? nullptr : make_huge(span, space::kHugeTag);
 }
 
-// What the domain keeps may lie behind it.
+// A block that the domain keeps may lie behind the span.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::grow(Domain* own, space::Span& span, Slices to) noexcept {
   if (space_.grow(&span, to)) return true;
@@ -94,7 +93,7 @@ void* Engine<Policy, Above>::resize_huge(Domain* own, void* address, std::size_t
                                          space::Tag tag) noexcept {
   space::Span* const span = space_.map().span_of(address_of(address));
   if (size > kMaxBlock) return nullptr;
-  // A small block moves to where its size belongs.
+  // A small block moves to its size class.
   if (size < kGrowable) return nullptr;
   const Slices to = Slices::covering(size);
   if (to == span->size) return address;

@@ -1,27 +1,28 @@
-// What is done while everybody is kept out of slow paths for a moment, as for a fork; fast paths go
-// on. Only owners change their slabs, and only in slow paths: in such a pause somebody else can.
+// Work in pauses: all threads are kept out of slow paths for a moment, as for a fork, while fast
+// paths go on. Only owners change their slabs, and only in slow paths. So in a pause, another
+// thread can change them.
 //
-// Pages inside of slabs on which no block is in use, and which stay so, go back to the system. The
-// bits tell which they are, and nobody has to be asked. What was freed for owners that sleep comes
-// home. The page map is narrowed. The helper waits for nobody who is in a slow path.
+// Free pages within slabs at rest are purged: the bits of a slab tell which. Remote frees are
+// collected for sleeping owners. The page map is narrowed. The helper does not wait for a thread in
+// a slow path.
 #pragma once
 
 #include "allod/heap/engine.hpp"
 
 namespace allod::heap {
 
-// Of addresses: to pass over what is no slab is quick, but takes its time, too.
+// Addresses in one step: skipping slices that are no slabs is quick, but takes time as well.
 inline constexpr std::size_t kRestReach = std::size_t{256} << 20;
-// Pauses in one round of the helper in which blocks come home.
+// Pauses to collect remote frees in one round of the helper.
 inline constexpr std::uint32_t kRestPauses = 64;
-// Somebody is in a slow path each time: so often the helper tries again within a round.
+// The helper's attempts at a pause in a round.
 inline constexpr std::uint32_t kRestTries = 16;
-// Slabs that a round looks at in vain: a millisecond or two. Where much has become free, one more
-// for each so many bytes of that.
+// Looks of a round that purge nothing: a millisecond or two. One more for each kBytesPerLook that
+// have become free.
 inline constexpr std::uint32_t kVainLooks = 16384;
 inline constexpr std::size_t kBytesPerLook = 1024;
 
-// False when somebody is in a slow path, or a fork is under way.
+// False if a thread is in a slow path, or a fork is under way.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::pause() noexcept {
   if (!fork_lock_.try_lock()) return false;
@@ -35,7 +36,7 @@ bool Engine<Policy, Above>::pause() noexcept {
   return false;
 }
 
-// The same for who would rather wait a little, and has no slow path of its own.
+// The same with some patience, for callers outside of slow paths.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::pause_within(int tries) noexcept {
   for (; tries > 0; --tries) {
@@ -45,8 +46,7 @@ bool Engine<Policy, Above>::pause_within(int tries) noexcept {
   return false;
 }
 
-// The helper's, who has time: whom it keeps waiting goes first. False when it should end, or does
-// not get there.
+// For the helper: threads that it kept waiting go first. False if it should end or gets no pause.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::pause_in_turn() noexcept {
   for (std::uint32_t tries = kRestTries; tries > 0 && !helper_.is_kept_away(); --tries) {
@@ -56,7 +56,7 @@ bool Engine<Policy, Above>::pause_in_turn() noexcept {
   return false;
 }
 
-// Returns whether somebody was kept waiting.
+// Returns whether a thread was kept waiting.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::resume() noexcept {
   const bool waited = gate_.open();
@@ -64,8 +64,8 @@ bool Engine<Policy, Above>::resume() noexcept {
   return waited;
 }
 
-// Blocks that others have freed come home to owners that sleep: they have made no slow operation
-// since the walk before, and may not for long. Returns whether others have such to look at.
+// Collects remote frees for sleeping owners: those without a slow operation since the last walk.
+// Returns whether active owners have remote frees, or work is left.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::collect_resting() noexcept {
   {
@@ -113,7 +113,7 @@ void Engine<Policy, Above>::narrow_map(std::size_t limit, bool is_alone,
   resume();
 }
 
-// In a pause. False when there is more to do than that may take.
+// In a pause. False if more is left than a pause may take.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::collect_for(Owners which) noexcept {
   if (ending_.load(std::memory_order_relaxed)) return true;
@@ -128,13 +128,14 @@ bool Engine<Policy, Above>::collect_for(Owners which) noexcept {
   return is_done;
 }
 
-// What was freed twice is left for the owner, who can report it: so is what is announced before.
+// A block that was freed twice stays in the inbox for the owner, which can report it; so do slabs
+// announced before.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept {
   while (*looks > 0) {
     Slab* const slab = domain.inbox.take_last();
     if (slab == nullptr) return true;
-    // The 64 words of a slab of small blocks take as long as five slabs of large ones.
+    // The 64 words of a slab of small blocks take as long as five slabs of large blocks.
     const std::uint32_t price = 1 + slab->capacity() / (16 * kWordBits);
     *looks -= price < *looks ? price : *looks;
     if (slab->owner() != &domain) {
@@ -154,7 +155,7 @@ bool Engine<Policy, Above>::collect_at_rest(Domain& domain, std::uint32_t* looks
   return domain.inbox.empty();
 }
 
-// The same for slabs that belong to nobody any more.
+// The same for orphans.
 template <class Policy, class Above>
 void Engine<Policy, Above>::reap_at_rest() noexcept {
   for (ClassIndex c = 0; c < kClasses; ++c) {
@@ -169,8 +170,8 @@ void Engine<Policy, Above>::reap_at_rest() noexcept {
   }
 }
 
-// A round of the helper's walk, which goes on where the last one ended: as long as it gives memory
-// back, and a little further. Returns whether slabs may come to rest that were not found at rest.
+// A round of the helper's walk, from the end of the last one: as long as it purges, and a little
+// further. Returns whether slabs that are not yet at rest may become so.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::purge_resting() noexcept {
   rest_walk_.wanted += loosened_.exchange(0, std::memory_order_relaxed);
@@ -196,8 +197,30 @@ bool Engine<Policy, Above>::purge_resting() noexcept {
   }
 }
 
-// The same for all slabs at once, for a caller who wants that and is in no slow path. Returns the
-// bytes given back.
+// Whether an eighth as much fresh memory was taken as became free within slabs, and that is much.
+template <class Policy, class Above>
+bool Engine<Policy, Above>::grows_beside_holes() const noexcept {
+  const std::size_t loose = loosened_.load(std::memory_order_relaxed);
+  if (loose < kMuchLoose || !helper_.is_running()) return false;
+  return space_.fresh_bytes() - fresh_before_.load(std::memory_order_relaxed) >= loose / 8;
+}
+
+// The helper's, when the program takes fresh memory while many bytes within slabs are free. Purges
+// the free pages of slabs that are mostly free, at rest or not. So a program that changes to other
+// sizes does not need the memory of both.
+template <class Policy, class Above>
+void Engine<Policy, Above>::purge_holes() noexcept {
+  rest_walk_.wanted += loosened_.exchange(0, std::memory_order_relaxed);
+  for (Address at = 0;;) {
+    const auto range = space_.range_from(at);
+    if (range.from == range.to || !pause_in_turn()) return;
+    at = purge_resting_in(range.from, range.to, Owners::loose).at;
+    if (resume()) helper_.template doze_ms<Platform>(1);
+    if (space_.refuses_purge()) return;
+  }
+}
+
+// All slabs at once, for a caller outside of slow paths. Returns the purged bytes.
 template <class Policy, class Above>
 std::size_t Engine<Policy, Above>::purge_slabs() noexcept {
   constexpr int kTries = 64;
@@ -213,7 +236,7 @@ std::size_t Engine<Policy, Above>::purge_slabs() noexcept {
   }
 }
 
-// In a pause. A slab is done as a whole, so that no piece goes back twice.
+// In a pause. Purges whole slabs, so that no piece is purged twice.
 template <class Policy, class Above>
 RestStep Engine<Policy, Above>::purge_resting_in(Address at, Address end, Owners which) noexcept {
   RestStep step{.at = at};
@@ -244,7 +267,8 @@ RestStep Engine<Policy, Above>::purge_resting_in(Address at, Address end, Owners
     region = slab.region;
     const auto rest = slab.look_for_rest();
     step.moving |= rest == Slab::Rest::moving;
-    if (rest == Slab::Rest::resting || (rest == Slab::Rest::moving && which == Owners::all)) {
+    const bool may_move = which == Owners::all || (which == Owners::loose && slab.is_mostly_free());
+    if (rest == Slab::Rest::resting || (rest == Slab::Rest::moving && may_move)) {
       if (!slab.purge_free_pages(space_.platform().page_size(), add)) return step;
     }
     step.at = end_of(slab);

@@ -1,25 +1,27 @@
-// How far a walk through all slabs has come; see heap/rest.hpp.
+// Progress of a walk through all slabs; see heap/rest.hpp.
 #pragma once
 
 #include "allod/base/base.hpp"
 
 namespace allod::heap {
 
+// So much of slabs is worth a walk when the program grows elsewhere.
+inline constexpr std::size_t kMuchLoose = std::size_t{16} << 20;
 // The helper's walk through all slabs.
 struct RestWalk {
-  Address at = 0;          // where it goes on
+  Address at = 0;          // the next address
   bool moving = false;     // slabs were found that are not at rest
   std::size_t wanted = 0;  // bytes of slabs that became free
 };
-// What came of the part of it that one pause has time for: what callers wait for is bounded by
-// these, see decision 0028.
+// Limits and result of the walk in one pause. The limits bound the time that callers wait; see
+// decision 0028.
 inline constexpr std::uint32_t kRestLooks = 256;
 inline constexpr std::uint32_t kRestPieces = 64;
 inline constexpr std::size_t kRestBytes = std::size_t{1} << 20;
 struct RestStep {
-  Address at = 0;            // how far it came
+  Address at = 0;            // the next address
   std::uint32_t looks = 0;   // at slabs
-  std::uint32_t pieces = 0;  // and bytes that were given back
+  std::uint32_t pieces = 0;  // purged, of `bytes`
   std::size_t bytes = 0;
   bool moving = false;  // slabs were found that are not at rest
 

@@ -1,10 +1,9 @@
-// Slow paths, and how a fork finds none of them under way.
+// Slow paths, and a gate by which a fork keeps threads out of them.
 //
-// A fork copies the pages of a process one after the other while other threads
-// go on writing, so that the child sees no single instant of them. What slow
-// paths change, slabs and lists, must therefore be at rest: the forking thread
-// closes a gate and waits until every domain is out of its slow path. Fast paths
-// go on; they change only magazines, which the child does not trust.
+// A fork copies the pages of a process one after the other while other threads write, so the child
+// sees no single instant. All state that slow paths change, slabs and lists, must therefore be at
+// rest: the forking thread closes a gate, and waits until every domain has left its slow path. Fast
+// paths go on. They change only magazines, which the child does not trust.
 #pragma once
 
 #include "allod/os/platform.hpp"
@@ -16,25 +15,25 @@ class ForkGate {
  public:
   constexpr ForkGate() noexcept = default;
 
-  // Where the system can make all threads pass a barrier, slow paths need none.
+  // If the system can make all threads pass a barrier, slow paths need none.
   void start(P& platform) noexcept {
     platform_ = &platform;
     fence_needed_ = !platform.start_barriers();
   }
   [[nodiscard]] bool has_barrier() const noexcept { return !fence_needed_; }
-  // Every thread passes a memory barrier; only where has_barrier().
+  // Every thread passes a memory barrier. Only with has_barrier().
   void barrier() noexcept { platform_->barrier(); }
   void yield() noexcept { platform_->yield(); }
 
-  // Who finds it open sees what was done while it was closed.
+  // A thread that finds the gate open sees all writes made while it was closed.
   [[nodiscard]] ALLOD_INLINE bool is_closed() const noexcept {
     return !holds<std::memory_order_acquire>(closed_, 0U);
   }
-  // Tells threads apart.
+  // Identifies the calling thread.
   [[nodiscard]] static void* self() noexcept { return P::self(); }
-  // A word of the calling thread's own, null at first.
+  // A word of the calling thread, null at first.
   [[nodiscard]] static ALLOD_INLINE void*& own_word() noexcept { return P::own_word(); }
-  // Is the caller the thread that forks? It has everything to itself.
+  // Whether the caller is the thread that closed the gate, and so runs alone.
   [[nodiscard]] ALLOD_INLINE bool lets_pass() const noexcept {
     return __builtin_expect(is_closed(), 0) && forker_.load(std::memory_order_relaxed) == P::self();
   }
@@ -42,7 +41,8 @@ class ForkGate {
     if (__builtin_expect(fence_needed_, 0)) std::atomic_thread_fence(std::memory_order_seq_cst);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  // Returns when the gate is open, or at once for the thread that closed it.
+  // Waits for the gate to open, and returns true. Returns false at once in the thread that closed
+  // it.
   [[nodiscard]] ALLOD_COLD bool holds_back() noexcept {
     if (forker_.load(std::memory_order_relaxed) == P::self()) return false;
     somebody_waits_.store(true, std::memory_order_relaxed);
@@ -50,7 +50,7 @@ class ForkGate {
     return true;
   }
 
-  // One thread at a time: the caller holds a lock of its own for that.
+  // One thread at a time: the caller holds a lock for this.
   void close(P& platform) noexcept {
     forker_.store(P::self(), std::memory_order_relaxed);
     closed_.store(1);
@@ -60,7 +60,7 @@ class ForkGate {
       platform.barrier();
     }
   }
-  // Returns whether it held somebody back.
+  // Returns whether a thread was kept waiting.
   bool open() noexcept {
     forker_.store(nullptr, std::memory_order_relaxed);
     closed_.store(0);
@@ -76,8 +76,8 @@ class ForkGate {
   bool fence_needed_ = true;
 };
 
-// Marks the time in which a domain is being changed by its thread, which does not have it at hand
-// meanwhile. One inside of another does nothing.
+// Marks the time in which a thread changes its domain. Meanwhile the domain is not at hand for fast
+// paths. A nested slow path does nothing.
 template <class D, class Gate>
 class SlowPath {
  public:

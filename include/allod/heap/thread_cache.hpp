@@ -5,15 +5,14 @@
 
 namespace allod::heap {
 
-// A cache begins with room for this much, and gets more with each miss.
+// The first room of a cache in bytes, and the growth with each miss.
 inline constexpr std::size_t kFirstCacheBytes = std::size_t{6} << 10;
 inline constexpr std::size_t kMoreCacheBytes = 32;
-// All caches together have room for about this much; each of them, in the end, for at
-// most and at least so much.
+// The room of all caches together, roughly, and the limits for one of them.
 inline constexpr std::size_t kAllCachesBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kMostCacheBytes = std::size_t{256} << 10;
 inline constexpr std::size_t kLeastCacheBytes = std::size_t{32} << 10;
-// One class may have this part of it.
+// One class may have this part of a cache.
 inline constexpr std::size_t kCacheShare = 32;
 
 template <class Policy, class Above>
@@ -80,7 +79,7 @@ void Engine<Policy, Above>::empty_in_turn(Cache& cache) noexcept {
   }
 }
 
-// Takes half a magazine along.
+// Also fills the cache with half a magazine.
 template <class Policy, class Above>
 void* Engine<Policy, Above>::allocate_cached(Cache& cache, ClassIndex c, bool* zero) noexcept {
   Turn turn{cache.home, gate_};
@@ -122,7 +121,7 @@ void Engine<Policy, Above>::give_home(Cache& cache, Magazine& magazine, ClassInd
   cache.note_given_up(magazine, c, count);
   for (std::uint32_t i = 0; i < count; ++i) {
     void* const block = magazine.bottom[i];
-    // Unless its slab has been passed on.
+    // The slab may have another owner by now.
     if (space_.map().tag_of(address_of(block)) != space::make_tag(cache.home.id(), c)) {
       release(cache.home, block);
       continue;
@@ -132,7 +131,7 @@ void Engine<Policy, Above>::give_home(Cache& cache, Magazine& magazine, ClassInd
   magazine.drop_oldest(count);
 }
 
-// Doubles a magazine while there is room for its blocks: the more threads, the less.
+// Doubles a magazine if its blocks fit into the cache's room. More threads have less room each.
 template <class Policy, class Above>
 void Engine<Policy, Above>::grow_cache(Cache& cache, Magazine& magazine, ClassIndex c) noexcept {
   if (cache.misses != ~0U) ++cache.misses;
@@ -158,8 +157,8 @@ void Engine<Policy, Above>::grow_cache(Cache& cache, Magazine& magazine, ClassIn
   cache.classes[c / kWordBits] |= bit(c % kWordBits);
 }
 
-// In the child of a fork. Where a magazine's top is cannot be trusted, unless it was at rest: the
-// blocks of the others stay in use.
+// In the child of a fork. The top of a magazine cannot be trusted unless it was at rest: blocks of
+// other caches stay in use.
 template <class Policy, class Above>
 void Engine<Policy, Above>::forget_caches(Domain& domain, const Cache* own) noexcept {
   domain.free_caches = nullptr;

@@ -1,16 +1,15 @@
-// A domain that many threads use, one at a time.
+// Turns of many threads on one domain.
 #pragma once
 
 #include "allod/heap/slow_path.hpp"
 
 namespace allod::heap {
 
-// A thread's turn on a shared domain: its lock, held, and a slow path that lasts as
-// long, so that a fork finds nothing half changed. What is called for the domain
-// meanwhile may report misuse with the lock held.
+// A thread's turn on a shared domain: holds its lock, and is a slow path, so that a fork finds
+// nothing half changed. Misuse may be reported with the lock held.
 //
-// A thread that waits for a fork to end lets go of the lock. The forking thread
-// needs none, as all others are kept out; the child makes it free again.
+// A thread that waits for a fork releases the lock. The forking thread needs no lock, as all others
+// are kept out; the child resets it.
 template <class D, class Gate>
 class Turn {
  public:
@@ -46,11 +45,11 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  // False only for a turn that should not be waited for.
+  // False only for a refused turn with Wait::no.
   [[nodiscard]] explicit operator bool() const noexcept { return state_ != State::none; }
 
-  // Has the calling thread a turn already? A signal handler that allocates must not
-  // wait for the thread that it interrupts.
+  // Whether the calling thread has a turn already. A signal handler that allocates must not wait
+  // for the thread that it interrupts.
   [[nodiscard]] static bool is_callers(const D& domain) noexcept {
     return domain.holder.load(std::memory_order_relaxed) == Gate::self();
   }

@@ -21,7 +21,7 @@ void* Heap<Policy>::allocate_beside(Domain* own, const void* block, HeapRequest&
   return result;
 }
 
-// The common case of allocate_in: small, and without a request in memory.
+// The common case of allocate_in(): a small size, and no request in memory.
 template <class Policy>
 ALLOD_INLINE void* Heap<Policy>::allocate_at_once(HeapDomain& heap, std::size_t size) noexcept {
   if (__builtin_expect(size > HeapDomain::kQuickSize, 0)) return nullptr;
@@ -41,7 +41,7 @@ ALLOD_INLINE void* Heap<Policy>::allocate_at_once(HeapDomain& heap, std::size_t 
   return slab->take_one_of_many();
 }
 
-// `beside`: null, or a block without which the heap may not be the one that was meant.
+// `beside`: null, or a block that the heap must own; otherwise `request.moved` is set.
 template <class Policy>
 void* Heap<Policy>::serve(Domain* own, HeapDomain& heap, const void* beside,
                           HeapRequest& request) noexcept {
@@ -56,7 +56,7 @@ void* Heap<Policy>::serve(Domain* own, HeapDomain& heap, const void* beside,
   if (__builtin_expect(request.found, 0)) tell_findings(heap);
   if (!request.slow) return block;
   if (block == nullptr && !request.over_limit && request.size <= kMaxBlock) {
-    // The system refuses. (A buffer is full whatever others have.)
+    // The system refuses. A buffer is full, whatever other owners could give back.
     if (heap.source == nullptr || !heap.source->is_buffer()) {
       if (own != nullptr) {
         SlowPath slow{*own, gate()};
@@ -72,7 +72,7 @@ void* Heap<Policy>::serve(Domain* own, HeapDomain& heap, const void* beside,
   return block;
 }
 
-// In a turn on the heap, like everything else that takes and gives.
+// In a turn on the heap, like all functions that take or give blocks.
 template <class Policy>
 ALLOD_INLINE void* Heap<Policy>::take_from(HeapDomain& heap, HeapRequest& request) noexcept {
   if (__builtin_expect(heap.source != nullptr, 0) && heap.source->is_buffer()) {
@@ -83,7 +83,7 @@ ALLOD_INLINE void* Heap<Policy>::take_from(HeapDomain& heap, HeapRequest& reques
   return take_class(heap, c, request);
 }
 
-// kClasses: none.
+// The request's class; kClasses if none is large enough.
 template <class Policy>
 ALLOD_INLINE ClassIndex Heap<Policy>::class_for(const HeapRequest& request) noexcept {
   if (__builtin_expect(request.alignment <= 8, 1)) {
@@ -102,7 +102,7 @@ ALLOD_INLINE void* Heap<Policy>::take_class(HeapDomain& heap, ClassIndex c,
   return slab != nullptr ? take_at_hand(heap, *slab, request) : take_with_look(heap, c, request);
 }
 
-// Null when there is none, or the limit has to be looked at.
+// Null if there is none, or the limit must be checked.
 template <class Policy>
 ALLOD_INLINE void* Heap<Policy>::take_newest(HeapDomain& heap, ClassIndex c) noexcept {
   if (c >= HeapDomain::kQuickClasses) return nullptr;
@@ -114,8 +114,8 @@ ALLOD_INLINE void* Heap<Policy>::take_newest(HeapDomain& heap, ClassIndex c) noe
   return block;
 }
 
-// A slab of class `c` with a free block; null when there is none, or the request needs more
-// than that, or it is time to look around.
+// A slab of class `c` with a free block. Null if there is none, or it is time to look for remote
+// frees.
 template <class Policy>
 ALLOD_INLINE Slab* Heap<Policy>::at_hand(HeapDomain& heap, ClassIndex c) noexcept {
   check_in_use(heap);
@@ -182,8 +182,8 @@ Slab* Heap<Policy>::look_for_slab(HeapDomain& heap, ClassIndex c, HeapRequest& r
   return slab;
 }
 
-// A slab of class `c` with a free block. Never an orphan: other blocks of it
-// would be destroyed with the heap, and frees of them may be waiting in batches.
+// A slab of class `c` with a free block. Never an orphan: destroy_heap() would destroy its other
+// blocks, and frees of them may be waiting in batches.
 template <class Policy>
 Slab* Heap<Policy>::stock_bin(HeapDomain& heap, ClassIndex c) noexcept {
   using Group = typename HeapDomain::BinGroup;
@@ -227,7 +227,7 @@ ALLOD_NOINLINE void* Heap<Policy>::take_huge(HeapDomain& heap, HeapRequest& requ
   space().map().set_tags(span->base, {1}, space::make_tag(heap.id(), space::kHugeClass));
   request.zero = span->zero;
   ++heap.figures.huge_blocks;
-  // It may be larger, when there was no metadata for what is too much.
+  // It may be larger than requested if there was no metadata for the rest.
   heap.figures.held += span->size.bytes();
   heap.count_in(span->size.bytes());
   return reinterpret_cast<void*>(span->base);

@@ -1,14 +1,14 @@
-// Heaps in a buffer: a slab of each class would soon fill a small one, so their slabs hold
-// blocks of all sizes.
+// Heaps in a buffer. A slab for each class would soon fill a small one, so slabs hold blocks of all
+// sizes.
 #pragma once
 
 #include "allod/heaps/heap.hpp"
 
 namespace allod::heaps {
 
-// Larger blocks get slices of their own, as long as there are any.
+// Larger blocks get slices of their own, as long as there are some.
 inline constexpr std::size_t kMostMixed = kSliceBytes / 2;
-// Slabs that are asked for a block before another slice is taken.
+// Slabs that are tried before another slice is taken.
 inline constexpr int kMixedLooks = 16;
 
 // In a turn on the heap, like everything here.
@@ -48,7 +48,7 @@ void* Heap<Policy>::take_mixed(HeapDomain& heap, HeapRequest& request) noexcept 
   return block;
 }
 
-// Slabs where something was freed come first, those that had no room last.
+// Slabs with recent frees come first, slabs without room last.
 template <class Policy>
 void* Heap<Policy>::find_run(HeapDomain& heap, std::uint32_t grains,
                              std::size_t alignment) noexcept {
@@ -94,7 +94,7 @@ void Heap<Policy>::release_mixed(HeapDomain& heap, slab::MixedSlab& slab, const 
   outcome.given = grains != 0;
   if (grains == 0) return;
   heap.count_out(grains * slab::MixedSlab::kGrain, 1);
-  // The first is the one that the next block comes from, and stays.
+  // The first slab serves the next allocation, and stays.
   if (heap.mixed.first() == &slab) return;
   heap.mixed.remove(&slab);
   heap.mixed.push_front(&slab);
@@ -110,7 +110,7 @@ void Heap<Policy>::collect_mixed(HeapDomain& heap, slab::MixedSlab& slab,
   if (heap.mixed.first() != &slab) retire_if_empty(heap, slab);
 }
 
-// The slice is free for whatever comes.
+// Frees the slice for any use.
 template <class Policy>
 void Heap<Policy>::retire_if_empty(HeapDomain& heap, slab::MixedSlab& slab) noexcept {
   if (!slab.is_whole() || !slab.is_empty() || slab.is_announced()) return;

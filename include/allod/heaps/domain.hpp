@@ -15,32 +15,32 @@ using heap::SlowPath;
 using slab::Slab;
 using space::SpanList;
 
-// Allocations between two looks at what others have freed.
+// Allocations between two collections of remote frees.
 inline constexpr std::uint32_t kHeapLookInterval = 64;
 
-// Figures of one first-class heap; bytes unless said otherwise. Blocks count as
-// rounded.
+// Figures of one first-class heap, in bytes unless stated otherwise. Blocks count with their
+// rounded size.
 struct HeapFigures {
-  std::size_t live = 0;  // in blocks that the program holds
+  std::size_t live = 0;  // in blocks in use
   std::size_t peak_live = 0;
   std::size_t held = 0;  // in slabs and huge blocks
   std::size_t slabs = 0;
   std::size_t huge_blocks = 0;
   std::size_t limit = ~std::size_t{0};  // of `live`
   std::size_t live_blocks = 0;
-  std::uint64_t refused = 0;  // requests that the limit, or the system, did not allow
+  std::uint64_t refused = 0;  // requests refused by the limit or the system
 };
 
-// Threads use it in turn, see heaps/turn.hpp; the inbox is everybody's. Slabs
-// have no magazines in front, so that their bits tell exactly what is in use.
+// Threads use it in turn, see heaps/turn.hpp; any thread may use the inbox. Slabs have no
+// magazines, so that their bits tell exactly which blocks are in use.
 //
-// The object outlives the heap and becomes another one later: a thread that is
-// late may still look at its lock and its inbox.
+// The object outlives the heap and is reused for another one: a late thread may still read its lock
+// and its inbox.
 template <class Sizes, class Lock>
 struct HeapDomain : slab::Owner, HeapTurns<Lock> {
   static constexpr ClassIndex kClasses = Sizes::kCount;
   static constexpr std::size_t kNameBytes = 48;
-  // Most heaps use few classes, and near ones: bins come in groups, on demand.
+  // Most heaps use few classes, close to each other: bins are allocated in groups, on demand.
   static constexpr ClassIndex kBinsInGroup = 8;
   static constexpr ClassIndex kGroups = (kClasses + kBinsInGroup - 1) / kBinsInGroup;
   static_assert(kClasses <= space::kHugeClass);
@@ -71,7 +71,7 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
     if (figures.live > figures.peak_live) figures.peak_live = figures.live;
     ceiling = figures.peak_live < figures.limit ? figures.peak_live : figures.limit;
   }
-  // No figures, or a limit.
+  // Resets the figures and the limit.
   void restart_figures() noexcept {
     figures = {};
     raise_peak();
@@ -87,7 +87,7 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
   [[nodiscard]] bool has_room_for(std::size_t bytes) const noexcept {
     return bytes <= figures.limit && figures.live <= figures.limit - bytes;
   }
-  // False, and nothing is done, when that needs a closer look.
+  // False, and no change, if the limit must be checked or the peak raised.
   [[nodiscard]] ALLOD_INLINE bool count_in_below_ceiling(std::size_t bytes) noexcept {
     const std::size_t live = figures.live + bytes;
     if (live > ceiling) return false;
@@ -96,7 +96,7 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
     return true;
   }
 
-  // Small classes, whose slabs have so many blocks that nobody knows which were handed out.
+  // Small classes, with more than kWordBits blocks in a slab.
   static constexpr std::size_t kQuickSize = Sizes::kTableMaxSize - 64;
   static constexpr ClassIndex kQuickClasses = Sizes::of(kQuickSize) + 1;
   static_assert(Sizes::shape_of(kQuickClasses - 1).capacity > kWordBits);
@@ -107,33 +107,32 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
   [[nodiscard]] static ALLOD_INLINE std::size_t quick_bytes_of(ClassIndex c) noexcept {
     return kQuick.bytes_of[c];
   }
-  // Of a small class: a block that was freed, and is the next to be handed out; or null. In its
-  // slab it counts as used. So little lies here that whoever asks for what is in use can look,
-  // or has it put back first.
+  // By small class: a freed block, the next to be handed out; or null. In its slab it counts as
+  // used. Questions about blocks in use check this one, or put it back first.
   void* newest[kQuickClasses] = {};
-  // Of a small class: the slab to take from, one of its bin that has or had free blocks; or null.
-  // It stays where it is in the bin, even when it becomes empty or full.
+  // By small class: a slab of its bin with or once with free blocks, to allocate from; or null. It
+  // keeps its place in the bin, even when it becomes empty or full.
   Slab* at_hand[kQuickClasses] = {};
 
   const space::Tag tag;
   bool active = false;
-  bool was_deleted = false;  // of one that is not active: its blocks were left
+  bool was_deleted = false;  // while inactive: its blocks were left in use
   bool reports_leaks = false;
-  // Of a tool that watches the process: in no statistics of the program.
+  // A tool's heap, not in the program's statistics.
   bool unseen = false;
   std::uint32_t operations = 0;
   HeapFigures figures;
-  std::size_t ceiling = 0;  // of figures.live: what it was at most, or the limit if that is less
+  std::size_t ceiling = 0;  // of figures.live: its peak, or the limit if that is less
   BinGroup* groups[kGroups] = {};
   SpanList huge;
-  // Null: the heap is not hardened.
+  // Null if the heap is not hardened.
   Hardening* hardening = nullptr;
-  // Null: everybody's regions.
+  // Null: the regions of the space.
   space::PageSource* source = nullptr;
   SpanList mixed;                // slabs with blocks of all sizes, in a buffer
   std::size_t largest_slab = 0;  // of one class, in a buffer; bytes
   char name[kNameBytes] = {};
-  // For whoever offers the heap to programs: what to ask at the limit.
+  // Called at the limit, for the interface that offers the heap to programs.
   void (*on_limit)() = nullptr;
   void* on_limit_context = nullptr;
   ListLinks<HeapDomain> links;       // in the registry
@@ -156,30 +155,30 @@ struct HeapDomain : slab::Owner, HeapTurns<Lock> {
   }();
 };
 
-// What became of a free.
+// The result of a free.
 struct HeapRelease {
   bool given = false;
-  bool retired = false;  // a slab with it
-  bool found = false;    // something to be told, by tell_findings()
+  bool retired = false;  // its slab was freed with it
+  bool found = false;    // tell_findings() must be called
 };
 
-// The same of a block that is a span of its own.
+// The result of a free of a block that is a span.
 enum class HugeRelease : std::uint8_t {
   done,
-  damaged,  // it was written past its end, and stays
+  damaged,  // a write past its end; it stays in use
   gone,     // another thread has freed it meanwhile
 };
 
-// A wish, and what became of it.
+// A request and its result.
 struct HeapRequest {
   std::size_t size = 0;
   std::size_t alignment = 1;      // a power of two
-  bool zero = false;              // out: the block is known to be all zeros
+  bool zero = false;              // out: the block is all zeros
   bool slow = false;              // out: no free block was at hand
   bool over_limit = false;        // out: refused by the heap's limit, not by the system
-  bool moved = false;             // out: the block beside belongs to the heap no longer
-  bool found = false;             // out: something to be told, by tell_findings()
-  const void* doubled = nullptr;  // out: a block that was found to be freed twice
+  bool moved = false;             // out: the heap no longer owns the block beside
+  bool found = false;             // out: tell_findings() must be called
+  const void* doubled = nullptr;  // out: a block that was freed twice
 };
 
 }  // namespace allod::heaps

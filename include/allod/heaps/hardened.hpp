@@ -1,8 +1,8 @@
-// Hardened heaps in a library that is not.
+// Hardened heaps in a library that is not hardened.
 //
-// Such a heap leans to nobody, so that the quick ways, which know nothing of it, are never taken.
-// Every block is all zeros while it is free, has the size that was asked for behind it, and waits
-// before it is free. A block that waits is used as far as its bit tells.
+// Such a heap leans to no thread, so that quick paths, which do not know about hardening, never
+// apply. Free blocks are all zeros. A block in use has its requested size behind it. Freed blocks
+// wait in a quarantine; their bits say that they are in use.
 #pragma once
 
 #include <errno.h>
@@ -12,9 +12,9 @@
 
 namespace allod::heaps {
 
-// Blocks from here on are not filled with zeros nor looked through, but give their pages back.
+// From this size on, blocks are neither filled with zeros nor checked: their pages are purged.
 inline constexpr std::size_t kDiscarded = std::size_t{128} << 10;
-// A block that has no memory while it waits weighs such a part of its size.
+// A waiting block without resident memory weighs this part of its size.
 inline constexpr std::size_t kEmptyShare = 64;
 
 template <class Policy>
@@ -27,7 +27,7 @@ bool Heap<Policy>::open_hardening(HeapDomain& heap) noexcept {
   return true;
 }
 
-// In a turn on the heap, like everything here that does not take one.
+// In a turn on the heap, unless a function takes one itself.
 template <class Policy>
 void Heap<Policy>::close_hardening(HeapDomain& heap) noexcept {
   if (heap.hardening == nullptr) return;
@@ -53,7 +53,7 @@ ALLOD_NOINLINE void* Heap<Policy>::take_hardened(HeapDomain& heap, HeapRequest& 
     Slab* slab = at_hand(heap, c);
     if (slab == nullptr) slab = look_for_slab(heap, c, request);
     block = slab == nullptr ? nullptr : take_at_random(heap, *slab, size);
-    // Larger ones have given their pages back, but nobody has looked whether they are still zero.
+    // Pages of larger blocks were purged, but not checked since.
     request.zero = block != nullptr && slab->block_bytes() < kDiscarded;
   }
   request.size = size;
@@ -71,8 +71,8 @@ void* Heap<Policy>::take_at_random(HeapDomain& heap, Slab& slab, std::size_t siz
   return block;
 }
 
-// A span of its own: what was asked for is in its record, the canary right behind it, and then,
-// from the next page on, a guard of at least so many bytes, or none.
+// For a span of its own: records the requested size, and writes the canary behind it. From the next
+// page on follows a guard of at least `guard` bytes, if not 0.
 template <class Policy>
 void Heap<Policy>::seal_huge(HeapDomain& heap, void* block, std::size_t size,
                              std::size_t guard) noexcept {
@@ -84,7 +84,7 @@ void Heap<Policy>::seal_huge(HeapDomain& heap, void* block, std::size_t size,
   }
 }
 
-// What a slab had in its life before is nobody's any more.
+// Erases the content of a slab's earlier life.
 template <class Policy>
 void Heap<Policy>::clear_fresh(HeapDomain& heap, Slab& slab) noexcept {
   if (heap.hardening != nullptr && !slab.zero)
@@ -170,7 +170,7 @@ void Heap<Policy>::end_all_waiting(HeapDomain& heap) noexcept {
   heap.hardening->waiting.clear(heap.hardening->random, leave);
 }
 
-// Blocks that others have freed: their bits come back when they have waited.
+// Collects remote frees, which become free after their wait.
 template <class Policy>
 void Heap<Policy>::collect_hardened(HeapDomain& heap, Slab& slab, const void** doubled) noexcept {
   slab.take_marks([&](std::uint32_t index) noexcept {
@@ -199,7 +199,7 @@ void Heap<Policy>::check_unwritten(HeapDomain& heap, const Slab& slab, void* blo
   __builtin_memset(block, 0, bytes);
 }
 
-// A span of its own, which does not wait.
+// For a span of its own, which does not wait.
 template <class Policy>
 bool Heap<Policy>::is_huge_intact(const HeapDomain& heap, const space::Span& span) noexcept {
   const std::size_t size = span.block_state;
@@ -215,7 +215,7 @@ ALLOD_NOINLINE void Heap<Policy>::report_huge(const space::Span& span) const noe
   Reporter::report(misuse);
 }
 
-// What is written before a block, or past the end of one that is never freed.
+// Checks for a write before a block, or past the end of a block that is never freed.
 template <class Policy>
 void Heap<Policy>::check_block_before(HeapDomain& heap, const Slab& slab,
                                       std::uint32_t index) noexcept {
@@ -223,7 +223,7 @@ void Heap<Policy>::check_block_before(HeapDomain& heap, const Slab& slab,
   void* const before = slab.block_at(index - 1);
   const std::size_t bytes = slab.block_bytes();
   if (heap.hardening->canary.read(address_of(before), bytes) != SizedCanary::kDamaged) return;
-  // What others have freed, and nobody has collected, has its canary still.
+  // A remote free that was not collected yet still has its canary.
   if (heap.hardening->waiting.holds(before)) return;
   note(heap, slab, {.kind = MisuseKind::overflow, .block = before, .address = before});
 }
@@ -234,7 +234,7 @@ void Heap<Policy>::note(HeapDomain& heap, const Slab& slab, Finding finding) noe
   heap.hardening->findings.add(finding);
 }
 
-// Without a turn, and before the heap goes, so that its name can be told.
+// Without a turn, and before the heap ends, since reports name the heap.
 template <class Policy>
 void Heap<Policy>::tell_findings(HeapDomain& heap) noexcept {
   Findings findings;
@@ -246,7 +246,7 @@ void Heap<Policy>::tell_findings(HeapDomain& heap) noexcept {
   }
   findings.for_each([&](const Finding& finding) noexcept {
     Misuse misuse = describe(finding.kind, finding.block);
-    // The slab may have gone with its last block.
+    // The slab may have been freed with its last block.
     const bool is_same = misuse.block == finding.block && misuse.owner == heap.id();
     if (!is_same) misuse = {.kind = finding.kind, .address = finding.address};
     misuse.address = finding.address;
@@ -257,7 +257,7 @@ void Heap<Policy>::tell_findings(HeapDomain& heap) noexcept {
   });
 }
 
-// Before the heap goes: nothing waits any more, and what was wrong has been told.
+// Before the heap ends: empties the quarantine, and reports all findings.
 template <class Policy>
 void Heap<Policy>::settle_hardening(HeapDomain& heap) noexcept {
   const void* doubled = nullptr;
@@ -273,8 +273,8 @@ void Heap<Policy>::settle_hardening(HeapDomain& heap) noexcept {
 
 // --- questions ------------------------------------------------------------------------
 
-// What was asked for, of a block in a hardened heap; SizedCanary::kDamaged when it is free, or was
-// written past its end.
+// The requested size of a block in a hardened heap. SizedCanary::kDamaged if it is free or has an
+// overflow.
 template <class Policy>
 std::size_t Heap<Policy>::sealed_size(const HeapDomain& heap, const Misuse& block) const noexcept {
   const Address at = address_of(block.block);
@@ -282,24 +282,24 @@ std::size_t Heap<Policy>::sealed_size(const HeapDomain& heap, const Misuse& bloc
   return heap.hardening->canary.read(at, canary_end(span, block.block_bytes));
 }
 
-// Is it free? Then all of it is zero, which is looked at as a whole, for a program that writes
-// zeros past the end of a block leaves something in it, mostly. Spans of their own do not wait.
+// Whether it is free, and so all zeros. Checks every byte: if zeros were written past the end of a
+// block in use, the block itself mostly has other bytes. Spans of their own do not wait.
 [[nodiscard]] inline bool is_erased(const space::Span& span, Address block,
                                     std::size_t bytes) noexcept {
   return span.home != nullptr && is_zero(block, bytes);
 }
 
-// Is it one of no bytes in use, which may have been written to?
+// Whether it is a block of no bytes in use, intact or with an overflow.
 template <class Policy>
 bool Heap<Policy>::is_sealed_nothing(const HeapDomain& heap, const Misuse& block) const noexcept {
   const std::size_t size = sealed_size(heap, block);
   if (size != SizedCanary::kDamaged) return size == 0;
-  // All of it was the canary.
+  // The canary was all of it.
   return block.block_bytes == SizedCanary::kBytes &&
          !is_zero(address_of(block.block), block.block_bytes);
 }
 
-// What the program may use of it; 0 when it is free.
+// The bytes that the program may use; 0 if it is free.
 template <class Policy>
 std::size_t Heap<Policy>::hardened_size(const HeapDomain& heap,
                                         const Misuse& block) const noexcept {
@@ -313,14 +313,14 @@ std::size_t Heap<Policy>::hardened_size(const HeapDomain& heap,
   return end - SizedCanary::kBytes;
 }
 
-// Reads memory that another thread may be giving back, or guarding, meanwhile: a copy that the
-// system makes. Where the system refuses that, the memory itself, which faults when it has gone.
+// Reads memory that another thread may be purging or guarding: by a copy that the system makes. If
+// the system refuses that, directly, with a fault if the memory has gone.
 template <class P>
 class Peek {
  public:
   static constexpr std::size_t kMost = 1024;
 
-  // Where up to kMost bytes can be read, until the next call; 0 when they have gone.
+  // Where up to kMost bytes can be read until the next call; 0 if they have gone.
   [[nodiscard]] Address operator()(Address from, std::size_t bytes) noexcept {
     if (from >= from_ && from + bytes <= from_ + bytes_) return address_of(copy_) + (from - from_);
     const int error = P::peek(copy_, from, bytes);
@@ -329,7 +329,7 @@ class Peek {
     if (error == EFAULT) return 0;
     return error == 0 ? address_of(copy_) : from;
   }
-  // What has gone counts as that.
+  // Memory that has gone counts as zero.
   [[nodiscard]] bool is_all_zero(Address from, std::size_t bytes) noexcept {
     for (const Address end = from + bytes; from != end;) {
       const std::size_t piece = end - from < kMost ? end - from : kMost;
@@ -347,9 +347,8 @@ class Peek {
   alignas(16) unsigned char copy_[kMost];
 };
 
-// Of a block, which lies within these bounds, and its span, which was tagged so: if its heap is
-// hardened, what was asked for. Any thread may be freeing both, and the heap. Damage is not for
-// here to report.
+// For a block with these bounds, in a span with this tag: its requested size if its heap is
+// hardened. Any thread may be freeing the block, the span and the heap. Does not report damage.
 template <class Policy>
 Bounds Heap<Policy>::sealed_bounds(const space::Span& span, space::Tag tag,
                                    const Bounds& whole) const noexcept {
@@ -365,7 +364,7 @@ Bounds Heap<Policy>::sealed_bounds(const space::Span& span, space::Tag tag,
   if (is_huge) return {whole.start, asked < whole.bytes ? asked : whole.bytes};
   const Address at = address_of(whole.start);
   Peek<Platform> peek;
-  // Mostly all that will be read, in one call.
+  // One call mostly reads all that is needed.
   constexpr std::size_t kEnd = SizedCanary::kMostFilled + SizedCanary::kBytes;
   const std::size_t end = whole.bytes < kEnd ? whole.bytes : kEnd;
   if (peek(at + whole.bytes - end, end) == 0) return {};
@@ -375,8 +374,8 @@ Bounds Heap<Policy>::sealed_bounds(const space::Span& span, space::Tag tag,
   return {whole.start, whole.bytes - SizedCanary::kBytes};
 }
 
-// Without a turn: what the program may use of a block that was in use a moment ago, of `step` bytes
-// in all. False when it is not any more.
+// Without a turn: the usable bytes of a block of `step` bytes that was in use a moment ago. False
+// if it is free by now.
 template <class Policy>
 bool Heap<Policy>::read_sealed(HeapDomain& heap, const void* block, std::size_t step,
                                std::size_t* bytes) noexcept {
@@ -395,7 +394,7 @@ bool Heap<Policy>::read_sealed(HeapDomain& heap, const void* block, std::size_t 
   return true;
 }
 
-// Takes the blocks that wait out of the bits of a slab's blocks in use.
+// Removes waiting blocks from the bits of a slab's blocks in use.
 template <class Policy>
 void Heap<Policy>::hide_waiting(HeapDomain& heap, const Slab& slab, Word* used) noexcept {
   heap.hardening->waiting.for_each([&](void* block) noexcept {

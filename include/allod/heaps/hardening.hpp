@@ -1,4 +1,4 @@
-// What one hardened heap has besides; see heaps/hardened.hpp.
+// State of a hardened heap; see heaps/hardened.hpp.
 #pragma once
 
 #include "allod/heap/misuse.hpp"
@@ -9,7 +9,7 @@ namespace allod::heaps {
 
 using heap::MisuseKind;
 
-// Something wrong that was seen in a turn, and is told after it.
+// Misuse that was detected in a turn, and is reported after it.
 struct Finding {
   MisuseKind kind = MisuseKind::overflow;
   std::uint32_t block_bytes = 0;
@@ -17,7 +17,7 @@ struct Finding {
   const void* address = nullptr;
 };
 
-// What is not told at once is little: the first few tell enough.
+// Keeps the first few findings, which are enough.
 class Findings {
  public:
   void add(const Finding& finding) noexcept {
@@ -35,7 +35,7 @@ class Findings {
   std::uint32_t count_ = 0;
 };
 
-// Used in turns on the heap; the canary never changes while the heap is there.
+// Used in turns on the heap. The canary never changes during its life.
 struct Hardening {
   SizedCanary canary;
   random::Sequence random;

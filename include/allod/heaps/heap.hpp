@@ -1,5 +1,5 @@
-// Layer 6: the heap that everybody uses. It is the engine, and heaps that a program makes:
-// first-class heaps, owners of slabs that are bound to no thread.
+// Layer 6: the engine, and heaps that a program makes: first-class heaps, owners of slabs that are
+// bound to no thread. All higher layers use this class.
 #pragma once
 
 #include "allod/heap/engine.hpp"
@@ -7,10 +7,9 @@
 
 namespace allod::heaps {
 
-// Policy: as for heap::Engine, and it may name kKeptHeaps. All functions but start() are
-// thread-safe as long as each thread passes its own domain, `own`, or null for none. A first-class
-// heap must not be given back while another thread uses it; freeing its blocks by release() is no
-// such use.
+// Policy: as for heap::Engine; it may name kKeptHeaps. All functions but start() are thread-safe if
+// each thread passes its own domain as `own`, or null if it has none. A heap must not be deleted or
+// destroyed while another thread uses it; freeing its blocks by release() is not such a use.
 template <class Policy>
 class Heap : public heap::Engine<Policy, Heap<Policy>> {
   using Engine = heap::Engine<Policy, Heap>;
@@ -32,7 +31,7 @@ class Heap : public heap::Engine<Policy, Heap<Policy>> {
 
   constexpr Heap() noexcept = default;
 
-  // The functions of the engine that this class uses. Its other public ones are public here, too.
+  // Functions of the engine that this class uses. Its public functions are public here, too.
   using Engine::describe;
   using Engine::fast_usable_size;
   using Engine::gate;
@@ -41,28 +40,27 @@ class Heap : public heap::Engine<Policy, Heap<Policy>> {
   using Engine::release_detached;
   using Engine::space;
 
-  // --- how heaps come and go; see heaps/lifetime.hpp ---------------------------------
+  // --- starts and ends of heaps; see heaps/lifetime.hpp --------------------------------
 
-  // An empty heap without limit, or null and `*error`. The name is copied, as far as it fits.
+  // An empty heap without limit, or null and `*error`. The name is copied, cut if it is too long.
   [[nodiscard]] HeapDomain* create_heap(const char* name, const space::PageWishes& wishes,
                                         int* error, bool hardened = false) noexcept;
   [[nodiscard]] HeapDomain* create_heap(const char* name) noexcept {
     int error;
     return create_heap(name, {}, &error);
   }
-  // Blocks in use stay valid and belong to nobody, like those of a thread that ended. False,
-  // and the heap stays, when it has memory of its own and blocks in it.
+  // Blocks in use stay valid, as orphans. False, and no change, if the heap has memory of its own
+  // and blocks in use.
   bool delete_heap(HeapDomain& heap) noexcept;
-  // All blocks are gone. Looks at slabs and huge blocks, not at other blocks.
+  // Frees all blocks. Visits slabs and huge blocks, not single blocks.
   void destroy_heap(HeapDomain& heap) noexcept;
 
-  // For a thread that uses heaps: they may lean to it from now on, see heaps/turn.hpp, until
-  // it says, at its end, that it leaves. False when there is no memory for that; heaps are locks
-  // for it then.
+  // Lets heaps lean to the calling thread, see heaps/turn.hpp, until its leave_seat(). False
+  // without memory for this: the thread then takes the locks of heaps.
   bool take_seat() noexcept;
   ALLOD_HOT void leave_seat() noexcept;
-  // Is the calling thread, or what a signal has interrupted on it, in a turn on a heap that leans
-  // to it?
+  // Whether the calling thread, or the code that a signal interrupted on it, is in a turn on a heap
+  // that leans to it.
   [[nodiscard]] static bool is_in_leaning_turn() noexcept {
     const Seat* const seat = own_seat<Gate>();
     if (seat == nullptr || seat == &nobodys_seat) return false;
@@ -71,64 +69,64 @@ class Heap : public heap::Engine<Policy, Heap<Policy>> {
 
   // --- malloc and free in a heap; see heaps/allocate.hpp and heaps/release.hpp ---------
 
-  // Null when the heap's limit or the system refuses.
+  // Null if the heap's limit or the system refuses.
   [[nodiscard]] void* allocate_in(Domain* own, HeapDomain& heap, HeapRequest& request) noexcept;
-  // The same when that takes few steps, for the thread that the heap leans to; null otherwise.
+  // The same in few steps, for the thread that the heap leans to. Null if it needs more.
   [[nodiscard]] void* allocate_at_once(HeapDomain& heap, std::size_t size) noexcept;
-  // The same for release_in(): false, and nothing is done, when it takes more.
+  // The same for release_in(). False, and no change, if it needs more.
   [[nodiscard]] bool release_at_once(HeapDomain& heap, void* address) noexcept;
-  // The same in the heap that owns `block`, a block in use; `*owned` is set to
-  // whether there is one.
+  // The same in the heap that owns `block`, a block in use. Sets `*owned` to whether one does.
   [[nodiscard]] ALLOD_HOT void* allocate_beside(Domain* own, const void* block,
                                                 HeapRequest& request, bool* owned) noexcept;
-  // Any address; what is no block of this heap is reported.
+  // Frees any address. Reports addresses that are not blocks of this heap.
   void release_in(Domain* own, HeapDomain& heap, void* address) noexcept;
 
-  // --- what the engine asks for: heap::HeapsAbove -------------------------------------
+  // --- called by the engine: heap::HeapsAbove ------------------------------------------
 
-  // Without a turn on a domain, for a block of a first-class heap, as `tag` says, which was read of
-  // it. While another thread uses the heap, a block of a slab is only marked, and comes home later.
+  // Frees a block of a first-class heap. The caller has read `tag` of it, and is in no turn on a
+  // domain. While another thread uses the heap, the block is only marked, and collected later.
   void release_to_heap(Domain* own, space::Tag tag, void* address) noexcept;
   [[nodiscard]] void* resize_in_heap(void* address, std::size_t size) noexcept;
   [[nodiscard]] ALLOD_HOT bool are_heaps_quiet() noexcept;
 
   // --- questions about any block; see heaps/inspect.hpp -------------------------------
 
-  // Bytes that the block at `address` offers; 0 for an address that is no block.
+  // The usable bytes of the block at `address`; 0 if there is none.
   [[nodiscard]] ALLOD_HOT std::size_t usable_size(const void* address) const noexcept;
-  // Is it a block of no bytes, in a hardened heap? Of others, usable_size() is not 0.
+  // Whether it is a block of no bytes in a hardened heap. Other blocks have usable bytes.
   [[nodiscard]] bool is_block_of_no_bytes(const void* address) const noexcept;
-  // The block in use, as far as slabs know, around any address; what a thread has at hand counts
-  // as used. Takes no lock, and never faults.
+  // The block in use around any address. Blocks in magazines count as used. Takes no lock, and
+  // never faults.
   [[nodiscard]] Bounds bounds_of(const void* address) const noexcept;
-  // The heap that owns `block`, a block in use, unless it is deleted meanwhile; or null.
+  // The heap that owns `block`, a block in use, or null. Out of date if the heap is deleted
+  // meanwhile.
   [[nodiscard]] ALLOD_HOT HeapDomain* heap_of(const void* block) const noexcept;
-  // While no other thread uses the heap: walks and checks everything.
+  // Checks everything. No other thread may use the heap meanwhile.
   void check_invariants() noexcept;
 
   // --- questions about heaps; see heaps/lifetime.hpp ----------------------------------
 
-  // Does the heap own the block that begins at `address`, and is it in use?
+  // Whether the heap owns the block that begins at `address`, and it is in use.
   [[nodiscard]] bool contains(HeapDomain& heap, const void* address) noexcept;
-  // Brings home what others freed and gives up empty slabs. Returns their bytes.
+  // Collects remote frees and frees empty slabs. Returns the bytes of these.
   std::size_t collect_heap(HeapDomain& heap) noexcept;
   [[nodiscard]] HeapFigures figures_of(HeapDomain& heap) noexcept;
-  // A limit below what is live refuses every request until enough has been freed.
+  // A limit below figures.live refuses all requests until enough was freed.
   void limit_heap(HeapDomain& heap, std::size_t bytes) noexcept;
 
-  // Calls `visit(block, bytes)` for the blocks in use, in no order, until it returns
-  // false. It may do anything, with this heap too: a block that comes or goes meanwhile
-  // may be missed, or be told although it is gone. False when there is no memory.
+  // Calls `visit(block, bytes)` for the blocks in use, in any order, until it returns false. It may
+  // use this heap: blocks allocated or freed meanwhile may be missed or visited. False without
+  // memory.
   template <class Visit>
   [[nodiscard]] bool walk_heap(HeapDomain& heap, Visit&& visit) noexcept;
 
-  // With the registry's lock held: the heap made after this one, or the first for null.
-  // Some are not in use. Objects stay, so that the lock may be let go between two calls.
+  // The heap made after this one, or the first for null; it may be inactive. With the registry's
+  // lock held. Objects are never freed, so the lock may be released between two calls.
   [[nodiscard]] HeapDomain* next_heap(HeapDomain* heap) noexcept {
     return heap == nullptr ? heaps_.first() : HeapList::next(heap);
   }
 
-  // As the engine's, which it calls. before_fork() is the engine's alone.
+  // Extends and calls the engine's. before_fork() is the engine's alone.
   void after_fork_in_child(Domain* own, const Cache* cache = nullptr) noexcept;
 
  private:
@@ -216,7 +214,7 @@ class Heap : public heap::Engine<Policy, Heap<Policy>> {
   [[nodiscard]] static bool is_huge_intact(const HeapDomain& heap,
                                            const space::Span& span) noexcept;
   void report_huge(const space::Span& span) const noexcept;
-  // Of a block of its own span: up to the end of its canary.
+  // The bytes of a span up to the end of its canary.
   [[nodiscard]] static std::size_t sealed_bytes(std::size_t size) noexcept {
     return align_up(size, 8) + SizedCanary::kBytes;
   }
@@ -268,7 +266,7 @@ class Heap : public heap::Engine<Policy, Heap<Policy>> {
   SeatList seats_;
   FreeSeats free_seats_;
   std::uint32_t pooled_heaps_ = 0;
-  // Where uses of heaps that are gone are to be found out, the last ones stay what they were.
+  // To detect uses of heaps that have ended, this many objects are not reused.
   static constexpr std::uint32_t kKeptHeaps = [] {
     if constexpr (requires { Policy::kKeptHeaps; }) return Policy::kKeptHeaps;
     return 0U;

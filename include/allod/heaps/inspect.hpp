@@ -1,11 +1,11 @@
-// Questions about blocks of any owner, and heaps checked against themselves.
+// Questions about blocks of any owner, and checks of heaps.
 #pragma once
 
 #include "allod/heaps/heap.hpp"
 
 namespace allod::heaps {
 
-// What it says may be out of date, which is_owned_by() tells in a turn on the heap.
+// May be out of date; is_owned_by() is exact, in a turn on the heap.
 template <class Policy>
 auto Heap<Policy>::heap_of(const void* block) const noexcept -> HeapDomain* {
   const space::PageMap& map = space().map();
@@ -13,11 +13,11 @@ auto Heap<Policy>::heap_of(const void* block) const noexcept -> HeapDomain* {
   const space::Tag tag = map.tag_of(at);
   if (!space::is_heaps(tag)) return nullptr;
   space::Span* const span = map.span_of(at);
-  // It may have gone, with its addresses, if somebody asks who does not have the block.
+  // If the caller does not own the block, its addresses may have been unmapped.
   if (__builtin_expect(span == nullptr, 0)) return nullptr;
   if (space::class_of(tag) == space::kHugeClass) return static_cast<HeapDomain*>(span->heap);
-  // A slab that has left its heap is tagged as an orphan before anybody adopts it. So
-  // as long as the tag names a heap, what was read before it is that heap.
+  // A slab that leaves its heap is tagged as an orphan before it is adopted. So if the tag still
+  // names a heap, the owner read before is that heap.
   slab::Owner* const owner = slab::as_slab(span)->owner();
   return space::is_heaps(map.tag_of(at)) ? static_cast<HeapDomain*>(owner) : nullptr;
 }
@@ -41,7 +41,7 @@ bool Heap<Policy>::is_block_of_no_bytes(const void* address) const noexcept {
   return heap != nullptr && heap->hardening != nullptr && is_sealed_nothing(*heap, found);
 }
 
-// Of a block in a slab of one class.
+// For a block in a slab of one class.
 [[nodiscard]] ALLOD_INLINE Bounds bounds_in(const Slab& slab, Address at) noexcept {
   const std::uint32_t index = slab.index_around(at);
   if (index >= slab.capacity() || !slab.is_in_use(index)) return {};
@@ -65,13 +65,14 @@ ALLOD_INLINE Bounds Heap<Policy>::bounds_of(const void* address) const noexcept 
   return bounds_in(*slab::as_slab(map.span_at(at)), at);
 }
 
-// All but the first slice of a slab of a thread.
+// For all but the first slice of a slab of a domain.
 template <class Policy>
 Bounds Heap<Policy>::bounds_elsewhere(Address at, space::Tag tag) const noexcept {
   if (tag == space::kFreeTag) return {};
   const space::PageMap& map = space().map();
   space::Span* const span = map.span_at(at);
-  // A span that is just going may be another record by now: the map must lead back to it.
+  // The record of a span that is being freed may be another span's by now: the map must lead back
+  // to it.
   if (span == nullptr || map.span_of(span->base) != span) return {};
   if (tag == space::kInteriorTag) tag = map.tag_of(span->base);
   Bounds bounds;
@@ -80,7 +81,7 @@ Bounds Heap<Policy>::bounds_elsewhere(Address at, space::Tag tag) const noexcept
     bounds = space::class_of(tag) == space::kMixedClass ? bounds_in(slab::as_mixed(slab), at)
                                                         : bounds_in(slab, at);
     if (space::is_heaps(tag) && bounds.start != nullptr) {
-      // Records of heaps stay what they are, so that an owner that is just going may be looked at.
+      // Heaps' records are never freed, so that an outdated owner may be read.
       auto* const heap = static_cast<const HeapDomain*>(slab.owner());
       if (heap != nullptr && is_newest(*heap, slab, bounds.start)) return {};
     }
@@ -112,7 +113,7 @@ void Heap<Policy>::check_heap(HeapDomain& heap) noexcept {
                "a heap's blocks are counted wrongly");
 }
 
-// Checks its slabs and huge blocks on the way.
+// Checks the heap's slabs and huge blocks as well.
 template <class Policy>
 HeapFigures Heap<Policy>::count_blocks(HeapDomain& heap) noexcept {
   HeapFigures seen;

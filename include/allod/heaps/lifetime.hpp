@@ -1,4 +1,4 @@
-// How first-class heaps come and go, and what they can tell.
+// Starts and ends first-class heaps, and answers questions about them.
 #pragma once
 
 #include "allod/heaps/heap.hpp"
@@ -6,7 +6,7 @@
 namespace allod::heaps {
 
 inline constexpr const char* kGone = "a heap is used after it was deleted or destroyed";
-// A class gets slabs of its own in a buffer that is so many times as large as one.
+// In a buffer of this many times the size of a class's slab, the class gets slabs of its own.
 inline constexpr std::size_t kSlabsInBuffer = 512;
 
 template <class Policy>
@@ -67,7 +67,7 @@ bool Heap<Policy>::take_seat() noexcept {
   return true;
 }
 
-// Heaps go on leaning to the seat, and to the thread that gets it next.
+// Heaps go on leaning to the seat, and to its next thread.
 template <class Policy>
 void Heap<Policy>::leave_seat() noexcept {
   Seat* const seat = own_seat<Gate>();
@@ -97,7 +97,7 @@ void Heap<Policy>::after_fork_in_child(Domain* own, const Cache* cache) noexcept
   Engine::after_fork_in_child(own, cache);
 }
 
-// In the child of a fork: all other threads are gone.
+// In the child of a fork: frees the seats of other threads.
 template <class Policy>
 void Heap<Policy>::keep_own_seat() noexcept {
   while (free_seats_.pop_front() != nullptr) {
@@ -116,7 +116,7 @@ void Heap<Policy>::copy_name(HeapDomain& heap, const char* name) noexcept {
     heap.name[length] = name[length];
     ++length;
   }
-  // A character of UTF-8 is not cut in two.
+  // Does not cut a UTF-8 character in two.
   while (length > 0 && (name[length] & 0xc0) == 0x80) --length;
   heap.name[length] = '\0';
 }
@@ -135,7 +135,7 @@ bool Heap<Policy>::open_source(HeapDomain& heap, const space::PageWishes& wishes
   *error = ENOMEM;
   if (!space().take_ends(*heap.source, slab::MixedSlab::descriptor_bytes(), take_end)) return false;
   heap.largest_slab = heap.source->bytes / kSlabsInBuffer;
-  // All of it may belong to somebody else.
+  // All of it may belong to another heap.
   *error = EBUSY;
   return heap.source->bytes != 0;
 }
@@ -145,7 +145,7 @@ ALLOD_INLINE void Heap<Policy>::check_in_use(const HeapDomain& heap) const noexc
   check<kChecks>(heap.active, kGone);
 }
 
-// In a turn on the heap, which has no blocks any more.
+// In a turn on the heap, which has no more blocks.
 template <class Policy>
 void Heap<Policy>::close_heap(HeapDomain& heap) noexcept {
   for (auto*& group : heap.groups) {
@@ -165,7 +165,7 @@ void Heap<Policy>::close_heap(HeapDomain& heap) noexcept {
   heap.lean_to_nobody();
 }
 
-// The next one may use it at once.
+// From here on, the object may be reused.
 template <class Policy>
 void Heap<Policy>::pool_heap(HeapDomain& heap) noexcept {
   LockGuard guard{registry_lock()};
@@ -210,14 +210,14 @@ void Heap<Policy>::abandon_slabs(HeapDomain& heap, const void** doubled) noexcep
     }
   });
   while (space::Span* const span = heap.huge.pop_front()) {
-    // All of it is an ordinary block from now on.
+    // From now on an ordinary block, without guard.
     static_cast<void>(space().unguard(*span));
     space().map().set_tags(span->base, {1}, space::kHugeTag);
   }
 }
 
-// Nobody else frees blocks of this heap now or later, and no free of one waits in a
-// batch, so that marks for its slabs are there already or never come.
+// No thread frees blocks of this heap now or later, and no free of one waits in a batch: so all
+// marks for its slabs have been made.
 template <class Policy>
 void Heap<Policy>::destroy_heap(HeapDomain& heap) noexcept {
   settle_hardening(heap);
@@ -232,7 +232,7 @@ void Heap<Policy>::destroy_heap(HeapDomain& heap) noexcept {
 
 template <class Policy>
 void Heap<Policy>::destroy_in_turn(HeapDomain& heap) noexcept {
-  // There is no need to give back by parts what goes as a whole.
+  // A source that ends as a whole need not take back spans.
   if (heap.source != nullptr) heap.source->closing = true;
   for (space::Span* s = heap.mixed.first(); s != nullptr; s = SpanList::next(s)) {
     slab::as_slab(s)->set_owner(nullptr);
@@ -255,7 +255,7 @@ void Heap<Policy>::destroy_in_turn(HeapDomain& heap) noexcept {
   close_heap(heap);
 }
 
-// With blocks in it that nobody has freed, and nobody else is to read. A source takes its memory
+// Frees a span with blocks in use, after erasing it in a hardened heap. A source takes its memory
 // along.
 template <class Policy>
 void Heap<Policy>::free_in_use(HeapDomain& heap, space::Span* span) noexcept {
@@ -324,8 +324,8 @@ bool Heap<Policy>::contains(HeapDomain& heap, const void* address) noexcept {
 
 // --- walking -----------------------------------------------------------------------
 
-// The spans are noted first, under the lock, and then visited one by one without it.
-// Those that are gone by then are left out.
+// Notes the spans in a turn, and then visits each without one. Skips spans that were freed
+// meanwhile.
 template <class Policy>
 template <class Visit>
 bool Heap<Policy>::walk_heap(HeapDomain& heap, Visit&& visit) noexcept {
@@ -361,7 +361,7 @@ void Heap<Policy>::snapshot(HeapDomain& heap, Address* bases) noexcept {
   }
 }
 
-// False when the visitor wants no more.
+// False if the visitor stops the walk.
 template <class Policy>
 template <class Visit>
 bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noexcept {
@@ -370,7 +370,7 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
   std::uint32_t words = 1;
   std::size_t step;
   const slab::MixedSlab* mixed = nullptr;
-  bool is_sealed = false;  // blocks of a slab in a hardened heap
+  bool is_sealed = false;
   {
     HeapTurn turn{heap, gate()};
     put_newest_back(heap);

@@ -1,8 +1,8 @@
-// Zeros for memory of which a part has no pages, because nobody has touched it.
+// Zeros for memory that is present only in part.
 //
-// To fill such a part would give it pages, and even a look at it maps the system's page of zeros.
-// So the system is asked first which pages are in memory, and only those are touched. What has been
-// swapped out looks like what was never touched: it is given back, and reads as zero then.
+// Writing zeros to absent pages would make them present, and even a read maps the system's page of
+// zeros. So the system tells which pages are present, and only these are touched. Swapped-out pages
+// look like untouched ones: they are purged, and then read as zero.
 #pragma once
 
 #include "allod/heaps/sized_canary.hpp"
@@ -10,24 +10,24 @@
 
 namespace allod::heaps {
 
-// Blocks from here on are asked about, in bytes. The questions of one life take as long as to touch
-// one or two pages for the first time: they are not put again to a block that had all its pages
+// For blocks of at least this many bytes, the system is asked. Its answers take as long as one or
+// two first touches of a page. They are not needed for a block whose pages are all present
 // (Slab::is_filled()).
 inline constexpr std::size_t kAsked = std::size_t{8} << 10;
-// Smaller ones with holes are asked about in their first life only. After that a look at all of
-// them takes less time, and the page of zeros that it maps is no memory of theirs.
+// For smaller blocks with holes, the system is asked in their first life only. Later, reading all
+// of them takes less time, and the mapped page of zeros is not their memory.
 inline constexpr std::size_t kAskedAgain = std::size_t{64} << 10;
 
-// May the memory of the span be asked about? What a program has given may be a file, whose pages
-// hold something without being in memory; huge pages that were set aside cannot be given back.
+// Whether absent pages of the span are zero and present ones can be purged. The program's memory
+// may be a file, whose absent pages have content; reserved huge pages cannot be purged.
 [[nodiscard]] inline bool tells_pages(const space::Span& span) noexcept {
   const space::PageSource* const source = span.region->source;
   return source == nullptr || source->can_purge();
 }
 
-// Calls `visit(from, bytes)` for runs of pages of [from, from + bytes), which are whole pages, that
-// are in memory, until it returns false. False when the system does not tell: those that were
-// visited are in order of their addresses.
+// Calls `visit(from, bytes)` for runs of present pages in the range, which is whole pages, in order
+// of addresses, until it returns false. False if the system does not tell; some runs may have been
+// visited then.
 template <class P, class Visit>
 [[nodiscard]] bool for_each_present(P& platform, Address from, std::size_t bytes,
                                     Visit&& visit) noexcept {
@@ -42,7 +42,6 @@ template <class P, class Visit>
     for (std::size_t i = 0; i < count;) {
       const std::size_t first = i;
       // The system has written them.
-      // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult)
       while (i < count && (seen[i] & 1U) != 0) ++i;
       if (i != first && !visit(at + first * page, (i - first) * page)) return true;
       if (i == first) ++i;
@@ -51,9 +50,9 @@ template <class P, class Visit>
   return true;
 }
 
-// Fills with zeros what is not zero: a page that is shared with a child of a fork, or is the
-// system's page of zeros, would get memory of its own only to be the same as before. Pages are
-// looked at to the first part that is not zero.
+// Writes zeros only where other bytes are: otherwise a page shared with the child of a fork, or the
+// system's page of zeros, would be copied for nothing. Reads each page up to its first part that is
+// not zero.
 [[gnu::noinline]] inline void fill_with_zeros(Address from, std::size_t bytes) noexcept {
   constexpr std::size_t kPage = 4096;
   constexpr std::size_t kPart = 256;
@@ -71,7 +70,7 @@ template <class P, class Visit>
   if (words >= end) return fill(from, from + bytes);
   fill(from, words);
   fill(end, from + bytes);
-  Address dirty = words;  // from there on, up to where the loop is
+  Address dirty = words;  // the part from here to `at` is not zero
   for (Address at = words; at < end;) {
     const Address next = align_up(at + 1, kPage) < end ? align_up(at + 1, kPage) : end;
     if (is_page_zero(at, next)) {
@@ -83,7 +82,7 @@ template <class P, class Visit>
   fill(dirty, end);
 }
 
-// Gives whole pages back, or fills them with zeros. How many bytes are in memory?
+// Purges whole pages, or writes zeros. Returns the bytes that stay resident.
 template <class P>
 std::size_t give_back(P& platform, Address from, std::size_t bytes) noexcept {
   void* const memory = reinterpret_cast<void*>(from);
@@ -92,21 +91,21 @@ std::size_t give_back(P& platform, Address from, std::size_t bytes) noexcept {
   return bytes;
 }
 
-// Whole pages are zero from now on. Runs that are in memory are filled with zeros and stay, for to
-// let them go and come anew takes many times as long. What lies between is given back; where there
-// are many runs, so is the rest. How many bytes stay?
+// Zeroes whole pages, and returns the bytes that stay resident. Runs of present pages get zeros and
+// stay, since a purge and new faults would take many times as long. Pages between them are purged.
+// After many runs, the rest is purged as well.
 //
-// A run at the start or the end stays however short it is: it takes no call, and of many a block
-// nothing is used but the first page, and the canary.
+// A run at the start or the end stays however short: it takes no call, and many blocks use only
+// their first page and the canary.
 template <class P>
 std::size_t wipe(P& platform, Address from, std::size_t bytes) noexcept {
-  constexpr std::size_t kGap = 8;    // a run may lack one page of so many, and few in a row
-  constexpr std::size_t kShort = 4;  // pages that are not worth a call of the system
+  constexpr std::size_t kGap = 8;    // a run may lack 1 page in 8, and few in a row
+  constexpr std::size_t kShort = 4;  // pages not worth a system call
   constexpr int kMostRuns = 8;
   const std::size_t page = platform.page_size();
   const Address end = from + bytes;
-  Address done = from;   // to here
-  Address first = from;  // of the run that is being looked at
+  Address done = from;   // end of the part that is done
+  Address first = from;  // of the current run
   Address last = from;
   std::size_t kept = 0;
   const auto end_run = [&]() noexcept {
@@ -132,8 +131,8 @@ std::size_t wipe(P& platform, Address from, std::size_t bytes) noexcept {
   return kept + give_back(platform, done, end - done);
 }
 
-// Calls `use(from, bytes)` for the part before the whole pages of a range, then for that behind
-// them, and `use_pages` for these.
+// Calls `use(from, bytes)` for the part of the range before its whole pages and for the part behind
+// them, and `use_pages` for the whole pages.
 template <class P, class Use, class UsePages>
 void for_pages_within(P& platform, Address from, std::size_t bytes, Use&& use,
                       UsePages&& use_pages) noexcept {
@@ -146,7 +145,7 @@ void for_pages_within(P& platform, Address from, std::size_t bytes, Use&& use,
   use_pages(first, last - first);
 }
 
-// The range is zero from now on. Is all of it in memory?
+// Zeroes the range. Returns whether all of it is present.
 template <class P>
 [[gnu::noinline]] bool clear_present(P& platform, Address from, std::size_t bytes) noexcept {
   bool is_whole = true;
@@ -159,11 +158,11 @@ template <class P>
   return is_whole;
 }
 
-// What becomes of pages that are not in memory, and may have been swapped out.
+// The treatment of absent pages, which may have been swapped out.
 enum class Absent : bool { left, given_back };
 
-// Is the range zero, as far as it is in memory? Where the rest is given back, it is zero from now
-// on. Both numbers are multiples of 8.
+// Whether the present part of the range is zero. Absent pages are purged with Absent::given_back,
+// and then zero as well. Both numbers are multiples of 8.
 template <class P>
 [[nodiscard, gnu::noinline]] bool is_zero_if_present(P& platform, Address from, std::size_t bytes,
                                                      Absent absent) noexcept {

@@ -1,14 +1,14 @@
-// Where freed blocks wait before they can be used again.
+// A quarantine of freed blocks.
 #pragma once
 
 #include "allod/base/random.hpp"
 
 namespace allod::heaps {
 
-// Two sets: one takes what is freed while the other waits. When the first is full, by blocks or by
-// bytes, the blocks of the other leave in random order, and the two change places. So each block
-// waits for at least as many frees as a set holds, or as many bytes. Used by one thread at
-// a time, but a signal handler may find it at work.
+// Two sets: one takes freed blocks while the other waits. When the first is full, by blocks or
+// bytes, the blocks of the other leave in random order, and the sets swap. So each block waits for
+// a whole set's blocks or bytes. Used by one thread at a time, but a signal handler may interrupt
+// it.
 class Quarantine {
  public:
   static constexpr std::uint32_t kBlocks = 64;
@@ -16,8 +16,8 @@ class Quarantine {
 
   constexpr explicit Quarantine(bool closed = false) noexcept : busy_{closed} {}
 
-  // Keeps a place for a block that weighs `bytes` if there is one without letting others go. Until
-  // it is taken or left, a signal handler that comes in between finds the quarantine at work.
+  // Keeps a place for a block that weighs `bytes` if no other has to leave. Until it is taken or
+  // left, a signal handler finds the quarantine busy.
   [[nodiscard]] ALLOD_INLINE bool keep_place(std::size_t bytes) noexcept {
     if (__builtin_expect(busy_, 0)) return false;
     begin();
@@ -30,8 +30,8 @@ class Quarantine {
     end();
   }
   ALLOD_INLINE void leave_place() noexcept { end(); }
-  // Takes a block that weighs `bytes`; `leave` is told which go, one by one or, if it takes an
-  // array and a number, all at once. False when it is at work, or closed for good.
+  // Takes a block that weighs `bytes`. Passes leaving blocks to `leave`: one by one, or all at once
+  // if it takes an array and a count. False if the quarantine is busy or closed.
   template <class Leave>
   [[nodiscard]] ALLOD_INLINE bool take(void* block, std::size_t bytes, random::Sequence& order,
                                        Leave&& leave) noexcept {
@@ -42,7 +42,7 @@ class Quarantine {
     end();
     return true;
   }
-  // Everything leaves. False when there was nothing.
+  // Empties the quarantine. False if it was empty or busy.
   template <class Leave>
   bool clear(random::Sequence& order, Leave&& leave) noexcept {
     if (busy_ || (filled() == 0 && waiting_ == 0)) return false;
@@ -73,7 +73,7 @@ class Quarantine {
     blocks_[next_++] = block;
     bytes_ += bytes;
   }
-  // The blocks that wait leave, and those of the other set wait.
+  // The waiting blocks leave, and those of the other set wait.
   template <class Leave>
   ALLOD_NOINLINE ALLOD_HOT void turn(random::Sequence& order, Leave& leave) noexcept {
     const std::uint32_t leaving = waiting_;
@@ -98,11 +98,11 @@ class Quarantine {
   }
 
   void* blocks_[2 * kBlocks] = {};
-  std::uint32_t first_ = 0;    // of the set that takes
-  std::uint32_t next_ = 0;     // in it
-  std::uint32_t waiting_ = 0;  // in the other
+  std::uint32_t first_ = 0;    // of the taking set
+  std::uint32_t next_ = 0;     // in the taking set
+  std::uint32_t waiting_ = 0;  // blocks of the waiting set
   bool busy_;
-  std::size_t bytes_ = 0;  // in the set that takes
+  std::size_t bytes_ = 0;  // in the taking set
 };
 
 }  // namespace allod::heaps

@@ -1,12 +1,12 @@
-// First-class heaps: free and realloc.
+// free and realloc in first-class heaps.
 #pragma once
 
 #include "allod/heaps/heap.hpp"
 
 namespace allod::heaps {
 
-// What the heap leans to the calling thread for. The tag is looked at in the turn: a heap that is
-// being deleted by another thread leans to nobody.
+// For the thread that the heap leans to. Reads the tag within the turn: a heap that another thread
+// is deleting leans to no thread.
 template <class Policy>
 ALLOD_INLINE bool Heap<Policy>::release_at_once(HeapDomain& heap, void* address) noexcept {
   LeaningTurn turn{heap, gate()};
@@ -20,7 +20,7 @@ ALLOD_INLINE bool Heap<Policy>::release_at_once(HeapDomain& heap, void* address)
   return release_small(heap, *slab::as_slab(span), address, turn);
 }
 
-// The block becomes the newest one of its class, if there is none.
+// The block becomes the newest of its class if there is none.
 template <class Policy>
 ALLOD_INLINE bool Heap<Policy>::release_small(HeapDomain& heap, Slab& slab, void* address,
                                               LeaningTurn& turn) noexcept {
@@ -37,7 +37,7 @@ ALLOD_INLINE bool Heap<Policy>::release_small(HeapDomain& heap, Slab& slab, void
   return true;
 }
 
-// A block in use. Ends the turn of release_at_once().
+// Frees a block in use, and ends the turn of release_at_once().
 template <class Policy>
 ALLOD_NOINLINE void Heap<Policy>::release_behind_newest(HeapDomain& heap, Slab& slab,
                                                         void* address) noexcept {
@@ -50,7 +50,7 @@ ALLOD_NOINLINE void Heap<Policy>::release_behind_newest(HeapDomain& heap, Slab& 
   LeaningTurn::end_passed();
 }
 
-// The same.
+// Ends that turn as well.
 template <class Policy>
 ALLOD_NOINLINE void Heap<Policy>::settle_and_leave(HeapDomain& heap, Slab& slab,
                                                    std::uint32_t free_before) noexcept {
@@ -67,7 +67,7 @@ void Heap<Policy>::release_in(Domain* own, HeapDomain& heap, void* address) noex
   const space::Tag tag = space().map().tag_of(address_of(address));
   if (__builtin_expect(space::owner_of(tag) != heap.id(), 0)) {
     Misuse misuse = describe(MisuseKind::wrong_heap, address);
-    // What is no block of anybody's is reported as that.
+    // A foreign or invalid address is reported as such.
     if (misuse.block != address) return release_detached(address);
     misuse.claimed_owner = heap.id();
     return Reporter::report(misuse);
@@ -84,20 +84,20 @@ void Heap<Policy>::release_in(Domain* own, HeapDomain& heap, void* address) noex
   tell(heap, outcome, address);
 }
 
-// By plain free, which does not wait for the heap: while another thread uses it, the
-// block is marked, and comes home when the heap looks. It is never put into a batch.
+// For a plain free, which does not wait for the heap: while another thread uses it, the block is
+// marked, and collected later. It never joins a batch.
 template <class Policy>
 ALLOD_NOINLINE void Heap<Policy>::release_to_heap(Domain* own, space::Tag tag,
                                                   void* address) noexcept {
-  // A signal handler that interrupts a slow path must not wait for a fork, which waits for it,
-  // nor take a lock that may be held there.
+  // A signal handler that interrupts a slow path must not wait for a fork, which waits for that
+  // path. Nor may it take a lock that the path may hold.
   const bool interrupts = own != nullptr && own->in_slow_path.load(std::memory_order_relaxed);
   if (__builtin_expect(interrupts, 0) || !release_small_at_once(tag, address)) {
     release_to_heap_in_turn(own, address, interrupts);
   }
 }
 
-// `tag` was read of it, and names a heap. False, and nothing is done, when it is no small block or
+// The caller has read `tag`, which names a heap. False, and no change, if it is no small block or
 // the heap does not lean to the caller.
 template <class Policy>
 ALLOD_INLINE bool Heap<Policy>::release_small_at_once(space::Tag tag, void* address) noexcept {
@@ -155,7 +155,7 @@ void Heap<Policy>::mark_for_heap(Domain* own, Slab& slab, void* address) noexcep
   mark_remote(slab, index / kWordBits, bit(index % kWordBits));
 }
 
-// Frees an address in a slab that the heap owns.
+// Frees an address in a slab of the heap.
 template <class Policy>
 ALLOD_INLINE void Heap<Policy>::release_in_turn(HeapDomain& heap, void* address,
                                                 HeapRelease& outcome) noexcept {
@@ -166,7 +166,7 @@ ALLOD_INLINE void Heap<Policy>::release_in_turn(HeapDomain& heap, void* address,
   if (__builtin_expect(heap.hardening != nullptr, 0)) {
     return release_hardened(heap, slab, address, outcome);
   }
-  // Freed twice, then, and that is found out.
+  // A double free, which the slab then detects.
   if (__builtin_expect(is_newest(heap, slab, address), 0)) put_newest_back(heap);
   const std::uint32_t free_before = slab.free_count();
   outcome.given = slab.give_one(address);
@@ -202,15 +202,15 @@ void Heap<Policy>::free_huge_of_heap(space::Span* span, void* address) noexcept 
   if (__builtin_expect(outcome == HugeRelease::gone, 0)) report(MisuseKind::double_free, address);
 }
 
-// `span` was read of the address before the turn. Nothing is done when it was written past its end
-// and `reported` does not say so.
+// The caller has read `span` before the turn. If the block has an overflow that is not `reported`,
+// nothing changes.
 template <class Policy>
 HugeRelease Heap<Policy>::free_huge_in_turn(HeapDomain& heap, space::Span* span, void* address,
                                             bool reported) noexcept {
   const space::PageMap& map = space().map();
   HeapTurn turn{heap, gate()};
   const bool owned = is_owned_by(heap, address);
-  // What a heap has left is nobody's.
+  // A deleted heap leaves its blocks to the space.
   const bool in_use = owned || map.tag_of(address_of(address)) == space::kHugeTag;
   if (!in_use || map.span_of(address_of(address)) != span) return HugeRelease::gone;
   if (owned) {
@@ -235,7 +235,7 @@ ALLOD_INLINE bool Heap<Policy>::is_newest(const HeapDomain& heap, const Slab& sl
   return c < HeapDomain::kQuickClasses && heap.newest[c] == address;
 }
 
-// From then on the bits of its slabs tell what is in use.
+// Afterwards the bits of the slabs tell which blocks are in use.
 template <class Policy>
 void Heap<Policy>::put_newest_back(HeapDomain& heap) noexcept {
   for (void*& newest : heap.newest) {
@@ -270,11 +270,11 @@ void Heap<Policy>::retire_from_heap(HeapDomain& heap, Bin& bin, Slab& slab) noex
   space().free(&slab);
 }
 
-// `*doubled` is set to a block that was freed twice, if there is one.
+// Sets `*doubled` to a block that was freed twice, if any.
 template <class Policy>
 void Heap<Policy>::collect_in_heap(HeapDomain& heap, const void** doubled) noexcept {
   heap.marks.store(0, std::memory_order_relaxed);
-  // A mark for one of them says that it was freed twice.
+  // A remote free of the newest block is a double free, which its slab then detects.
   put_newest_back(heap);
   heap.inbox.take_all([&](Slab* slab) noexcept {
     // See collect_inbox().
@@ -308,7 +308,7 @@ template <class Policy>
 void* Heap<Policy>::resize_in_heap(void* address, std::size_t size) noexcept {
   const space::Tag tag = space().map().tag_of(address_of(address));
   const ClassIndex c = space::class_of(tag);
-  // What is hardened moves, so that old pointers are found out.
+  // Hardened blocks move, so that old pointers are detected.
   if (const auto* const heap = heap_of(address); heap != nullptr && heap->hardening != nullptr) {
     return nullptr;
   }
@@ -318,7 +318,7 @@ void* Heap<Policy>::resize_in_heap(void* address, std::size_t size) noexcept {
   }
   if (c != space::kHugeClass) {
     if (size > Sizes::kMaxSize) return nullptr;
-    // A block that would get only a little smaller stays.
+    // A block that would become only a little smaller stays.
     const std::size_t old_size = Sizes::size_of(c);
     const bool stays = size < old_size && size >= old_size - old_size / 4;
     return stays || Sizes::of(size) == c ? address : nullptr;
@@ -329,7 +329,7 @@ void* Heap<Policy>::resize_in_heap(void* address, std::size_t size) noexcept {
   if (!is_owned_by(heap, address)) return resize_huge(nullptr, address, size, space::kHugeTag);
   const std::size_t before = span->size.bytes();
   if (size > before && !heap.has_room_for(align_up(size, kSliceBytes) - before)) return nullptr;
-  // In a turn, no slow path of the caller's own domain may begin.
+  // Within a turn, no slow path of the caller's domain may begin.
   void* const same = resize_huge(nullptr, address, size, tag);
   const std::size_t more = span->size.bytes() - before;  // may wrap around
   heap.figures.held += more;

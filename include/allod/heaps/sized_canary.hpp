@@ -1,35 +1,35 @@
-// The end of a block, which tells how long it is and whether it was written to.
+// A canary that holds the size of its block.
 #pragma once
 
 #include "allod/base/random.hpp"
 
 namespace allod::heaps {
 
-// The last word of a block holds the size that was asked for, and half a word that proves it, made
-// from the address, the size and a secret. What lies between is filled. So there is nothing to
-// keep elsewhere, and a block that is all zeros is certainly not one in use.
+// The last word of a block holds the requested size, and half a word that proves it, made from the
+// address, the size and a secret. The gap before it is filled. So no state is needed elsewhere, and
+// a block that is all zeros is never one in use.
 class SizedCanary {
  public:
   static constexpr std::size_t kBytes = sizeof(std::uint64_t);
   static constexpr std::size_t kDamaged = ~std::size_t{0};
-  // The end of a large block shall not be touched for the sake of a gap.
+  // More would touch the end of a large block only for its gap.
   static constexpr std::size_t kMostFilled = 64;
 
   void start() noexcept { key_ = random::secret_key(); }
 
-  // `bytes` is a multiple of 8, and at least kBytes more than `requested`.
+  // `bytes` is a multiple of 8, and at least `requested` + kBytes.
   void write(Address block, std::size_t requested, std::size_t bytes) const noexcept {
     const Address end = block + bytes - kBytes;
     const std::size_t gap = end - block - requested;
     __builtin_memset(reinterpret_cast<void*>(block + requested), fill_of(block), filled(gap));
     *reinterpret_cast<std::uint64_t*>(end) = word_of(block, gap);
   }
-  // What was asked for, or kDamaged.
+  // The requested size, or kDamaged.
   [[nodiscard]] std::size_t read(Address block, std::size_t bytes) const noexcept {
     return read(block, bytes, [](Address at, std::size_t) noexcept { return at; });
   }
-  // The same of a block that may not be there: see(from, most) returns where so many bytes can be
-  // read instead, until it is called again, or 0. It is asked for no more than kMostFilled.
+  // The same for a block that may have gone. `see(from, most)` returns where the bytes can be read
+  // instead, until its next call, or 0. `most` is at most kMostFilled.
   template <class See>
   [[nodiscard]] std::size_t read(Address block, std::size_t bytes, See&& see) const noexcept {
     const Address end = block + bytes - kBytes;
@@ -56,11 +56,11 @@ class SizedCanary {
     return gap < kMostFilled ? gap : kMostFilled;
   }
   [[nodiscard]] std::uint64_t mixed(Address block, std::size_t gap) const noexcept {
-    // As if it were a place far away: one near by would have nearly the same product.
+    // A distant address: a near one would have nearly the same product.
     constexpr std::uint64_t kFar = 0x9e3779b97f4a7c15;
     return key_.word_of(block + gap * kFar);
   }
-  // What comes first in memory is not zero, which is what programs write one too far.
+  // The lowest byte in memory is not zero, since an overflow often writes one zero.
   [[nodiscard]] std::uint64_t word_of(Address block, std::size_t gap) const noexcept {
     const std::uint64_t proof = (mixed(block, gap + 1) >> 32) | 1;
     const std::uint64_t hidden = (mixed(block, 0) >> 32) ^ gap;
@@ -73,8 +73,8 @@ class SizedCanary {
   random::PlaceKey key_;
 };
 
-// Is the memory all zeros? Both are multiples of 8. All of it is looked at, in wide loads: a stop
-// in the middle would cost more than it saves, for nearly always it is zero.
+// Whether the memory is all zeros. Both are multiples of 8. Reads all of it in wide loads: it
+// nearly always is zero, so stopping early would cost more than it saves.
 [[nodiscard]] ALLOD_INLINE bool is_zero(Address from, std::size_t bytes) noexcept {
   using Pair [[gnu::vector_size(16)]] = std::uint64_t;
   const auto pair_at = [](Address at) noexcept {

@@ -1,4 +1,4 @@
-// A first-class heap that threads use one at a time, and mostly the same one.
+// Turns of threads on a first-class heap, most of them of the same thread.
 #pragma once
 
 #include "allod/base/list.hpp"
@@ -6,73 +6,73 @@
 
 namespace allod::heaps {
 
-// Where a thread says which heap it is in its turn on. It belongs to one thread at a time and is
-// never given back to the system, so that others can look at it whenever they like.
+// A thread's announcement of the heap that it has a turn on. A seat belongs to one thread at a time
+// and is never freed, so that any thread may read it at any time.
 //
-// It is the thread's and not the heap's, because a thread may say so much too late: between its
-// look at the heap and its word that it is in, the heap can have come to lean to another thread,
-// whose word must not be lost.
+// It belongs to the thread and not to the heap, since an announcement may come too late. Between
+// the thread's look at the heap and its announcement, the heap may have come to lean to another
+// thread, whose announcement must not be overwritten.
 struct alignas(kCacheLine) Seat {
   constexpr Seat() noexcept = default;
   constexpr explicit Seat(const void* in) noexcept : on{in} {}
 
   std::atomic<const void*> on{nullptr};
-  ListLinks<Seat> links;       // of all
-  ListLinks<Seat> free_links;  // of those that are nobody's
+  ListLinks<Seat> links;       // in the list of all
+  ListLinks<Seat> free_links;  // in the list of unused ones
 };
-// To which a heap leans that leans to no thread.
+// For heaps that lean to no thread.
 inline constinit Seat nobodys_seat{&nobodys_seat};
-// The calling thread's, or null.
+// The calling thread's seat, or null.
 template <class Gate>
 [[nodiscard]] ALLOD_INLINE Seat* own_seat() noexcept {
   return static_cast<Seat*>(Gate::own_word());
 }
 
-// Whose turn it is on a heap, and to whom it leans.
+// The state of turns on a heap, which may lean to a thread.
 //
-// The thread that a heap leans to takes its turns by plain stores: it says that it is in, and
-// then looks whether the heap still leans to it. Any other thread first takes the lock and the
-// leaning away, has all threads pass a memory barrier, and waits until the first is out. (Biased
-// locks, after D. Dice, M. Moir and W. Scherer; the barrier is the system's, as for forks.) A heap
-// that leans to nobody is a lock. It leans to a thread that has had the lock often in a row, and
-// the more often that was a mistake, the later.
+// The thread that a heap leans to takes turns by plain stores: it announces itself, and then checks
+// that the heap still leans to it. Any other thread takes the lock, ends the leaning, makes all
+// threads pass a memory barrier, and waits until the first has left. (Biased locks, after D. Dice,
+// M. Moir and W. Scherer; the barrier is the system's, as for forks.) A heap that leans to no
+// thread is a lock. After a thread has had the lock often in a row, the heap leans to it. Each time
+// that this was a mistake doubles the number.
 template <class Lock>
 struct HeapTurns {
   static constexpr std::uint32_t kFirstPatience = 64;
   static constexpr std::uint32_t kMostPatience = 1U << 20;
-  // Blocks that others mark as free before they take the leaning from a thread that does not look.
+  // Marked blocks after which others end the leaning to a thread that does not collect them.
   static constexpr std::uint32_t kMostMarks = 256;
 
   Lock lock{LockRank::domain};
   std::atomic<Seat*> leans_to{&nobodys_seat};
-  // To which it leaned last, until somebody has seen that thread out; or null.
+  // The seat that it leaned to last, until another thread has seen that one leave; or null.
   std::atomic<Seat*> leaned_to{nullptr};
-  std::atomic<bool> in_slow_path{false};  // a thread with the lock is in its turn
-  bool may_lean = true;                   // guarded by the lock, as is what follows `marks`
+  std::atomic<bool> in_slow_path{false};  // a thread with the lock has its turn
+  bool may_lean = true;                   // guarded by the lock, like the members behind `marks`
   std::atomic<std::uint32_t> marks{0};
-  void* last = nullptr;  // who had it last
+  void* last = nullptr;  // the last thread with the lock
   std::uint32_t in_a_row = 0;
   std::uint32_t patience = kFirstPatience;
 
-  // In a turn with the lock: from its end on the heap leans to the thread that has it.
+  // In a turn with the lock: after it, the heap leans to this thread.
   void favour(void* self) noexcept {
     patience = kFirstPatience;
     in_a_row = patience;
     last = self;
   }
-  // In a turn: there is nothing to take turns on any more.
+  // In a turn, when the heap ends.
   void lean_to_nobody() noexcept { leans_to.store(&nobodys_seat, std::memory_order_relaxed); }
-  // Under the lock, when whom it leaned to is out.
+  // Under the lock, after the thread that it leaned to has left.
   void lean_to(Seat& seat) noexcept {
     leaned_to.store(&seat, std::memory_order_relaxed);
     leans_to.store(&seat, std::memory_order_relaxed);
   }
-  // Has the thread that it leans to, or leaned to, a turn?
+  // Whether the thread that it leans to, or leaned to, has a turn.
   [[nodiscard]] bool is_leaning_in() const noexcept {
     const Seat* const seat = leaned_to.load(std::memory_order_relaxed);
     return seat != nullptr && seat->on.load(std::memory_order_acquire) == this;
   }
-  // In the child of a fork, which is alone and was in no turn.
+  // In the child of a fork, whose only thread was in no turn.
   void reset_in_child() noexcept {
     lock.reset_in_child();
     lean_to_nobody();
@@ -87,8 +87,8 @@ struct HeapTurns {
   }
 };
 
-// The common turn, of the thread that the heap leans to. False, and nothing is done, when
-// another way has to be tried.
+// The common turn, of the thread that the heap leans to. False, and no change, if another way must
+// be tried.
 template <class Turns, class Gate>
 class LeaningTurn {
  public:
@@ -97,7 +97,7 @@ class LeaningTurn {
     if (__builtin_expect(!holds(turns.leans_to, seat), 0)) return;
     // A signal handler has interrupted a turn.
     if (__builtin_expect(!holds(seat->on, nullptr), 0)) return;
-    // Whoever finds this heap there has seen what was done to the one before.
+    // A thread that reads this heap here sees the writes of the turn before.
     seat->on.store(&turns, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (__builtin_expect(!holds(turns.leans_to, seat), 0) ||
@@ -113,7 +113,7 @@ class LeaningTurn {
   LeaningTurn(const LeaningTurn&) = delete;
   LeaningTurn& operator=(const LeaningTurn&) = delete;
   [[nodiscard]] ALLOD_INLINE explicit operator bool() const noexcept { return seat_ != nullptr; }
-  // Whoever is called next calls end_passed().
+  // A callee calls end_passed().
   ALLOD_INLINE void pass_on() noexcept { seat_ = nullptr; }
   static ALLOD_INLINE void end_passed() noexcept {
     own_seat<Gate>()->on.store(nullptr, std::memory_order_release);
@@ -123,7 +123,7 @@ class LeaningTurn {
   Seat* seat_ = nullptr;
 };
 
-// Any turn; a fork finds nothing half changed, see heap/turn.hpp.
+// Any turn. A fork finds nothing half changed; see heap/turn.hpp.
 template <class Turns, class Gate>
 class HeapTurn {
  public:
@@ -139,7 +139,7 @@ class HeapTurn {
   HeapTurn(const HeapTurn&) = delete;
   HeapTurn& operator=(const HeapTurn&) = delete;
 
-  // False only for a turn that should not be waited for.
+  // False only for a refused turn with Wait::no.
   [[nodiscard]] ALLOD_INLINE explicit operator bool() const noexcept { return leaning_ || is_in_; }
 
  private:
@@ -164,16 +164,16 @@ class HeapTurn {
     is_in_ = has_lock_ = true;
     can_lean_ = gate.has_barrier();
   }
-  // Under the lock: makes the heap lean to nobody, and waits until nobody is in.
+  // Under the lock: ends the leaning, and waits until the other thread has left.
   [[nodiscard]] bool straighten(Gate& gate, Wait wait) noexcept {
     Seat* const leaning = turns_.leans_to.load(std::memory_order_relaxed);
     if (leaning != &nobodys_seat) {
-      // A free that does not wait leaves a mark, which the other will see; not for ever.
+      // A free that does not wait leaves a mark for the other thread, up to kMostMarks.
       if (wait == Wait::no && !turns_.has_many_marks()) return false;
       const bool was_own = leaning == own_seat<Gate>();
       turns_.lean_to_nobody();
       gate.barrier();
-      // A fork has kept its own thread out, which goes on as before.
+      // A fork has kept the thread out of its own heap, which it uses as before.
       if (!was_own && turns_.patience < Turns::kMostPatience) turns_.patience *= 2;
       turns_.in_a_row = was_own ? turns_.patience : 0;
       turns_.last = Gate::self();

@@ -1,9 +1,9 @@
-// What a policy that asks for it knows of every block: whether the program has it, how it came to
-// it, and how many bytes it asked for.
+// States of blocks, for policies that ask for them: whether the program has the block, how it was
+// allocated, and its requested size.
 //
-// States lie behind the bits of a slab's descriptor, or in the span of a block that is one, and so
-// out of reach of a program that writes beyond a block. They change at once and for every thread,
-// wherever the block itself may lie: in a magazine, in a batch, on its way home.
+// States lie behind the bits of a slab's descriptor, or in the span of a block that is one, out of
+// reach of overflows. They change at once for every thread, wherever the block is: in a magazine,
+// in a batch, or in an inbox.
 #pragma once
 
 #include <type_traits>
@@ -12,15 +12,15 @@
 
 namespace allod::slab {
 
-// By which family of functions a block was allocated or freed.
+// The family of functions that allocated or freed a block.
 enum class Origin : std::uint8_t {
-  any,     // unknown, or of no importance
+  any,     // unknown, or not checked
   c,       // malloc and its relatives, free
   scalar,  // operator new, operator delete
   array,   // operator new[], operator delete[]
 };
 
-// A value; that of a block that was never handed out is 0.
+// The state's value. 0 for a block that was never allocated.
 class BlockState {
  public:
   static constexpr int kSlackShift = 3;  // of the slack in the value
@@ -33,20 +33,20 @@ class BlockState {
   [[nodiscard]] static constexpr BlockState live(Origin origin, std::uint64_t slack) noexcept {
     return BlockState{kLive | static_cast<std::uint64_t>(origin) << 1 | slack << kSlackShift};
   }
-  // Handed out once, with that slack, and freed since.
+  // Allocated once, with that slack, and freed since.
   [[nodiscard]] static constexpr BlockState freed(std::uint64_t slack) noexcept {
     return BlockState{kFreed | slack << kSlackShift};
   }
-  // The same, and its pages cannot be touched until it is opened: when it is handed out again, or
-  // leaves its slab or span.
+  // The same with inaccessible pages. It is opened when it is allocated again, or leaves its slab
+  // or span.
   [[nodiscard]] static constexpr BlockState closed(std::uint64_t slack) noexcept {
     return BlockState{kFreed | kClosed | slack << kSlackShift};
   }
-  // The same by a mapping of its own; of a block in a slab. `slack` is less than kMostShutSlack.
+  // The same by a mapping of its own, for a block in a slab. `slack` is less than kMostShutSlack.
   [[nodiscard]] static constexpr BlockState shut(std::uint64_t slack) noexcept {
     return BlockState{closed(slack).value_ | kShut};
   }
-  // Being handed out, resized or freed.
+  // Being allocated, resized or freed.
   [[nodiscard]] static constexpr BlockState busy() noexcept { return BlockState{kBusy}; }
 
   [[nodiscard]] constexpr bool is_live() const noexcept { return (value_ & kLive) != 0; }
@@ -72,13 +72,13 @@ class BlockState {
   static constexpr std::uint64_t kLive = 1;
   static constexpr std::uint64_t kFreed = 2;
   static constexpr std::uint64_t kBusy = 4;
-  static constexpr std::uint64_t kClosed = 4;                            // of what was freed
-  static constexpr std::uint64_t kShut = kMostShutSlack << kSlackShift;  // of what is closed
+  static constexpr std::uint64_t kClosed = 4;                            // of freed blocks
+  static constexpr std::uint64_t kShut = kMostShutSlack << kSlackShift;  // of closed blocks
   std::uint64_t value_ = 0;
 };
 
-// The place of one block's state. Small blocks have one byte, or the states of many would need
-// much memory; the slack of those ends at 31, which then means "31 or more".
+// The place of one block's state. Those of small blocks have one byte, to bound their memory; their
+// slack ends at 31, which means "31 or more".
 class BlockStateCell {
   template <class Use>
   ALLOD_INLINE auto on_cell(Use&& use) const noexcept {
@@ -96,7 +96,7 @@ class BlockStateCell {
 
   BlockStateCell(void* cell, Width width) noexcept : cell_{cell}, width_{width} {}
 
-  // That of the block before, in a slab.
+  // The state of the block before, in a slab.
   [[nodiscard]] ALLOD_INLINE BlockStateCell before() const noexcept {
     return {static_cast<unsigned char*>(cell_) - (width_ == Width::narrow ? 1 : 4), width_};
   }
@@ -109,10 +109,10 @@ class BlockStateCell {
     return on_cell(
         [](auto* cell) noexcept { return BlockState{__atomic_load_n(cell, __ATOMIC_ACQUIRE)}; });
   }
-  // States of a slab lie in its descriptor, which is as large in each of its lives: at a place
-  // elsewhere, there is none.
+  // 0 if the state's place is outside of the slab's descriptor, which has the same size in each of
+  // its lives.
   [[nodiscard]] ALLOD_INLINE BlockState load_within(const Slab& slab) const noexcept {
-    void* const cell = opaque(cell_);  // so that it is not computed again, from other numbers
+    void* const cell = opaque(cell_);  // not to be computed again from other values
     const std::size_t offset = address_of(cell) - address_of(&slab);
     const space::Span& record = slab;
     const std::size_t bytes = __atomic_load_n(&record.descriptor_bytes, __ATOMIC_RELAXED);
@@ -124,7 +124,7 @@ class BlockStateCell {
       __atomic_store_n(cell, static_cast<Value>(state.value()), __ATOMIC_RELEASE);
     });
   }
-  // False when it is not `from` any more.
+  // False if the state is no longer `from`.
   [[nodiscard]] ALLOD_INLINE bool replace(BlockState from, BlockState to) const noexcept {
     return on_cell([&](auto* cell) noexcept {
       using Value = std::remove_reference_t<decltype(*cell)>;
@@ -144,16 +144,16 @@ class BlockStates {
  public:
   static constexpr std::uint32_t kLargestNarrow = 128;
 
-  // Where they begin, in bytes from the descriptor's start on, and where they end. `whole` is the
-  // shape of the class, without a guard, so that each class has one place for them.
+  // The first byte of the states in the descriptor, and the end. `whole` is the class's shape
+  // without a guard, so that each class has one place for them.
   [[nodiscard]] static constexpr std::size_t offset_for(const sizes::SlabShape& whole) noexcept {
     return Slab::descriptor_bytes(whole);
   }
   [[nodiscard]] static constexpr std::size_t end_for(const sizes::SlabShape& whole) noexcept {
     return offset_for(whole) + bytes_for(whole);
   }
-  // No block was handed out. Where the bits of other threads are now, the descriptor may have
-  // held states in its last life.
+  // No block has been allocated. The remote bits lie where the descriptor may have held states in
+  // its last life.
   static void start(Slab& slab, const sizes::SlabShape& whole) noexcept {
     slab.forget_remote();
     slab.set_behind_bits(offset_for(whole));
@@ -163,7 +163,7 @@ class BlockStates {
                                                       std::uint32_t index) noexcept {
     return slab.block_bytes() <= kLargestNarrow ? narrow_of(slab, index) : wide_of(slab, index);
   }
-  // The same where the size of the blocks is known.
+  // The same for a known size of blocks.
   [[nodiscard]] static ALLOD_INLINE BlockStateCell narrow_of(const Slab& slab,
                                                              std::uint32_t index) noexcept {
     return {slab.behind_bits() + index, BlockStateCell::Width::narrow};
@@ -175,16 +175,16 @@ class BlockStates {
   [[nodiscard]] static BlockStateCell of(space::Span& span) noexcept {
     return {&span.block_state, BlockStateCell::Width::huge};
   }
-  // The state itself, for who only asks: another thread may be freeing the slab, whose descriptor
-  // then is on its way into its next life, so that what it says of itself does not fit together.
+  // The state itself. Another thread may be freeing the slab, whose descriptor is then
+  // inconsistent.
   [[nodiscard]] static ALLOD_INLINE BlockState look_at(const Slab& slab,
                                                        std::uint32_t index) noexcept {
     return of(slab, index).load_within(slab);
   }
 
  private:
-  // One more than there are blocks: what is left behind the last one has a number, too, and a state
-  // that says that nobody has it.
+  // One more than blocks: the tail behind the last one has a number, too, and a state that says
+  // unused.
   [[nodiscard]] static constexpr std::size_t bytes_for(const sizes::SlabShape& whole) noexcept {
     return (std::size_t{whole.capacity} + 1) * (whole.block_bytes <= kLargestNarrow ? 1 : 4);
   }

@@ -1,4 +1,4 @@
-// Slabs with blocks that other threads have freed, waiting for their owner.
+// Slabs with remote frees, waiting for their owner.
 #pragma once
 
 #include <atomic>
@@ -9,29 +9,27 @@ namespace allod::slab {
 
 class Slab;
 
-// Any thread pushes, only the owner takes, so there is no ABA. A
-// slab is in at most one inbox, and at most once, because only the thread that
-// changed its `announced` from 0 to 1 pushes it.
+// Any thread pushes and only the owner takes, so there is no ABA problem. A slab is in at most one
+// inbox, at most once: only the thread that changed its `announced` from 0 to 1 pushes it.
 class Inbox {
  public:
   constexpr Inbox() noexcept = default;
 
-  // False when the inbox is closed. Thread-safe.
+  // False if the inbox is closed. Thread-safe.
   [[nodiscard]] bool push(Slab* slab) noexcept;
 
   [[nodiscard]] bool empty() const noexcept {
     return head_.load(std::memory_order_relaxed) == nullptr;
   }
-  // Calls `visit` for each slab, which may be announced again from then on.
-  // Owner only.
+  // Visits and removes each slab, which may be announced again from then on. Owner only.
   template <class Visit>
   void take_all(Visit&& visit) noexcept {
     visit_all(head_.exchange(nullptr), visit);
   }
-  // Takes the slab that came last, or null; it may be announced again from then on. Owner only: as
-  // nobody else takes any, a slab that is still the first never was away.
+  // Takes the slab that was pushed last, or null. It may be announced again from then on. Owner
+  // only: as no other thread takes slabs, one that is still the first was never away.
   [[nodiscard]] Slab* take_last() noexcept;
-  // Takes everything, and pushes fail from now on.
+  // Takes all slabs; from then on pushes fail.
   template <class Visit>
   void close(Visit&& visit) noexcept {
     visit_all(head_.exchange(closed()), visit);
@@ -56,7 +54,7 @@ class Inbox {
   std::atomic<Slab*> head_{nullptr};
 };
 
-// What a slab knows of its domain.
+// The part of a domain that its slabs know.
 struct Owner {
   Inbox inbox;
 };

@@ -1,14 +1,13 @@
-// A slab with blocks of all sizes, for memory that is too small for a slab of each class.
+// A slab with blocks of all sizes, for memory too small for a slab of each class.
 #pragma once
 
 #include "allod/slab/slab.hpp"
 
 namespace allod::slab {
 
-// One slice in grains of 16 bytes. A block is a run of grains; one bit says where it starts,
-// another which grain is its last. Runs merge by themselves when they become free. The blocks
-// themselves are never read or written, as in any slab. What a block's own bits say may be asked
-// by any thread that holds it, whatever becomes of its neighbours meanwhile.
+// One slice in grains of 16 bytes. A block is a run of grains; one bit marks its first grain,
+// another its last. Free runs merge by themselves. As in any slab, the blocks are never read or
+// written. A thread that holds a block may read its bits, whatever happens to its neighbours.
 class MixedSlab : public Slab {
  public:
   static constexpr std::size_t kGrain = 16;
@@ -21,7 +20,7 @@ class MixedSlab : public Slab {
     return bytes == 0 ? 1 : static_cast<std::uint32_t>((bytes + kGrain - 1) / kGrain);
   }
 
-  // All is free from `from` to `to`, which lie in the slice; the rest belongs to others.
+  // All between `from` and `to`, in the slice, is free; the rest belongs to others.
   void start(Owner* owner, Address from, Address to) noexcept {
     Slab::start(kShape, space::kMixedClass, owner);
     // A descriptor of this size may have served a class, with other bits here.
@@ -34,7 +33,7 @@ class MixedSlab : public Slab {
     usable_ = free_count();
     refused_ = kGrains + 1;
   }
-  // Before a slab with blocks in use goes: whatever its descriptor serves next begins without
+  // Before a slab with blocks in use is freed: the next life of its descriptor begins without
   // marks.
   void forget() noexcept {
     forget_remote();
@@ -45,13 +44,13 @@ class MixedSlab : public Slab {
   }
   [[nodiscard]] std::size_t usable_bytes() const noexcept { return usable_ * kGrain; }
   [[nodiscard]] bool is_whole() const noexcept { return usable_ == kGrains; }
-  // May blocks have this grain, or does it belong to others? From any thread.
+  // Whether the grain is the slab's and not others'. From any thread.
   [[nodiscard]] bool is_usable(std::uint32_t at) const noexcept {
     return at - first_usable_ < usable_;
   }
 
-  // A block of so many grains whose address is a multiple of `alignment`, at most a slice.
-  // The first that fits; null when there is none.
+  // A block of `grains` at a multiple of `alignment`, at most a slice. The first that fits, or
+  // null.
   [[nodiscard]] void* take_run(std::uint32_t grains, std::size_t alignment) noexcept {
     if (grains >= refused_) return nullptr;
     const std::uint32_t step =
@@ -73,7 +72,7 @@ class MixedSlab : public Slab {
     if (step == 1) refused_ = grains;
     return nullptr;
   }
-  // Frees the block that starts at this grain. Returns its grains; 0 when none does.
+  // Frees the block that starts at this grain. Returns its grains, or 0 if none starts there.
   [[nodiscard]] std::uint32_t give_run(std::uint32_t at) noexcept {
     if (!is_start(at)) return 0;
     const std::uint32_t grains = run_at(at);
@@ -87,14 +86,14 @@ class MixedSlab : public Slab {
   [[nodiscard]] bool is_start(std::uint32_t at) const noexcept {
     return (start_word(at / kWordBits) & bit(at % kWordBits)) != 0;
   }
-  // Of a block in use, from its start: its grains.
+  // The grains of the block in use that starts here.
   [[nodiscard]] std::uint32_t run_at(std::uint32_t at) const noexcept {
     const std::uint32_t last = next_bit(at, kGrains, [&](std::uint32_t word) noexcept {
       return __atomic_load_n(&lasts()[word], __ATOMIC_RELAXED);
     });
     return last + 1 - at;
   }
-  // Where the block in use begins that holds this grain; kNoBlock when none does.
+  // The start of the block in use with this grain; kNoBlock if there is none.
   [[nodiscard]] std::uint32_t start_around(std::uint32_t at) const noexcept {
     for (std::uint32_t grain = at + 1; grain-- > 0;) {
       if (is_start(grain)) return grain;
@@ -102,7 +101,7 @@ class MixedSlab : public Slab {
     }
     return kNoBlock;
   }
-  // Starts of blocks in use that nobody has freed, as used_in_word().
+  // Starts of blocks in use, without remote frees; see used_in_word().
   [[nodiscard]] Word live_in_word(std::uint32_t word) const noexcept {
     return start_word(word) & used_in_word(word);
   }
@@ -139,7 +138,7 @@ class MixedSlab : public Slab {
   [[nodiscard]] Word start_word(std::uint32_t word) const noexcept {
     return __atomic_load_n(&starts()[word], __ATOMIC_RELAXED);
   }
-  // The first grain from `from` on, and before `end`, whose bit is set; or `end`.
+  // The first grain in [from, end) with its bit set; or `end`.
   template <class WordAt>
   [[nodiscard]] static std::uint32_t next_bit(std::uint32_t from, std::uint32_t end,
                                               WordAt&& word_at) noexcept {
@@ -162,7 +161,7 @@ class MixedSlab : public Slab {
 
   std::uint32_t first_usable_;
   std::uint32_t usable_;   // grains
-  std::uint32_t refused_;  // no run of so many grains is free
+  std::uint32_t refused_;  // no run of this length is free
 };
 
 static_assert(sizeof(MixedSlab) == sizeof(Slab), "the bits follow the slab");

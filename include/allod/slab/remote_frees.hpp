@@ -1,5 +1,4 @@
-// The way home for blocks that other threads free: a mark in the slab, and the slab in the inbox of
-// its owner.
+// Remote frees: a mark in the slab, and the slab in the inbox of its owner.
 #pragma once
 
 #include "allod/slab/slab.hpp"
@@ -28,20 +27,19 @@ inline Slab* Inbox::take_last() noexcept {
 
 inline void Inbox::accept(Slab* slab) noexcept { slab->announced_.store(0); }
 
-// The announcement and the owner's look at the bits are ordered like Dekker's
-// algorithm: here the bits are set before `announced` is read, there it is
-// cleared before the bits are read. All of it is sequentially consistent.
+// Orders the announcement and the owner's collection like Dekker's algorithm: here the bits are set
+// before `announced` is read; there `announced` is cleared before the bits are read. All of it is
+// sequentially consistent.
 inline void Slab::announce() noexcept {
   if (announced_.load() != 0 || announced_.exchange(1) != 0) return;
   for (;;) {
     Owner* const owner = owner_.load();
     if (owner != nullptr) {
-      // A closed inbox means that its owner is leaving and has already named
-      // another one, or nobody, here.
+      // A closed inbox means that its owner is ending, and has already set another owner, or none.
       if (owner->inbox.push(this)) return;
       continue;
     }
-    // Whoever adopts an orphan collects its bits after naming itself.
+    // The adopter of an orphan collects its bits after becoming its owner.
     announced_.store(0);
     if (owner_.load() == nullptr || announced_.exchange(1) != 0) return;
   }

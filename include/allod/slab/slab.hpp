@@ -1,5 +1,4 @@
-// Layer 4: a slab, its blocks as bits, and the way back for blocks that other
-// threads free. The blocks themselves are never read or written.
+// Layer 4: slabs, whose blocks are bits, and remote frees. Blocks are never read or written.
 #pragma once
 
 #include "allod/sizes/geometric.hpp"
@@ -8,17 +7,15 @@
 
 namespace allod::slab {
 
-// Descriptor of one slab: what describes the span, what other threads write,
-// what the owner writes, each from a cache line of its own. The owner's part ends
-// with one bit per block for "free"; one more bit per block, for "freed by
-// another thread", follows on a line of its own.
+// The descriptor of a slab. Its span, the part that other threads write, and the part that the
+// owner writes each begin a cache line. The owner's part ends with a "free" bit for each block. The
+// "remotely freed" bits follow on a line of their own.
 //
-// A block is free when its bit is set in the owner's part; blocks in a magazine
-// count as used.
+// A block is free if its "free" bit is set. Blocks in a magazine count as used.
 //
-// A descriptor is stable metadata, and `announced` survives its reuse: a thread that has marked the
-// last block of a slab may announce it after the slab is gone. It then announces whatever slab the
-// descriptor serves, which costs its owner a needless look and nothing else.
+// A descriptor is stable metadata, and `announced` survives its reuse. A thread that has marked the
+// last block of a slab may announce it after the slab was freed. It then announces the descriptor's
+// present slab, whose owner only collects in vain.
 class Slab : public space::Span {
  public:
   [[nodiscard]] static constexpr std::size_t descriptor_bytes(
@@ -26,7 +23,7 @@ class Slab : public space::Span {
     return end_of_bits(shape.capacity);
   }
 
-  // Turns a new or reused descriptor into a slab whose blocks are all free.
+  // Makes a new or reused descriptor a slab with all blocks free.
   void start(const sizes::SlabShape& shape, ClassIndex size_class, Owner* owner) noexcept {
     first_block_ = base;
     divider_ = shape.divider;
@@ -43,8 +40,7 @@ class Slab : public space::Span {
     set_owner(owner);
   }
 
-  // Changes the class of a slab that is one used block, after its span has
-  // changed its size.
+  // Changes the class of a slab that is one used block, after a change of its span's size.
   void become(const sizes::SlabShape& shape, ClassIndex size_class) noexcept {
     block_bytes_ = shape.block_bytes;
     size_class_ = static_cast<std::uint16_t>(size_class);
@@ -57,17 +53,17 @@ class Slab : public space::Span {
   [[nodiscard]] std::uint32_t free_count() const noexcept { return free_count_; }
   [[nodiscard]] bool is_full() const noexcept { return free_count_ == 0; }
   [[nodiscard]] bool is_empty() const noexcept { return free_count_ == capacity_; }
+  [[nodiscard]] bool is_mostly_free() const noexcept { return 2 * free_count_ > capacity_; }
 
-  // A block's number, or kNoBlock for an address that is not the start of one.
-  // Safe for any address in the slab's span, from any thread.
+  // The number of a block, or kNoBlock if none starts at the address. For any address in the slab's
+  // span, from any thread.
   static constexpr std::uint32_t kNoBlock = ~0U;
   [[nodiscard]] ALLOD_INLINE std::uint32_t index_of(Address address) const noexcept {
     const auto [index, is_start] = divider_.divide(address - first_block_);
     const bool is_block = is_start && index < capacity_;
     return __builtin_expect(is_block, 1) ? static_cast<std::uint32_t>(index) : kNoBlock;
   }
-  // The number of the block that holds `address`; may be `capacity()` or more in
-  // the tail that holds no block.
+  // The number of the block that holds `address`; at least `capacity()` in the tail.
   [[nodiscard]] std::uint32_t index_around(Address address) const noexcept {
     return static_cast<std::uint32_t>(divider_.divide(address - base).quotient);
   }
@@ -78,9 +74,8 @@ class Slab : public space::Span {
     return (free_bits()[index / kWordBits] & bit(index % kWordBits)) != 0;
   }
 
-  // Takes the `count` free blocks with the lowest addresses and writes them to
-  // out[0 .. count), the lowest one last, as a stack wants them. `count` must
-  // be at least 1 and not exceed free_count().
+  // Takes the `count` free blocks with the lowest addresses, and writes them to out[0 .. count),
+  // the lowest one last, in a stack's order. `count` is at least 1 and at most free_count().
   void take(std::uint32_t count, void** out) noexcept {
     std::uint32_t word = first_word_;
     void** to = out + count;
@@ -108,19 +103,19 @@ class Slab : public space::Span {
     first_word_ = word;
     if (words() == 1) touched_ |= first_bits & ~free_bits()[0];
   }
-  // Has the owner handed out half of its blocks, or more? Yes for many blocks, of which that is not
-  // known.
+  // Whether the owner has allocated half of its blocks or more. True for many blocks, where this is
+  // unknown.
   [[nodiscard]] bool was_mostly_used() const noexcept {
     return capacity_ > kWordBits || 2 * count_bits(touched_) >= capacity_;
   }
-  // Takes one block; free_count() must not be 0. `*virgin` is set when it has
-  // certainly not been handed out before.
+  // Takes one block. free_count() must not be 0. Sets `*virgin` if the block is known to be never
+  // allocated before.
   [[nodiscard]] ALLOD_INLINE void* take_one(bool* virgin) noexcept {
     const Word bits = free_bits()[find_free_word()];
     return take_from_first_word(bits & (bits - 1), lowest_bit(bits), virgin);
   }
-  // The same for one of `group` neighbours, of which the first free block is one: from the
-  // `choice`th on the first that is free, or else the first. `group` is a part of kWordBits.
+  // The same among `group` neighbours, a divisor of kWordBits, which include the first free block:
+  // the first free one from the `choice`th on, or else the first.
   [[nodiscard]] ALLOD_INLINE void* take_one_of(unsigned group, unsigned choice,
                                                bool* virgin) noexcept {
     const Word bits = free_bits()[find_free_word()];
@@ -130,7 +125,7 @@ class Slab : public space::Span {
     const unsigned chosen = start + lowest_bit(behind != 0 ? behind : in_group);
     return take_from_first_word(bits & ~bit(chosen), chosen, virgin);
   }
-  // As take_one(), for a slab of more than kWordBits blocks, of which that is not known.
+  // As take_one(), for a slab of more than kWordBits blocks, where `virgin` is unknown.
   [[nodiscard]] ALLOD_INLINE void* take_one_of_many() noexcept {
     std::uint32_t word = first_word_;
     Word bits = free_bits()[word];
@@ -145,7 +140,7 @@ class Slab : public space::Span {
     if (block == nullptr) __builtin_unreachable();
     return block;
   }
-  // Any free block, chosen by a random word; the slab must not be full.
+  // Any free block, chosen by a random word. The slab must not be full.
   [[nodiscard]] void* take_at_random(std::uint64_t random) noexcept {
     const std::uint32_t choice = words() - first_word_;
     std::uint32_t word = first_word_ + static_cast<std::uint32_t>((random >> 32) * choice >> 32);
@@ -157,14 +152,13 @@ class Slab : public space::Span {
     if (capacity_ <= kWordBits) touched_ |= bit(chosen);
     return block_at(word * kWordBits + chosen);
   }
-  // Does a block of this slab, which is one slice, begin there, and is it in use as far as the
-  // owner knows?
+  // Whether a block of this slab, which is one slice, begins there and is in use for the owner.
   [[nodiscard]] ALLOD_INLINE bool has_in_use_in_slice(const void* block) const noexcept {
     const auto [index, is_start] = divider_.divide(address_of(block) % kSliceBytes);
     if (__builtin_expect(!is_start || index >= capacity_, 0)) return false;
     return (free_bits()[index / kWordBits] >> (index % kWordBits) & 1) == 0;
   }
-  // Marks one block free; false when that is not a used block of this slab.
+  // Marks a block as free. False if it is not a used block of this slab.
   [[nodiscard]] ALLOD_INLINE bool give_one(const void* block) noexcept {
     const std::uint32_t index = index_of(address_of(block));
     if (__builtin_expect(index == kNoBlock, 0)) return false;
@@ -177,14 +171,14 @@ class Slab : public space::Span {
     ++free_count_;
     return true;
   }
-  // Marks blocks free, from the first of `blocks` on, up to one that is not a used
-  // block of this slab. Returns how many.
+  // Marks blocks as free, up to the first that is not a used block of this slab. Returns their
+  // number.
   [[nodiscard]] std::uint32_t give(void* const* blocks, std::uint32_t count) noexcept {
     const Address start = base;
     const Divider divider = divider_;
     const std::uint64_t capacity = capacity_;
-    // The word in hand stays out of memory: blocks of one word in a row would
-    // otherwise wait for each other's store.
+    // The current word stays in a register: otherwise each block of a word would wait for the store
+    // of the one before.
     std::uint32_t word = first_word_;
     Word bits = free_bits()[word];
     std::uint32_t least = word;
@@ -211,9 +205,8 @@ class Slab : public space::Span {
 
   // --- pages of blocks of several pages --------------------------------------------
 
-  // Is the block taken to have all its pages in memory? Somebody has found them there, or will not
-  // ask again; and no pages of the slab have been given back since. Of slabs of up to 64 blocks.
-  // Thread-safe.
+  // Whether the block's pages count as present: this was found, or need not be asked again, and no
+  // page of the slab was purged since. For slabs of up to 64 blocks. Thread-safe.
   [[nodiscard]] ALLOD_INLINE bool is_filled(std::uint32_t index) const noexcept {
     return (filled_.load(std::memory_order_relaxed) >> (index % kWordBits) & 1) != 0;
   }
@@ -222,33 +215,31 @@ class Slab : public space::Span {
   }
   void forget_filled() noexcept { filled_.store(0, std::memory_order_relaxed); }
 
-  // --- what other threads use -------------------------------------------------
+  // --- for other threads ----------------------------------------------------------
 
   [[nodiscard]] Owner* owner() const noexcept { return owner_.load(); }
   void set_owner(Owner* owner) noexcept { owner_.store(owner); }
-  // Some thread has put the slab into an inbox, or is about to.
+  // Whether a thread has pushed the slab into an inbox, or is about to.
   [[nodiscard]] bool is_announced() const noexcept { return announced_.load() != 0; }
-  // In the child of a fork, where that thread may be gone.
+  // In the child of a fork, where that thread may have ended.
   void forget_announcement() noexcept { announced_.store(0); }
 
-  // Marks the blocks of `mask` in word `word` as freed by a thread that is not
-  // the owner. Returns those of them that were marked already: freed twice. The
-  // caller must announce() afterwards. Thread-safe.
+  // Marks blocks as remotely freed: those of `mask` in word `word`. Returns those that were marked
+  // already, by double frees. The caller must announce() afterwards. Thread-safe.
   [[nodiscard]] Word give_remotely(std::uint32_t word, Word mask) noexcept {
     return remote_bits()[word].fetch_or(mask) & mask;
   }
-  // Makes sure that the owner will look at the remote bits. Thread-safe.
+  // Makes sure that the owner will collect remote frees. Thread-safe.
   void announce() noexcept;
 
-  // Turns remote bits into free ones. Returns how many blocks came home;
-  // `on_double` is told the number of each that was free already. Owner only.
+  // Makes remotely freed blocks free, and returns their number. Calls `on_double` with the number
+  // of each block that was free already. Owner only.
   template <class OnDouble>
   std::uint32_t collect(OnDouble&& on_double) noexcept;
-  // Takes the marks away and tells each block's number; the blocks stay in use. Owner only.
+  // Removes the remote marks, and visits each block's number. The blocks stay in use. Owner only.
   template <class Visit>
   void take_marks(Visit&& visit) noexcept;
-  // Blocks that are marked freed by others and not collected yet. Thread-safe,
-  // approximate.
+  // The remote frees that are not collected yet. Thread-safe, approximate.
   [[nodiscard]] std::uint32_t remote_count() const noexcept {
     std::uint32_t count = 0;
     for (std::uint32_t word = 0; word < words(); ++word) {
@@ -261,26 +252,27 @@ class Slab : public space::Span {
     return (bits & bit(index % kWordBits)) != 0;
   }
 
-  // Is the block in use, as far as slabs know? From any thread.
+  // Whether the block is in use, for slabs. From any thread.
   [[nodiscard]] ALLOD_INLINE bool is_in_use(std::uint32_t index) const noexcept {
     const std::uint32_t word = index / kWordBits;
     const Word free = free_word(word) | remote_bits()[word].load(std::memory_order_relaxed);
     return (free & bit(index % kWordBits)) == 0;
   }
-  // Blocks of word `word` that are in use, as far as slabs know; owner only.
+  // The blocks of word `word` in use, for slabs. Owner only.
   [[nodiscard]] Word used_in_word(std::uint32_t word) const noexcept {
     const std::uint32_t rest = capacity_ - word * kWordBits;
     const Word all = rest < kWordBits ? low_bits(rest) : ~Word{0};
     return all & ~free_bits()[word] & ~remote_bits()[word].load(std::memory_order_relaxed);
   }
-  // Before a slab with blocks in use goes: its descriptor's next life begins without marks.
+  // Before a slab with blocks in use is freed: the next life of its descriptor begins without
+  // marks.
   void forget_remote() noexcept {
     for (std::uint32_t word = 0; word < words(); ++word) {
       remote_bits()[word].store(0, std::memory_order_relaxed);
     }
   }
 
-  // What a larger descriptor holds behind the bits, `offset` bytes from its start on; see
+  // The part of a larger descriptor behind the bits, `offset` bytes from its start; see
   // slab/block_state.hpp.
   void set_behind_bits(std::size_t offset) noexcept {
     behind_bits_ = static_cast<std::uint32_t>(offset);
@@ -292,20 +284,19 @@ class Slab : public space::Span {
   // --- pages without blocks in use; while the owner is at rest -------------------
 
   enum class Rest : std::uint8_t {
-    settled,  // nothing to purge that has not been purged
+    settled,  // nothing is left to purge
     moving,   // blocks came or went since the last look
     resting,  // none did
   };
-  // Owner at rest. Looks at the slab again.
+  // Owner at rest. Compares with the last look.
   [[nodiscard]] Rest look_for_rest() noexcept {
     if (is_full() || purged_free_ == free_count_) return Rest::settled;
     if (seen_free_ == free_count_) return Rest::resting;
     seen_free_ = free_count_;
     return Rest::moving;
   }
-  // Calls `purge(from, to)` for each run of whole pages of which no block is in use, as
-  // long as that returns true; false when it has not. What lies behind the last block has
-  // never been touched.
+  // Calls `purge(from, to)` for each run of whole pages without blocks in use, until it returns
+  // false; the result is then false. Pages behind the last block were never touched.
   template <class Purge>
   [[nodiscard]] bool purge_free_pages(std::size_t page, Purge&& purge) noexcept {
     std::uint32_t begin = next_with(0, true);
@@ -313,7 +304,7 @@ class Slab : public space::Span {
     while (begin < capacity_) {
       const std::uint32_t end = next_with(begin, false);
       const Address from = align_up(address_of(block_at(begin)), page);
-      // Behind the last block, the page that it ends on holds nothing else.
+      // The last page of the last block holds nothing else.
       const Address last = address_of(block_at(end));
       const Address to = end == capacity_ ? align_up(last, page) : align_down(last, page);
       if (from < to && !purge(from, to)) return false;
@@ -323,7 +314,7 @@ class Slab : public space::Span {
     return true;
   }
 
-  // Counted afresh, for checks.
+  // A recount, for checks.
   [[nodiscard]] std::uint32_t count_free_bits() const noexcept {
     std::uint32_t count = 0;
     for (std::uint32_t word = 0; word < words(); ++word) count += count_bits(free_bits()[word]);
@@ -331,7 +322,7 @@ class Slab : public space::Span {
   }
 
  protected:
-  // Marks blocks [first, end) used or free, without a look at what they were.
+  // Marks blocks [first, end) used or free, whatever they were.
   void set_used(std::uint32_t first, std::uint32_t end) noexcept {
     for_each_part(first, end, [&](std::uint32_t word, Word mask) noexcept {
       relaxed(free_bits()[word], free_bits()[word] & ~mask);
@@ -351,7 +342,7 @@ class Slab : public space::Span {
   [[nodiscard]] Word take_remote_word(std::uint32_t word) noexcept {
     return remote_bits()[word].load() == 0 ? 0 : remote_bits()[word].exchange(0);
   }
-  // For words that others may be reading.
+  // For words that other threads may be reading.
   static void relaxed(Word& word, Word value) noexcept {
     __atomic_store_n(&word, value, __ATOMIC_RELAXED);
   }
@@ -362,19 +353,19 @@ class Slab : public space::Span {
  private:
   friend class Inbox;
 
-  // What is free is used again: nothing is known of its pages.
+  // A free block is used again, so its pages may be present.
   ALLOD_INLINE void note_taken(std::uint32_t count) noexcept {
     free_count_ -= count;
     seen_free_ = purged_free_ = kNever;
   }
-  // The first word of the bits in which a block is free. There must be one.
+  // The first word with a free block, which must exist.
   [[nodiscard]] ALLOD_INLINE std::uint32_t find_free_word() noexcept {
     std::uint32_t word = first_word_;
     while (free_bits()[word] == 0) ++word;
     first_word_ = word;
     return word;
   }
-  // Takes a block whose bit is in that word, of which `rest` is left.
+  // Takes a block from the first word, whose remaining bits are `rest`.
   [[nodiscard]] ALLOD_INLINE void* take_from_first_word(Word rest, unsigned index,
                                                         bool* virgin) noexcept {
     const std::uint32_t word = first_word_;
@@ -398,7 +389,7 @@ class Slab : public space::Span {
   static constexpr std::size_t remote_bits_offset(std::uint32_t capacity) noexcept {
     return align_up(sizeof(Slab) + words_for(capacity) * sizeof(Word), kCacheLine);
   }
-  // The first block from `index` on that is free, or is not; capacity() if there is none.
+  // The first block from `index` on that is free, or not free; capacity() if there is none.
   [[nodiscard]] std::uint32_t next_with(std::uint32_t index, bool free) const noexcept {
     for (; index < capacity_; index = (index / kWordBits + 1) * kWordBits) {
       const Word bits = free ? free_bits()[index / kWordBits] : ~free_bits()[index / kWordBits];
@@ -421,13 +412,13 @@ class Slab : public space::Span {
   }
 
   // Read by every thread.
-  alignas(kCacheLine) Address first_block_;  // `base`, whose neighbours the owner changes
+  alignas(kCacheLine) Address first_block_;  // `base`; the owner changes the members beside that
   Divider divider_;
   std::uint32_t block_bytes_;
   std::uint16_t capacity_;
   std::uint16_t size_class_;
   std::atomic<Owner*> owner_;
-  std::uint32_t behind_bits_;  // bytes from here on
+  std::uint32_t behind_bits_;  // bytes from the descriptor's start
   mutable std::atomic<Word> filled_;
   // Written by other threads.
   alignas(kCacheLine) Slab* next_in_inbox_;
@@ -435,9 +426,9 @@ class Slab : public space::Span {
   // Written by the owner.
   alignas(kCacheLine) std::uint32_t free_count_;
   std::uint32_t first_word_;  // no free block lies in a word before this one
-  Word touched_;              // of up to 64 blocks: those that have been handed out
-  // Written while the owner is at rest: free_count() at the last look, and when the last free page
-  // had been purged; kNever as soon as a block is taken.
+  Word touched_;              // of up to 64 blocks: those ever allocated
+  // Written while the owner is at rest: free_count() at the last look, and after the last complete
+  // purge. kNever as soon as a block is taken.
   static constexpr std::uint32_t kNever = ~0U;
   std::uint32_t seen_free_;
   std::uint32_t purged_free_;

@@ -5,15 +5,15 @@
 
 namespace allod::space {
 
-// Each free span is in the bins of its state, everybody's or those of its source. Of the dirty
-// ones, those that age are in a list by age as well: one for everybody, one for each source with a
-// delay of its own. The others are kept until somebody uses them.
+// Each free span is in the bins of its state: the shared ones, or those of its source. Dirty spans
+// that age are also in a list by age: a shared one, or that of a source with its own delay. Other
+// dirty spans stay until they are reused.
 //
-// Guarded by the space's lock, but for what is thread-safe. The page map is the space's to keep.
+// Guarded by the space's lock, except for thread-safe functions. The space maintains the page map.
 // Constant-initialised.
 class FreeSpans {
  public:
-  // By size; apart, since most of it is never touched.
+  // By size. Separate, since most of it is never touched.
   struct Bins {
     SpanBins dirty;
     SpanBins clean[2];  // by the filling of their region
@@ -49,7 +49,7 @@ class FreeSpans {
       clean_bytes_ -= span->size.bytes();
     }
   }
-  // Of a dirty span in a list by age.
+  // For a dirty span in a list by age.
   void make_oldest(Span* span) noexcept {
     PageSource* const source = span->region->source;
     SpanAgeList& list = source != nullptr ? source->by_age : by_age_;
@@ -57,39 +57,38 @@ class FreeSpans {
     list.push_back(span);
   }
 
-  // Everybody's. Where memory is present, it does not matter in what pages.
+  // Shared. The filling does not matter for memory that is present.
   [[nodiscard]] SpanBins& dirty() noexcept { return bins_->dirty; }
   [[nodiscard]] SpanBins& clean(Filling filling) noexcept {
     return bins_->clean[static_cast<unsigned>(filling)];
   }
 
-  // --- what is to be purged
-  // -----------------------------------------------------------------------
+  // --- purges --------------------------------------------------------------------------
 
-  // Will the memory of a dirty span be purged some day, as everybody's is?
+  // Whether the memory of a dirty span is purged by the shared delay and budget.
   [[nodiscard]] static bool ages(const Span& span) noexcept {
     const PageSource* const source = span.region->source;
     return source == nullptr || source->ages();
   }
-  // A span becomes dirty that nobody has used since then.
+  // Before a span becomes dirty that was last used at `freed_ms`.
   void note_older(std::uint32_t freed_ms) noexcept {
     const std::uint32_t known = none_before_ms_.load(std::memory_order_relaxed);
     if (static_cast<std::int32_t>(freed_ms - known) >= 0) return;
     none_before_ms_.store(freed_ms, std::memory_order_relaxed);
   }
-  // A span of that size becomes dirty.
+  // Before a span of that size becomes dirty.
   void note_freed(Slices size) noexcept {
     last_freed_bytes_.store(size.bytes(), std::memory_order_relaxed);
   }
-  // May a span have been free for `delay_ms`, or are more than `budget` bytes dirty? Thread-safe,
-  // approximate.
+  // Whether a span may have been free for `delay_ms`, or more than `budget` bytes are dirty.
+  // Thread-safe, approximate.
   [[nodiscard]] bool may_have_due(std::uint32_t now_ms, std::uint32_t delay_ms,
                                   std::size_t budget) const noexcept {
     const bool may_be_due = now_ms - none_before_ms_.load(std::memory_order_relaxed) >= delay_ms;
     return may_be_due || dirty_bytes_above(budget) != 0;
   }
-  // The span that was freed first, when it has been free for `delay_ms`, or more than `budget`
-  // bytes are dirty; `*limit` is lowered then to what is above. Else null.
+  // The span that was freed first, if it has been free for `delay_ms`, or more than `budget` bytes
+  // are dirty; otherwise null. In the latter case, lowers `*limit` to the bytes above the budget.
   [[nodiscard]] Span* oldest_due(std::uint32_t now_ms, std::uint32_t delay_ms, std::size_t budget,
                                  std::size_t* limit) noexcept {
     Span* const span = by_age_.last();
@@ -102,8 +101,8 @@ class FreeSpans {
     }
     return span;
   }
-  // The same for sources with a delay of their own; `all`: whatever that says. Those that are
-  // looked at go to the end, so that each comes to its turn.
+  // The same for sources with their own delays; `all` ignores these. Checked sources go to the end
+  // of the list, so that each has its turn.
   [[nodiscard]] Span* delayed_due(std::uint32_t now_ms, bool all) noexcept {
     PageSource* const last = delayed_.last();
     for (std::uint32_t look = 0; all || look < kDelayedLooks; ++look) {
@@ -116,8 +115,8 @@ class FreeSpans {
     }
     return nullptr;
   }
-  // Milliseconds until the oldest span has been free for `delay_ms`, or the source comes next that
-  // has a delay of its own; the largest value when nothing is dirty.
+  // Milliseconds until the oldest span has been free for `delay_ms`, or until the next source with
+  // its own delay is due. The largest value if nothing is dirty.
   [[nodiscard]] std::uint32_t next_due_in(std::uint32_t now_ms,
                                           std::uint32_t delay_ms) const noexcept {
     const Span* const oldest = by_age_.last();
@@ -134,10 +133,9 @@ class FreeSpans {
     return least;
   }
 
-  // --- how much there is
-  // --------------------------------------------------------------------------
+  // --- figures -------------------------------------------------------------------------
 
-  // In spans that age as everybody's do. Thread-safe, approximate.
+  // Bytes in spans of the shared delay. Thread-safe, approximate.
   [[nodiscard]] std::size_t dirty_bytes() const noexcept {
     return dirty_bytes_.load(std::memory_order_relaxed);
   }
@@ -148,15 +146,15 @@ class FreeSpans {
     const std::size_t dirty = dirty_bytes();
     return dirty > kept ? dirty - kept : 0;
   }
-  // Dirty, in sources that have delays of their own. Thread-safe, approximate.
+  // Dirty bytes in sources with their own delays. Thread-safe, approximate.
   [[nodiscard]] std::size_t delayed_bytes() const noexcept {
     return delayed_bytes_.load(std::memory_order_relaxed);
   }
-  // Dirty, and never purged.
+  // Dirty bytes that are never purged.
   [[nodiscard]] std::size_t kept_bytes() const noexcept { return kept_bytes_; }
   [[nodiscard]] std::size_t clean_bytes() const noexcept { return clean_bytes_; }
 
-  // For checks: calls `visit(span)` for each dirty span that is in a list by age.
+  // For checks: visits each dirty span in a list by age.
   template <class Visit>
   void for_each_by_age(Visit&& visit) const noexcept {
     const auto visit_all = [&](const SpanAgeList& list) noexcept {
@@ -171,10 +169,10 @@ class FreeSpans {
   }
 
  private:
-  // As many sources with a delay of their own are looked at each time.
+  // Sources with their own delays that are checked in one call.
   static constexpr std::uint32_t kDelayedLooks = 16;
 
-  // Calls `use` with the bins where a free span belongs.
+  // Calls `use` with the bins of a free span.
   template <class Use>
   void with_bins(const Span& span, Use&& use) noexcept {
     const bool is_dirty = span.state == SpanState::dirty;
@@ -189,7 +187,7 @@ class FreeSpans {
         oldest != nullptr && static_cast<std::int32_t>(span->freed_ms - oldest->freed_ms) < 0;
     is_oldest ? list.push_back(span) : list.push_front(span);
   }
-  // Of dirty spans that do not age like everybody's.
+  // For dirty spans without the shared delay.
   ALLOD_NOINLINE void insert_in_source(Span* span) noexcept {
     PageSource& source = *span->region->source;
     if (!source.ages_alone()) {
@@ -225,15 +223,14 @@ class FreeSpans {
 
   Bins* bins_ = nullptr;
   SpanAgeList by_age_;  // freed last first
-  // How much the last span was that became dirty.
+  // Size of the span that became dirty last.
   std::atomic<std::size_t> last_freed_bytes_{0};
-  DelayedList delayed_;  // sources with a delay of their own, and dirty spans
+  DelayedList delayed_;  // sources with their own delays, and dirty spans
   std::atomic<std::size_t> delayed_bytes_{0};
   std::size_t kept_bytes_ = 0;
   std::size_t clean_bytes_ = 0;
-  // No dirty span that ages was freed before, or not by more than a wait for the lock or half a
-  // delay: those that nobody had used for a while when they were freed may stand in front of
-  // others.
+  // No dirty span that ages was freed earlier, at least not by more than a wait for the lock or
+  // half a delay: spans that were freed with an age may be listed out of order.
   std::atomic<std::uint32_t> none_before_ms_{0};
   std::atomic<std::size_t> dirty_bytes_{0};
 };

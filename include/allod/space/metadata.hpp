@@ -1,4 +1,4 @@
-// Memory for the allocator's own bookkeeping, apart from every user block.
+// Memory for the allocator's own bookkeeping, separate from user blocks.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 
 namespace allod::space {
 
-// Pieces of multiples of 64 bytes up to 4 KiB, and of 4 KiB above, cut from chunks of mapped
-// memory. Pieces of up to 32 KiB are reused by exact size, then by splitting larger ones; what
-// is larger, in pieces of 32 KiB. Chunks are never given back, and each is half as large as all
-// before it, so that there are few: each may be a mapping of its own. Once a piece has been freed,
-// a piece of its size or smaller can be had without the system. Thread-safe.
+// Pieces are multiples of 64 bytes up to 4 KiB, and of 4 KiB above, cut from mapped chunks. Pieces
+// of up to 32 KiB are reused by exact size, then by splitting larger ones. Larger pieces are reused
+// in pieces of 32 KiB. Chunks are never unmapped. Each is half as large as all before it, so that
+// they, and their mappings, are few. A freed piece can be reused for its size and below without the
+// system. Thread-safe.
 template <os::Platform P, bool kCheckRanks>
 class Metadata {
  public:
@@ -26,7 +26,7 @@ class Metadata {
     if (piece != nullptr) used_bytes_ += granules * kGranule;
     return piece;
   }
-  // `bytes` as it was allocated.
+  // `bytes` as passed to allocate().
   ALLOD_HOT void free(void* piece, std::size_t bytes) noexcept {
     const std::size_t granules = granules_for(bytes);
     LockGuard guard{lock_};
@@ -34,10 +34,8 @@ class Metadata {
     put(piece, granules);
   }
 
-  // The same for pieces that must stay what they are: a stable piece is reused
-  // only as a stable piece of its size, and with what it held. A thread that is
-  // late may therefore still look at one that was freed.  A new
-  // one is zero.
+  // The same for stable pieces, which are reused only for stable pieces of the same size and keep
+  // their content. So a late thread may still read a freed one. A new piece is zero.
   [[nodiscard]] ALLOD_HOT void* allocate_stable(P& platform, std::size_t bytes) noexcept {
     const std::size_t granules = granules_for(bytes);
     always_check(granules <= kLargest, "a stable piece of metadata is too large");
@@ -52,7 +50,7 @@ class Metadata {
     if (piece != nullptr) used_bytes_ += granules * kGranule;
     return piece;
   }
-  // The first bytes of the piece become a link, all others keep their values.
+  // The first bytes of the piece become a link; all others keep their values.
   void free_stable(void* piece, std::size_t bytes) noexcept {
     const std::size_t granules = granules_for(bytes);
     LockGuard guard{lock_};
@@ -61,27 +59,27 @@ class Metadata {
     list = new (piece) Free{list};
   }
 
-  // Takes over zeroed memory for good; used when the system gives none.
+  // Takes over zeroed memory for good, when the system refuses memory.
   void donate(void* memory, std::size_t bytes) noexcept {
     LockGuard guard{lock_};
     take_over(memory, bytes);
   }
 
-  // Bytes mapped, and of them in use.
+  // Mapped bytes, and those in use.
   [[nodiscard]] std::size_t mapped_bytes() const noexcept { return mapped_bytes_; }
   [[nodiscard]] std::size_t used_bytes() const noexcept { return used_bytes_; }
 
-  // Left of the newest chunk: what can be had without the system, whatever has been freed.
+  // Bytes left of the newest chunk: they need no system call, whatever was freed.
   [[nodiscard]] std::size_t spare_bytes() noexcept {
     LockGuard guard{lock_};
     return available_;
   }
 
-  // Where a piece may be, as far as it is known: those that other threads are just adding are not.
-  // Nor are all of more than some terabytes, or of what was donated in many places. Thread-safe.
+  // Whether a piece may be at this address. May miss chunks that other threads are adding, and some
+  // of several terabytes or of memory donated in many places. Thread-safe.
   [[nodiscard]] bool holds(Address address) const noexcept {
     for (const Range& range : ranges_) {
-      // See note_range for the order.
+      // See note_range() for the order.
       const std::size_t bytes = __atomic_load_n(&range.bytes, __ATOMIC_ACQUIRE);
       if (bytes == 0) break;
       if (address - __atomic_load_n(&range.from, __ATOMIC_RELAXED) < bytes) return true;
@@ -107,7 +105,7 @@ class Metadata {
     const std::size_t granules = (bytes + kGranule - 1) / kGranule;
     return granules <= kFine ? granules : align_up(granules, kFine);
   }
-  // Of the pieces of that size; above kFine, a multiple of it.
+  // The list of pieces of that size; above kFine, a multiple of it.
   static constexpr std::size_t list_of(std::size_t granules) noexcept {
     return granules <= kFine ? granules : kFine - 1 + granules / kFine;
   }
@@ -126,7 +124,7 @@ class Metadata {
     available_ -= bytes;
     return piece;
   }
-  // Memory that is cut for the first time is zero, and stays untouched.
+  // Memory cut for the first time is zero, and is not touched.
   static void* cleared(void* piece, std::size_t granules) noexcept {
     if (piece != nullptr) __builtin_memset(piece, 0, granules * kGranule);
     return piece;
@@ -136,7 +134,7 @@ class Metadata {
     free_[list] = piece->next;
     return piece;
   }
-  // Any number of granules, as the fewest pieces.
+  // Frees any number of granules, as the fewest pieces.
   void put(void* memory, std::size_t granules) noexcept {
     auto* piece = static_cast<unsigned char*>(memory);
     while (granules > 0) {
@@ -158,7 +156,7 @@ class Metadata {
     return nullptr;
   }
   ALLOD_HOT bool refill(P& platform, std::size_t bytes) noexcept {
-    // They grow with what there is, so that there are never many.
+    // Chunks grow with the total, so that they are few.
     const std::size_t least = align_up(bytes, kSliceBytes);
     const std::size_t usual = std::max(kChunkBytes, least);
     std::size_t chunk = std::max(usual, align_up(mapped_bytes_ / kChunkShare, kSliceBytes));
@@ -171,7 +169,7 @@ class Metadata {
     return true;
   }
   void take_over(void* memory, std::size_t bytes) noexcept {
-    // What is left of the last chunk is less than the request at hand.
+    // The rest of the last chunk is less than the current request.
     if (available_ >= kGranule) put(next_, available_ / kGranule);
     next_ = static_cast<unsigned char*>(memory);
     available_ = bytes;
@@ -179,8 +177,7 @@ class Metadata {
     note_range(address_of(memory), bytes);
   }
 
-  // Chunks that follow each other are one range. It gets longer last: holds() never sees more than
-  // there is.
+  // Adjacent chunks are one range. Its length is set last, so that holds() never sees too much.
   void note_range(Address from, std::size_t bytes) noexcept {
     const auto set = [](Range& range, Address begin, std::size_t length) noexcept {
       __atomic_store_n(&range.from, begin, __ATOMIC_RELAXED);

@@ -1,9 +1,8 @@
-// One map from any address to its owner.
+// A map from any address to its owner.
 //
-// Two flat arrays with an element for each slice of the address space: a tag,
-// which the fast path of free compares with the caller's own, and the span that
-// covers the slice. Both are reserved, not committed: where nothing is ours,
-// the system's page of zeros answers "foreign". When the process has little
+// Two flat arrays with an element for each slice of the address space: a tag, which the fast path
+// of free compares with the caller's own, and the span that covers the slice. Both are reserved,
+// not committed: for foreign addresses, the system's page of zeros means "foreign". With little
 // address space, the arrays cover only a window of it.
 #pragma once
 
@@ -15,10 +14,9 @@ namespace allod::space {
 
 struct Span;
 
-// A tag holds the owner in its upper 20 bits and 24 times the size class in its
-// lower 12. A domain's own tag has class 0, so that `tag ^ own` is less than 24
-// times the number of classes when, and only when, the slab is its own. It is
-// then also the offset of the class in an array of 24-byte elements.
+// The upper 20 bits of a tag are the owner; the lower 12 are 24 times the size class. A domain's
+// own tag has class 0. So `tag ^ own` is less than 24 times the number of classes if and only if
+// the domain owns the slab. It is then the offset of the class in an array of 24-byte elements.
 using Tag = std::uint32_t;
 inline constexpr unsigned kOwnerShift = 12;
 inline constexpr std::uint32_t kClassStride = 24;
@@ -36,34 +34,33 @@ inline constexpr std::uint32_t kMaxOwner = 0xffff0;
   return class_stride_of(tag) / kClassStride;
 }
 
-// Owners from here on are first-class heaps, those before it are domains of threads.
+// Lower owners are domains, these and higher ones are first-class heaps.
 inline constexpr std::uint32_t kFirstHeapOwner = 0x80000;
-// Not a class: marks a block of a first-class heap that is a span of its own.
+// Not a class: a block of a first-class heap that is a span of its own.
 inline constexpr std::uint32_t kHugeClass = kMaxClasses - 1;
-// Not a class: marks a slab of a first-class heap with blocks of all sizes.
+// Not a class: a slab of a first-class heap with blocks of all sizes.
 inline constexpr std::uint32_t kMixedClass = kMaxClasses - 2;
 
 // Owners that are not domains.
 inline constexpr std::uint32_t kForeignOwner = 0;
-inline constexpr std::uint32_t kOrphanOwner = 0xffffc;  // of a slab whose domain is gone
-// Also the own tag of a thread without domain: it has no magazine for anything
-// that it could mistake for its own.
+inline constexpr std::uint32_t kOrphanOwner = 0xffffc;  // of a slab whose domain has ended
+// Also the own tag of a thread without a domain, so that no slab looks like its own.
 inline constexpr Tag kForeignTag = 0;
 inline constexpr Tag kFreeTag = make_tag(0xfffff, 0);      // in a free span
 inline constexpr Tag kInteriorTag = make_tag(0xffffe, 0);  // not the first slice of its block
 inline constexpr Tag kHugeTag = make_tag(0xffffd, 0);      // a block without class or domain
 
-// Is it the tag of a slab, with or without a domain?
+// Whether it is the tag of a slab, with or without a domain.
 [[nodiscard]] constexpr bool is_slab(Tag tag) noexcept {
   const std::uint32_t owner = owner_of(tag);
   if (owner == kForeignOwner || class_of(tag) == kHugeClass) return false;
   return owner <= kMaxOwner || owner == kOrphanOwner;
 }
-// Is it the tag of a slab that a thread's domain owns, or a shared one?
+// Whether it is the tag of a domain's slab.
 [[nodiscard]] constexpr bool is_domains(Tag tag) noexcept {
   return tag - make_tag(kForeignOwner + 1, 0) < make_tag(kFirstHeapOwner - 1, 0);
 }
-// Is it the tag of a slab or of a block that a first-class heap owns?
+// Whether it is the tag of a slab or a block of a first-class heap.
 [[nodiscard]] constexpr bool is_heaps(Tag tag) noexcept {
   const std::uint32_t owner = owner_of(tag);
   return owner >= kFirstHeapOwner && owner <= kMaxOwner;
@@ -75,53 +72,52 @@ class PageMap {
   PageMap(const PageMap&) = delete;
   PageMap& operator=(const PageMap&) = delete;
 
-  // Reserves the arrays; not thread-safe, called once. False when the system
-  // gives no addresses.
+  // Reserves the arrays. Called once, not thread-safe. False if the system gives no addresses.
   template <os::Platform P>
   [[nodiscard]] ALLOD_HOT bool start(P& platform) noexcept;
 
-  // Makes the elements for [first, first + bytes) writable. False when they lie
-  // outside of the window or the system gives no memory. Thread-safe.
+  // Makes the elements for [first, first + bytes) writable. False if they are outside of the
+  // window, or the system gives no memory. Thread-safe.
   template <os::Platform P>
   [[nodiscard]] ALLOD_HOT bool cover(P& platform, Address first, std::size_t bytes) noexcept;
 
-  // Before the system reads all pages of the map, as for mlockall: it has a zero page for each of
-  // them, six million, or a huge one for 512 at once. Thread-safe.
+  // Before the system reads all pages of the map, as for mlockall. It then maps a zero page for
+  // each, six million in all, or a huge one for 512 of them. Thread-safe.
   template <os::Platform P>
   void expect_reads(P& platform) const noexcept {
     for_each_part(
         [&](void* cells, std::size_t bytes) noexcept { platform.prefer_huge(cells, bytes); });
   }
 
-  // Where the process gets a limit of `limit` bytes of addresses, of which the map takes more than
-  // its share: gives up what it has for addresses that nobody uses, but for those that the system
-  // hands out next. Not when little would be gained. While nobody covers, or narrows.
+  // For an address-space limit of `limit` bytes, of which the map would take more than its share:
+  // unmaps elements of unused addresses, except for those that the system hands out next. Does
+  // nothing if little would be gained. Not concurrent with cover() or narrow().
   //
-  // Elements stay where they are. So another thread that has just seen that the map is whole finds
-  // the element that it is about to read, if the address lies in a mapping, or in a region.
+  // Elements do not move. So a thread that has just seen the whole map finds the element that it is
+  // about to read, if the address is in a mapping or a region.
   //
-  //   each_region(keep)   calls keep(from, to) for all that was covered
-  //   each_mapping(keep)  calls it for all mappings of the process, when nobody sees the map as
-  //                       whole any more, and returns false when they are not known. Then nothing
-  //                       changes, unless no other thread can be reading (`is_alone`).
+  //   each_region(keep)   calls keep(from, to) for all covered addresses
+  //   each_mapping(keep)  calls it for all mappings of the process, once no thread begins to use
+  //                       the whole map. Returns false if they are unknown. Then nothing changes,
+  //                       unless no other thread can be reading (`is_alone`).
   template <os::Platform P, class Regions, class Mappings>
   void narrow(P& platform, std::size_t limit, bool is_alone, Regions&& each_region,
               Mappings&& each_mapping) noexcept;
 
-  // The tag of any address whatsoever. Thread-safe, never faults.
+  // The tag of any address. Thread-safe, never faults.
   [[nodiscard]] ALLOD_INLINE Tag tag_of(Address address) const noexcept {
     const std::size_t slice = (address - base_) >> kSliceShift;
     if (__builtin_expect(slice >= load_relaxed(slices_), 0)) return tag_in_parts(slice);
     return tags()[slice].load(std::memory_order_relaxed);
   }
-  // The same for a fast path, without an addition: false for addresses outside of
-  // the map, and for all addresses when the map is only a window. Another thread
-  // may be starting the map: then it is false, or the map is there. (On arm64, where
-  // that is not so, it is enough that libc allocates when it makes a thread.)
+  // The same for a fast path, without an addition. False for addresses outside of the map, and
+  // always if the map is a window. If another thread is starting the map, it is false, or sees the
+  // map. (On arm64, which does not order these, libc's allocation at the start of a thread
+  // suffices.)
   [[nodiscard]] ALLOD_INLINE bool fast_tag_of(Address address, Tag* tag) const noexcept {
     return fast_tag_of(address, fast_slices_, tag);
   }
-  // The same for who looks only up to a bound of its own: 0, or fast_slices().
+  // The same with a bound of the caller's: 0, or fast_slices().
   [[nodiscard]] ALLOD_INLINE bool fast_tag_of(Address address,
                                               const std::atomic<std::size_t>& bound,
                                               Tag* tag) const noexcept {
@@ -130,11 +126,11 @@ class PageMap {
     *tag = tags()[slice].load(std::memory_order_relaxed);
     return true;
   }
-  // How many there are for the fast path: 0 before the map is started, and when it is a window.
+  // Slices for the fast path: 0 before start() and for a window.
   [[nodiscard]] ALLOD_INLINE const std::atomic<std::size_t>& fast_slices() const noexcept {
     return fast_slices_;
   }
-  // The same, and the span of an address with a tag.
+  // The same with the span. For an address with a tag.
   [[nodiscard]] ALLOD_INLINE bool fast_find(Address address, Tag* tag, Span** span) const noexcept {
     const std::size_t slice = address >> kSliceShift;
     if (__builtin_expect(!is_below(slice, fast_slices_), 0)) return false;
@@ -142,14 +138,14 @@ class PageMap {
     *span = spans_[slice].load(std::memory_order_relaxed);
     return true;
   }
-  // The span that covers `address`; null when that is foreign. For a free span,
-  // right only at its first and last slice.
+  // The span that covers `address`; null for a foreign address. For a free span, valid only at its
+  // first and last slice.
   [[nodiscard]] ALLOD_INLINE Span* span_of(Address address) const noexcept {
     const std::size_t slice = (address - base_) >> kSliceShift;
     if (__builtin_expect(slice >= load_relaxed(slices_), 0)) return span_in_parts(slice);
     return spans_[slice].load(std::memory_order_relaxed);
   }
-  // For an address with a tag, in steps.
+  // span_of() in steps, for an address with a tag.
   [[nodiscard]] ALLOD_INLINE std::size_t slice_of(Address address) const noexcept {
     return (address - base_) >> kSliceShift;
   }
@@ -178,7 +174,7 @@ class PageMap {
   }
   void set_span(Address address, Span* span) noexcept { set_spans(address, {1}, span); }
 
-  // Does the map itself lie there?
+  // Whether the address is in the map's own memory.
   [[nodiscard]] bool lies_at(Address address) const noexcept {
     const auto is_there = [&](std::size_t slice) noexcept {
       return slice < load_relaxed(slices_) || is_in_parts(slice);
@@ -191,7 +187,7 @@ class PageMap {
   using TagCell = std::atomic<Tag>;
   using SpanCell = std::atomic<Span*>;
   static constexpr std::size_t kBytesPerSlice = sizeof(TagCell) + sizeof(SpanCell);
-  // Slices of 1 GiB, whose elements become writable together. They take no memory yet.
+  // Slices of 1 GiB, whose elements become writable together. Untouched ones take no memory.
   static constexpr std::size_t kGrain = std::size_t{1} << (30 - kSliceShift);
 
   template <os::Platform P>
@@ -202,14 +198,14 @@ class PageMap {
   [[nodiscard]] ALLOD_HOT bool reserve(P& platform, Address base, std::size_t slices) noexcept;
   [[nodiscard]] ALLOD_INLINE TagCell* tags() const noexcept { return load_relaxed(tags_); }
 
-  // Of a map that was narrowed, a bit for each part says whether its elements are there. The tags
-  // of a part are a page.
+  // For a narrowed map: a bit for each part tells whether its elements are mapped. The tags of a
+  // part are a page.
   using Parts = std::atomic<Word>;
   [[nodiscard]] std::size_t part_count() const noexcept { return all_slices_ / part_slices_; }
   [[nodiscard]] static bool has(const Parts* parts, std::size_t part) noexcept {
     return (load_relaxed(parts[part / kWordBits]) >> (part % kWordBits) & 1) != 0;
   }
-  // Pairs with what narrow() does: who finds no slices finds the parts.
+  // Pairs with narrow(): a thread that reads 0 slices finds the parts.
   [[nodiscard]] bool is_in_parts(std::size_t slice) const noexcept {
     std::atomic_thread_fence(std::memory_order_acquire);
     const Parts* const parts = load_relaxed(parts_);
@@ -221,7 +217,7 @@ class PageMap {
   [[nodiscard]] ALLOD_COLD Span* span_in_parts(std::size_t slice) const noexcept {
     return is_in_parts(slice) ? load_relaxed(spans_[slice]) : nullptr;
   }
-  // Calls visit(cells, bytes) for what there is of each array.
+  // Calls visit(cells, bytes) for the mapped parts of each array.
   template <class Visit>
   void for_each_part(Visit&& visit) const noexcept {
     if (const Parts* const parts = load_relaxed(parts_)) {
@@ -231,7 +227,7 @@ class PageMap {
     visit(static_cast<void*>(spans_), all_slices_ * sizeof(SpanCell));
     visit(static_cast<void*>(tags()), all_slices_ * sizeof(TagCell));
   }
-  // The same for parts that `is_meant`, as few calls as possible.
+  // The same for parts that `is_meant`, in as few calls as possible.
   template <class Meant, class Visit>
   void for_each_run(Meant&& is_meant, Visit&& visit) const noexcept {
     std::size_t from = 0;
@@ -249,7 +245,7 @@ class PageMap {
   std::atomic<std::size_t> fast_slices_ = 0;
   std::atomic<TagCell*> tags_ = nullptr;
   Address base_ = 0;
-  std::atomic<std::size_t> slices_ = 0;  // 0 when it was narrowed
+  std::atomic<std::size_t> slices_ = 0;  // 0 if the map was narrowed
   SpanCell* spans_ = nullptr;
   std::atomic<Parts*> parts_ = nullptr;
   std::size_t all_slices_ = 0;
@@ -262,8 +258,8 @@ bool PageMap::start(P& platform) noexcept {
   const std::size_t everything = std::size_t{1} << kAddressBits;
   if (limit == 0 && reserve(platform, 0, everything >> kSliceShift)) return true;
 
-  // Mappings are handed out downwards from one place, so a window that hangs
-  // from there and is some times larger than the limit holds all of them.
+  // Mappings are placed downwards from one address. So a window below it that is some times larger
+  // than the limit holds all of them.
   void* const probe = platform.reserve(kSliceBytes, kSliceBytes);
   if (probe == nullptr) return false;
   platform.unmap(probe, kSliceBytes);
@@ -294,9 +290,9 @@ bool PageMap::reserve(P& platform, Address base, std::size_t slices) noexcept {
   return true;
 }
 
-// What is given up leaves holes. In that of the usual map the system places what is mapped next, so
-// that belongs to what stays; and so does what lies below, as far as it costs a part of the limit,
-// which may be lifted again.
+// Unmapped elements leave holes. The system places the next mappings in the hole of the map itself,
+// so the elements for that hole stay. Those for addresses below it stay as well, up to a part of
+// the limit, since the limit may be lifted again.
 template <os::Platform P, class Regions, class Mappings>
 void PageMap::narrow(P& platform, std::size_t limit, bool is_alone, Regions&& each_region,
                      Mappings&& each_mapping) noexcept {
@@ -348,7 +344,7 @@ void PageMap::narrow(P& platform, std::size_t limit, bool is_alone, Regions&& ea
   parts_.store(parts, std::memory_order_release);
   bound_lookups(0);
   if (!each_mapping(keep) && !is_alone) {
-    // The parts stay, as somebody may be looking at them.
+    // The parts are not unmapped, since another thread may be reading them.
     parts_.store(before, std::memory_order_release);
     return bound_lookups(before == nullptr ? all_slices_ : 0);
   }
@@ -368,8 +364,8 @@ bool PageMap::cover(P& platform, Address first, std::size_t bytes) noexcept {
       if (!has(load_relaxed(parts_), part)) return false;
     }
   }
-  // In whole grains: what is writable for regions that are near each other is one mapping. Of a
-  // narrowed map the rest of a grain may be gone.
+  // In whole grains: the writable elements of nearby regions are one mapping. In a narrowed map,
+  // the rest of a grain may be unmapped.
   const std::size_t grain = is_narrowed ? part_slices_ : kGrain;
   const std::size_t first_slice = align_down(slice, grain);
   const std::size_t end = align_up(slice + count, grain);

@@ -1,4 +1,4 @@
-// How much of an amount was in use lately, beyond what is.
+// The recent peak of an amount in use.
 #pragma once
 
 #include <atomic>
@@ -6,22 +6,22 @@
 
 namespace allod::space {
 
-// Guarded by the space's lock, but for what is thread-safe.
+// Guarded by the space's lock, except for thread-safe functions.
 class RecentUse {
  public:
-  // So many bytes more are in use.
+  // Adds to the bytes in use; may wrap around to subtract.
   void add(std::size_t bytes) noexcept {
     used_ += bytes;
     if (used_ > peak_now_) peak_now_ = used_;
     note();
   }
-  // From now on, lately is since the call before.
+  // From now on, the recent peak is that since the call before.
   void forget_peak() noexcept {
     peak_before_ = peak_now_;
     peak_now_ = used_;
     note();
   }
-  // How much less is used than lately. Thread-safe, approximate.
+  // The difference between the recent peak and the present use. Thread-safe, approximate.
   [[nodiscard]] std::size_t below_peak() const noexcept {
     return below_peak_.load(std::memory_order_relaxed);
   }
@@ -34,7 +34,7 @@ class RecentUse {
 
   std::size_t used_ = 0;
   std::size_t peak_now_ = 0;     // since the last forget_peak()
-  std::size_t peak_before_ = 0;  // and before it, since the one before
+  std::size_t peak_before_ = 0;  // between the two calls before
   std::atomic<std::size_t> below_peak_{0};
 };
 

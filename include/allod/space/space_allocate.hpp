@@ -1,4 +1,4 @@
-// Where a span comes from: free spans, the untouched front of a region, a new region.
+// Allocation of spans: from free spans, the untouched front of a region, or a new region.
 #pragma once
 
 #include <algorithm>
@@ -110,8 +110,7 @@ Span* Space<P, kChecks>::take(Slices size, Slices alignment, Filling filling) no
   return span;
 }
 
-// Dirty memory first: it costs no page fault, and using it keeps the resident
-// size where it is.
+// Dirty memory first: it costs no page fault, and does not raise the resident size.
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take_free(Slices size, Filling filling) noexcept {
   Span* span = free_.dirty().find(size);
@@ -124,10 +123,10 @@ Span* Space<P, kChecks>::take_free(Slices size, Filling filling) noexcept {
   return span;
 }
 
-// For a large span that is larger than all dirty ones: nearly the largest of these, with as much
-// memory behind it as is missing; or null. Without this, a program whose large blocks become larger
-// and larger leaves all of them behind. At least half is dirty, because the whole counts as that
-// from then on, and is cleared for whoever wants zeros.
+// For a large span above all dirty ones: one of the largest of these, with the missing memory
+// behind it; or null. Without this, a program whose large blocks grow would leave all earlier ones
+// behind. At least half is dirty, since the whole counts as dirty then, and is cleared for requests
+// of zeros.
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take_lengthened(Slices size) noexcept {
   if (size < kWorthLengthening) return nullptr;
@@ -157,9 +156,9 @@ Span* Space<P, kChecks>::take_lengthened(Slices size) noexcept {
   return span;
 }
 
-// Whoever takes the first slice of a huge page without memory, where they were given up, has that
-// one page nevertheless. Here it is seen whether `taken`, of a free span, has such pages; what
-// follows is done without the lock.
+// When the first slice of an absent huge page is reused where huge pages were given up, the page
+// becomes huge nevertheless. Notes whether the `taken` slices of a free span have such pages;
+// prefer_huge_again() follows without the lock.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::note_huge_wanted(Span& span, Slices taken) noexcept {
   const Region& region = *span.region;
@@ -190,11 +189,12 @@ Span* Space<P, kChecks>::take_fresh(Slices size, Filling filling) noexcept {
   span->size = size;
   span->base = region->base + (region->used - size).bytes();
   span->zero = true;
+  fresh_bytes_.store(fresh_bytes() + size.bytes(), std::memory_order_relaxed);
   file_region(*region);
   return span;
 }
 
-// Keeps the aligned part of `span` and frees what is before and behind it.
+// Keeps the aligned part of `span`, and frees the parts before and behind it.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept {
   const Address aligned = align_up(span->base, alignment.bytes());
@@ -218,8 +218,8 @@ void Space<P, kChecks>::trim_to_alignment(Span*& span, Slices size, Slices align
   if (Span* const tail = split(span, size)) file(tail);
 }
 
-// What another thread is just giving back merges with nothing, and keeps its region. False when
-// there is nothing such. The wait ends even if that thread does not go on.
+// A span that another thread is purging does not merge, and keeps its region. False if there was
+// none. The wait ends even if that thread does not go on.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::wait_for_purges() noexcept {
   constexpr std::uint64_t kLongestMs = 100;
@@ -237,9 +237,8 @@ bool Space<P, kChecks>::wait_for_purges() noexcept {
   return true;
 }
 
-// Free spans in two states do not merge, and regions of the usual size keep their
-// addresses: both can stand in the way of a large request. So can guards, of mappings, and
-// metadata that cannot be had for want of them.
+// Free spans in two states do not merge, and regions of the usual size keep their addresses: both
+// can be in the way of a large request. So can guards, which need mappings, and a lack of metadata.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::make_room() noexcept {
   const std::size_t purged = purge_free();
@@ -280,8 +279,8 @@ bool Space<P, kChecks>::feed_metadata(std::size_t bytes) noexcept {
   const Slices least = Slices::covering(bytes + kSpareMetadata);
   const Slices most = std::max(least, kFeed);
   LockGuard guard{lock_};
-  // From the end of a run, and before what was taken last: other spans are cut
-  // from the start, and large runs stay whole.
+  // From the end of a run, and before the slices taken last: other spans are cut from the start, so
+  // that large runs stay whole.
   Span* span = fed_ == nullptr ? nullptr : free_neighbour(fed_->base - 1, *fed_->region);
   if (span == nullptr || span->size < least) span = free_.dirty().find(least);
   if (span == nullptr) span = free_.clean(Filling::sparse).find(least);

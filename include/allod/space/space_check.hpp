@@ -1,4 +1,4 @@
-// What must hold whenever the space's lock is free.
+// Invariants of the space whenever its lock is free.
 #pragma once
 
 #include "allod/space/space.hpp"
@@ -21,7 +21,7 @@ void Space<P, kChecks>::check_free(const Span& span, SpanState state, FreeBytes*
                                                : sum->kept) += span.size.bytes();
 }
 
-// Checks all that are in bins.
+// Checks all spans in bins.
 template <os::Platform P, CheckLevel kChecks>
 auto Space<P, kChecks>::check_free_spans() noexcept -> FreeBytes {
   FreeBytes sum;

@@ -1,16 +1,15 @@
-// Memory behind slabs and large blocks that cannot be touched: an overflow that comes so far is a
-// fault at once.
+// Guards: inaccessible memory behind slabs and large blocks, so that an overflow faults.
 //
-// A guard is the end of the span that it guards, and goes with it: spans are free without guards,
-// and so are split, merged and purged as if there were none.
+// A guard is the end of its span, and ends with it: free spans have no guards, and are split,
+// merged and purged as usual.
 #pragma once
 
 #include "allod/space/space.hpp"
 
 namespace allod::space {
 
-// Huge pages are worth more: a guard would break the one in which it lies. Memory of the program,
-// or in huge pages that were set aside, or locked, is not ours to guard.
+// Huge pages are worth more: a guard would break one. The program's memory, reserved huge pages and
+// locked memory get no guard.
 template <os::Platform P, CheckLevel kChecks>
 std::size_t Space<P, kChecks>::guard_bytes(Filling filling, const PageSource* source,
                                            bool wished) noexcept {
@@ -29,7 +28,7 @@ template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::guard(Span& span, Address from) noexcept {
   if constexpr (os::Guarding<P>) {
     if (from >= end_of(span)) return;
-    // Known before it is there: a search for leaks may stop this thread in between.
+    // Noted before it exists, since a search for leaks may stop this thread in between.
     span.guarded_from = from;
     std::atomic_signal_fence(std::memory_order_release);
     if (!platform_.guard(reinterpret_cast<void*>(from), end_of(span) - from)) span.guarded_from = 0;
@@ -64,7 +63,7 @@ bool Space<P, kChecks>::shut(Span& span, Address from, std::size_t bytes) noexce
     if (refuses_to_reopen_.load(std::memory_order_relaxed)) return false;
     if (!__atomic_load_n(&span.has_shut, __ATOMIC_RELAXED)) {
       const bool is_one_more = shut_spans_.fetch_add(1, std::memory_order_relaxed) < kMostShut;
-      // Another thread may have been faster.
+      // Another thread may have set it meanwhile.
       if (!is_one_more || __atomic_exchange_n(&span.has_shut, true, __ATOMIC_RELAXED)) {
         shut_spans_.fetch_sub(1, std::memory_order_relaxed);
       }
@@ -102,8 +101,8 @@ bool Space<P, kChecks>::unguard(Span& span) noexcept {
   return true;
 }
 
-// When a request cannot be served for want of mappings: memory comes before guards. Spans look as
-// guarded as before, to whoever has them and to free(). False when nothing was opened.
+// For a request that lacks mappings: memory comes before guards. To their owners and to free(),
+// spans look guarded as before. False if nothing was opened.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::give_up_guards() noexcept {
   bool opened = false;
@@ -121,7 +120,8 @@ bool Space<P, kChecks>::give_up_guards() noexcept {
   return opened;
 }
 
-// A span whose guard stays cannot serve anybody: its addresses are lost, and its memory is not.
+// A span whose guard cannot be opened is of no use: its memory is purged, and its addresses are
+// lost.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::abandon(Span& span) noexcept {
   const std::size_t open = open_end_of(span) - span.base;

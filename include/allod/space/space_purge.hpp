@@ -1,4 +1,4 @@
-// Giving memory back, and keeping the addresses.
+// Purges: memory returns to the system, the addresses stay.
 #pragma once
 
 #include "allod/space/space.hpp"
@@ -8,8 +8,7 @@ namespace allod::space {
 template <os::Platform P, CheckLevel kChecks>
 std::size_t Space<P, kChecks>::purge(std::uint32_t delay_ms, std::size_t budget,
                                      std::size_t limit) noexcept {
-  // Callers ask each time that they take or give back a span: mostly there is nothing to do, and
-  // no need for the lock to know it.
+  // Called with each span that is allocated or freed. Mostly nothing is due, which needs no lock.
   if (!free_.may_have_due(now_ms(), delay_ms, budget)) return 0;
   return purge_chosen(limit, [&](std::size_t* rest) noexcept {
     return free_.oldest_due(now_ms(), delay_ms, budget, rest);
@@ -22,7 +21,7 @@ std::size_t Space<P, kChecks>::purge_delayed(std::size_t limit, bool now) noexce
                       [&](std::size_t*) noexcept { return free_.delayed_due(now_ms(), now); });
 }
 
-// `choose` is called with the lock held, and may lower its argument, how many bytes are left.
+// Calls `choose` with the lock held. It may lower its argument, the bytes that are left.
 template <os::Platform P, CheckLevel kChecks>
 template <class Choose>
 std::size_t Space<P, kChecks>::purge_chosen(std::size_t limit, Choose&& choose) noexcept {
@@ -36,7 +35,7 @@ std::size_t Space<P, kChecks>::purge_chosen(std::size_t limit, Choose&& choose) 
       if (span != nullptr) take_part_to_purge(span, rest);
     }
     if (span == nullptr) break;
-    // Nobody else can reach the span: it is in no bin and merges with nothing.
+    // No other thread can reach the span: it is in no bin, and merges with nothing.
     const bool zero = platform_.purge(reinterpret_cast<void*>(span->base), span->size.bytes());
     const std::size_t bytes = span->size.bytes();
     LockGuard guard{lock_};
@@ -64,11 +63,10 @@ bool Space<P, kChecks>::purge_within(Region& region, const os::Piece* pieces,
   return true;
 }
 
-// A part of a huge page below `to` is purged, and the system might fill the hole again: huge pages
-// are given up. Not there alone, for each change of that along the addresses is a mapping more, and
-// a process may have 65,530: in all that the region has handed out, and in the dense ones below it.
-// Huge pages that are present stay; fresh memory comes in huge pages as before, and clean memory
-// again, see prefer_huge_again.
+// Gives up huge pages after part of one below `to` was purged: the system might fill the hole
+// again. Each change along the addresses splits a mapping, and a process may have only 65,530. So
+// this covers all used slices of the region, and of dense regions below it. Present huge pages
+// stay. Fresh memory still comes in huge pages, and clean memory does again by prefer_huge_again().
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::avoid_huge_pages(Region& region, Address to) noexcept {
   if (to <= region.base + region.avoided.bytes()) return;
@@ -87,8 +85,8 @@ void Space<P, kChecks>::avoid_used_pages(Region& region) noexcept {
   platform_.avoid_huge(reinterpret_cast<void*>(region.base), region.avoided.bytes());
 }
 
-// Takes a dirty span, the oldest where it is filed, out of its bin, or a part of it: somewhat more
-// than `limit` where huge pages are.
+// Takes a dirty span, the oldest in its list, out of its bin, or a part of it: somewhat more than
+// `limit` with huge pages.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::take_part_to_purge(Span* span, std::size_t limit) noexcept {
   free_.remove(span);
@@ -97,7 +95,7 @@ void Space<P, kChecks>::take_part_to_purge(Span* span, std::size_t limit) noexce
     part = Slices{limit < kSliceBytes ? 1 : static_cast<std::uint32_t>(limit >> kSliceShift)};
   }
   if (span->region->filling == Filling::dense) {
-    // A huge page goes as a whole: a part of it would cost more time, and leave small pages.
+    // Huge pages are purged as a whole: a part would take more time, and leave small pages.
     const Address end = align_up(span->base + part.bytes(), kHugePage);
     part = Slices::covering(end - span->base);
   }
@@ -106,7 +104,7 @@ void Space<P, kChecks>::take_part_to_purge(Span* span, std::size_t limit) noexce
   purging_.push_front(span);
   if (span->region->source != nullptr) ++span->region->source->purging;
   if (rest != nullptr) {
-    // Filed as the oldest again, and without a merge: its neighbour is `span`.
+    // Filed as the oldest again. No merge is possible: its neighbour is `span`.
     rest->state = SpanState::dirty;
     file_free(rest);
     free_.make_oldest(rest);
@@ -125,8 +123,7 @@ void Space<P, kChecks>::finish_purge(Span* span, bool reads_zero) noexcept {
     counters_.purged += span->size.bytes();
   }
   if (!reads_zero) {
-    // The system cannot give it back; it stays dirty, as the youngest, so that
-    // others get their turn.
+    // The system refuses; the span stays dirty, as the youngest, so that others have their turn.
     insert_free(span, SpanState::dirty, now_ms());
   } else if (span->size == span->region->size && span->size > region_slices_ &&
              span->region->source == nullptr) {
@@ -136,7 +133,8 @@ void Space<P, kChecks>::finish_purge(Span* span, bool reads_zero) noexcept {
   }
 }
 
-// Of the huge pages at the ends of what was purged, all has to be clean, or never touched.
+// Huge pages at the ends of the purged span must be clean or untouched as a whole; otherwise huge
+// pages are given up there.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::finish_clean(Span* span) noexcept {
   Region& region = *span->region;

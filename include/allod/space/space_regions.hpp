@@ -1,4 +1,4 @@
-// Regions: addresses from the system, made usable from the front on, moved and given back.
+// Regions: addresses from the system, committed from the front on, moved and unmapped.
 #pragma once
 
 #include <errno.h>
@@ -9,9 +9,8 @@
 
 namespace allod::space {
 
-// Where addresses, or mappings, are scarce, memory of the other kind has to do. A kind whose
-// regions were refused is asked for again when the heap has got another one, or nothing else is
-// left.
+// If addresses or mappings are scarce, memory of the other filling must do. After a refusal, a
+// region is requested again only when the heap has got another one, or nothing else is left.
 template <os::Platform P, CheckLevel kChecks>
 Region* Space<P, kChecks>::any_region_with(Slices size, Filling filling) noexcept {
   const Filling other = other_than(filling);
@@ -30,11 +29,11 @@ Region* Space<P, kChecks>::any_region_with(Slices size, Filling filling) noexcep
   return region;
 }
 
-// A region of that kind which has just handed out its next `size` slices, or null.
+// A region of this filling that has handed out its next `size` slices, or null.
 template <os::Platform P, CheckLevel kChecks>
 Region* Space<P, kChecks>::region_with(Slices size, Filling filling) noexcept {
   for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
-    // See file_region.
+    // See file_region().
     if (region->used == region->size) break;
     if (region->filling == filling && advance(*region, size)) return region;
   }
@@ -65,8 +64,8 @@ bool Space<P, kChecks>::advance(Region& region, Slices more) noexcept {
   return true;
 }
 
-// Makes a region usable up to `to`. Where its tail is hidden, the next part of it is a mapping of
-// its own for a moment; without a mapping for that, all of the tail is shown.
+// Makes a region usable up to `to`. Committing a part of a hidden tail needs a mapping for a
+// moment. Without one, all of the tail is shown.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::commit(Region& region, Slices to) noexcept {
   void* const from = reinterpret_cast<void*>(region.base + region.committed.bytes());
@@ -83,7 +82,7 @@ bool Space<P, kChecks>::commit(Region& region, Slices to) noexcept {
   return true;
 }
 
-// A debugger would write it into a core file, though there is nothing.
+// A debugger would write the untouched tail into a core file.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::hide_tail(Region& region) noexcept {
   if (region.committed == region.size) return;
@@ -92,8 +91,8 @@ void Space<P, kChecks>::hide_tail(Region& region) noexcept {
   region.is_tail_hidden = true;
 }
 
-// A region of the usual size, or as large as the request; when addresses are scarce, less, but none
-// for huge pages. Its first `size` slices are handed out.
+// A region of the usual size, or of the request's if larger; smaller if addresses are scarce, but
+// not for huge pages. Hands out its first `size` slices.
 template <os::Platform P, CheckLevel kChecks>
 Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
   auto* region = static_cast<Region*>(metadata_.allocate(platform_, sizeof(Region)));
@@ -114,7 +113,7 @@ Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
   void* const memory = reinterpret_cast<void*>(region->base);
   platform_.name(memory, region->size.bytes(), "allod: heap");
   choose_pages(*region, size);
-  if (!advance(*region, size)) {
+  if (!advance(*region, size) && !advance_alike(*region, size)) {
     platform_.unmap(memory, region->size.bytes());
     forget(*region);
     return nullptr;
@@ -127,8 +126,8 @@ Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
   return region;
 }
 
-// Dense memory gets huge pages. A small program gets none, even where the system gives them to all
-// memory unasked: what is touched there is spread over the region, and it would pay for each.
+// Dense memory gets huge pages. A small program gets none, even if the system gives them to all
+// memory: its use is spread over the region, and every huge page would be resident.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::choose_pages(const Region& region, Slices first) noexcept {
   void* const memory = reinterpret_cast<void*>(region.base);
@@ -139,9 +138,18 @@ void Space<P, kChecks>::choose_pages(const Region& region, Slices first) noexcep
   }
 }
 
-// Finds addresses for a region of that size. Regions that lie beside each other are one mapping, of
-// which the system has so many for a process: each begins where the last of its kind ends, as long
-// as that is nobody's. One that is not shared, but for one block, does not, as it may go, or grow.
+// Where mappings are scarce: without huge pages, as the region in front of it, it can be one
+// mapping with that.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::advance_alike(Region& region, Slices first) noexcept {
+  if (region.filling == Filling::dense) return false;
+  platform_.avoid_huge(reinterpret_cast<void*>(region.base), region.size.bytes());
+  return advance(region, first);
+}
+
+// Finds addresses for a region. Adjacent regions are one mapping, whose number the system limits:
+// each begins at the end of the last one of its filling, if the addresses there are free. A region
+// for one block does not, as it may be unmapped or grow.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::place(Region& region, Slices size, bool is_shared) noexcept {
   const bool gathers = is_shared && platform_.gathers();
@@ -154,7 +162,7 @@ bool Space<P, kChecks>::place(Region& region, Slices size, bool is_shared) noexc
   return !gathers && place_behind(region, size);
 }
 
-// What is left of the region before becomes usable: between two that are, it would be a mapping.
+// Commits the rest of the last region: between usable ones, it would be a mapping.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::place_behind(Region& region, Slices size) noexcept {
   Region* const last = last_[static_cast<unsigned>(region.filling)];
@@ -166,7 +174,7 @@ bool Space<P, kChecks>::place_behind(Region& region, Slices size) noexcept {
   return true;
 }
 
-// Where others can follow. Null when there are not so many addresses in one place.
+// Reserves addresses with free room behind them. Null if there are not enough in one place.
 template <os::Platform P, CheckLevel kChecks>
 void* Space<P, kChecks>::reserve_before_room(std::size_t bytes, std::size_t alignment) noexcept {
   for (std::size_t room = kRoom; room > bytes; room /= 4) {
@@ -178,7 +186,7 @@ void* Space<P, kChecks>::reserve_before_room(std::size_t bytes, std::size_t alig
   return nullptr;
 }
 
-// Gives the addresses back when the page map cannot tell of them.
+// Unmaps the addresses if the page map cannot cover them.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::settle(Region& region, void* memory, Slices size) noexcept {
   if (!map_.cover(platform_, address_of(memory), size.bytes())) {
@@ -200,16 +208,16 @@ bool Space<P, kChecks>::remap(Span* span, Slices to) noexcept {
   return true;
 }
 
-// Lengthens the mapping of a region; where it then is, or 0, and it is as it was.
+// Lengthens the mapping of a region, and returns its base. 0, and no change, on failure.
 template <os::Platform P, CheckLevel kChecks>
 Address Space<P, kChecks>::remap_pages(const Region& region, Slices to) noexcept {
   void* const base = reinterpret_cast<void*>(region.base);
   const std::size_t bytes = region.size.bytes();
-  // The page map first: once the pages have moved there is no way back.
+  // The page map first: moved pages cannot go back.
   if (map_.cover(platform_, region.base, to.bytes())) {
     const int error = platform_.grow(base, bytes, to.bytes());
     if (error == 0) return region.base;
-    // The program has changed a part of it, by mlock or madvise, so that it is several mappings.
+    // The program has split the mapping, by mlock or madvise on a part.
     if (error != ENOMEM) return 0;
   }
   void* const target = platform_.reserve(to.bytes(), kSliceBytes);
@@ -221,7 +229,7 @@ Address Space<P, kChecks>::remap_pages(const Region& region, Slices to) noexcept
   return platform_.move(base, bytes, target, to.bytes()) ? address_of(target) : 0;
 }
 
-// Of a span that is a region: its pages are at `base` now, and more of them. In no bin.
+// For a span, in no bin, that is a region: its pages are now at `base`, `to` of them.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::move_region(Span* span, Address base, Slices to) noexcept {
   Region& region = *span->region;
@@ -233,7 +241,7 @@ void Space<P, kChecks>::move_region(Span* span, Address base, Slices to) noexcep
   map_.set_spans(span->base, span->size, span);
 }
 
-// Addresses of a block that was a region of its own are of use to nobody else.
+// No other span can use the addresses of a region of its own.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::release_region(Span* span) noexcept {
   Region* const region = span->region;
@@ -247,8 +255,7 @@ void Space<P, kChecks>::release_region(Span* span) noexcept {
   metadata_.free(span, sizeof(Span));
 }
 
-// --- what is in them
-// ------------------------------------------------------------------------------
+// --- content ---------------------------------------------------------------------------
 
 template <os::Platform P, CheckLevel kChecks>
 template <class Visit>

@@ -1,4 +1,4 @@
-// Spans that come back, as a whole or in part, and used ones that grow.
+// Frees, cuts and lengthens spans.
 #pragma once
 
 #include "allod/space/space.hpp"
@@ -11,7 +11,7 @@ void Space<P, kChecks>::free(Span* span, std::uint32_t age_ms, Contents contents
   const auto now = now_ms() - age_ms;
   const bool clean =
       is_purged_at_once(*span, {0}) || (contents == Contents::users && is_erased(*span, {0}));
-  // As long as it is used, neighbours do not merge with it, whatever its tags say.
+  // While its state is used, neighbours do not merge with it, whatever its tags say.
   map_.set_tags(span->base, span->size, kFreeTag);
   LockGuard guard{lock_};
   ++counters_.span_frees;
@@ -37,7 +37,7 @@ bool Space<P, kChecks>::grow(Span* span, Slices to) noexcept {
     span->size = to;
     file_region(*span->region);
   }
-  // Without metadata for the rest of its neighbour it has all of that.
+  // Without metadata for the neighbour's rest, the span takes all of it.
   const Slices added = span->size - before;
   map_.set_spans(end_of(*span) - added.bytes(), added, span);
   account(before, span->size);

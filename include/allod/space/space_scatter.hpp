@@ -1,9 +1,9 @@
-// Slabs at random places, where the platform asks for that: nobody can tell which slab lies behind
-// which, nor where the next one will be.
+// Slabs at random places, if the platform wants that: neither the neighbour of a slab nor the place
+// of the next one can be predicted.
 //
-// The cost is bounded: a few free spans are looked at, and what is cut out lies near the start of
-// one, so that the system has no more tables and huge pages to keep than without. Slabs of several
-// slices lie as usual: scattered among small ones, they would leave holes that serve none of them.
+// The cost is bounded: a few free spans are considered, and the cut is near the start of one, so
+// that page tables and huge pages are as many as without. Slabs of several slices are placed as
+// usual: scattered among small ones, they would leave holes that fit none of them.
 #pragma once
 
 #include "allod/space/space.hpp"
@@ -22,8 +22,7 @@ Span* Space<P, kChecks>::take_anywhere(Slices size, Filling filling) noexcept {
   return take(size, {1}, filling);
 }
 
-// Dirty memory first, as always. Where memory comes in huge pages, those of which a part is in use
-// are filled before others.
+// Dirty memory first, as always. Huge pages that are used in part are filled before others.
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::choose_free(Slices size, Filling filling) noexcept {
   constexpr std::uint32_t kChoices = 8;
@@ -37,7 +36,7 @@ Span* Space<P, kChecks>::choose_free(Slices size, Filling filling) noexcept {
   return nullptr;
 }
 
-// Untouched slices, so that there is something to choose from. False when there are none.
+// Frees untouched slices, so that there is a choice. False if there are none.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::stock_up(Slices size, Filling filling) noexcept {
   Span* const stock = take_fresh(size > kScatter ? size : kScatter, filling);
@@ -47,7 +46,7 @@ bool Space<P, kChecks>::stock_up(Slices size, Filling filling) noexcept {
   return true;
 }
 
-// Out of a free span. Without metadata for what is left before it, from the start.
+// Cuts from a free span. Without metadata for the part before it, from the start.
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::cut_anywhere(Span* span, Slices size) noexcept {
   free_.remove(span);

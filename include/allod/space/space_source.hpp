@@ -1,4 +1,4 @@
-// Memory of one heap alone: where its regions come from, and how they go.
+// Memory of one heap alone: its regions, and their end.
 #pragma once
 
 #include <errno.h>
@@ -15,7 +15,7 @@ PageSource* Space<P, kChecks>::open_source(const PageWishes& wishes, int* error)
   auto* const source = new (memory) PageSource{wishes};
   LockGuard guard{lock_};
   sources_.push_back(source);
-  // The first region tells whether the system has what is wished for.
+  // The first region shows whether the system can fulfil the wishes.
   *error = source->is_buffer()                          ? adopt_buffer(*source)
            : map_region(*source, {1}, error) != nullptr ? 0
                                                         : *error;
@@ -25,7 +25,7 @@ PageSource* Space<P, kChecks>::open_source(const PageWishes& wishes, int* error)
   return nullptr;
 }
 
-// All of a buffer's whole slices are one free span, of which nobody knows what it holds.
+// All whole slices of a buffer are one free span with unknown content.
 template <os::Platform P, CheckLevel kChecks>
 int Space<P, kChecks>::adopt_buffer(PageSource& source) noexcept {
   const Address from = source.wishes.buffer;
@@ -63,7 +63,7 @@ bool Space<P, kChecks>::is_nobodys(Address from, Address to) const noexcept {
   return true;
 }
 
-// Another buffer, which ends where this one begins, may have taken the slice that both share.
+// Another buffer, which ends where this one begins, may have taken their common slice.
 template <os::Platform P, CheckLevel kChecks>
 template <class Take>
 bool Space<P, kChecks>::take_ends(PageSource& source, std::size_t bytes, Take&& take) noexcept {
@@ -118,7 +118,7 @@ void Space<P, kChecks>::close_source(PageSource* source) noexcept {
   for (;;) {
     {
       LockGuard guard{lock_};
-      // Another thread may be giving memory of a free span back just now.
+      // Another thread may be purging one of its free spans.
       if (source->purging == 0) {
         while (Region* const region = source->regions.first()) drop_region(*source, *region);
         sources_.remove(source);
@@ -190,8 +190,8 @@ Span* Space<P, kChecks>::take_fresh_from(PageSource& source, Slices size) noexce
   return span;
 }
 
-// A region of which nothing is used yet. Each is as large as all before it together, within
-// bounds; without so much memory, as large as it must be.
+// An unused region. Each is as large as all before it, within bounds; if memory is scarce, as large
+// as needed.
 template <os::Platform P, CheckLevel kChecks>
 Region* Space<P, kChecks>::map_region(PageSource& source, Slices size, int* error) noexcept {
   const PageWishes& wishes = source.wishes;
@@ -224,7 +224,7 @@ Region* Space<P, kChecks>::map_region(PageSource& source, Slices size, int* erro
   }
 }
 
-// What can be purged is reserved only, and committed as it is used.
+// Memory that can be purged is only reserved, and committed when used.
 template <os::Platform P, CheckLevel kChecks>
 void* Space<P, kChecks>::map_pages(const PageWishes& wishes, std::size_t bytes,
                                    int* error) noexcept {

@@ -13,7 +13,7 @@ enum class SpanState : std::uint8_t {
   metadata,  // bookkeeping, for good
 };
 
-// How much of a span its owner is going to touch, as far as that can be told.
+// The expected use of a span's memory.
 enum class Filling : std::uint8_t {
   sparse,  // perhaps little of it
   dense,   // nearly all: worth a huge page
@@ -24,27 +24,26 @@ enum class Filling : std::uint8_t {
 
 struct PageSource;
 
-// Address space obtained in one piece. Spans are cut from its front up to
-// `used`; what lies behind has never been touched. Guarded by the space's lock.
+// Address space obtained in one piece. Spans are cut from its front up to `used`; the rest has
+// never been touched. Guarded by the space's lock.
 struct Region {
   ListLinks<Region> links;
   Address base = 0;
   Slices size;
   Slices used;       // handed out so far
   Slices committed;  // readable and writable, at least `used`
-  // Fresh spans of this kind come from here; huge pages were asked for in a dense one.
+  // Of the fresh spans from here. A dense region has asked for huge pages.
   Filling filling = Filling::sparse;
-  // What is not usable yet is left out of core files.
+  // Whether the unusable part is left out of core files.
   bool is_tail_hidden = false;
-  // Up to here huge pages have been given up; see Space::avoid_huge_pages.
+  // Huge pages are given up to here; see Space::avoid_huge_pages.
   Slices avoided;
-  // Of the one heap that cuts spans from it; null: everybody does.
+  // The heap's source that alone cuts spans from it; null: shared.
   PageSource* source = nullptr;
 };
 using RegionList = List<Region, &Region::links>;
 
-// Guarded by the space's lock while free, by its owner while used. `links` then
-// belong to the owner.
+// While free, guarded by the space's lock; while used, by its owner, which may use `links`.
 struct Span {
   Address base = 0;
   Slices size;
@@ -54,25 +53,23 @@ struct Span {
   ListLinks<Span> links;
   ListLinks<Span> age_links;
   Region* region = nullptr;
-  // Used, with a larger descriptor: where the span lives when it is free.
-  // Nothing has to be allocated, then, in order to free it.
+  // Used, with a larger descriptor: the descriptor when free, so that a free needs no allocation.
   Span* home = nullptr;
   std::uint32_t freed_ms = 0;
-  // Used: parts of it may be closed by who has it, besides the guard; see note_closed().
+  // Used: parts besides the guard may be closed by the owner; see Space::note_closed().
   bool has_closed = false;
-  // Used: parts of it may be mappings of their own that cannot be touched; see Space::shut().
+  // Used: parts may be inaccessible mappings of their own; see Space::shut().
   bool has_shut = false;
-  // Used: clean memory from where huge pages are avoided, of which some would be huge.
+  // Used: clean memory in which huge pages were given up, of which some are wanted again.
   bool wants_huge = false;
-  // Used: as far as the space knows. Whoever had it last keeps it for its next request.
+  // Used, but only for the space: a domain keeps it for its next request.
   bool is_kept = false;
-  // Of a block that is a span of its own and belongs to a first-class heap: that heap. Holds
-  // anything else otherwise.
+  // For a block of a first-class heap that is a span: its heap. Otherwise undefined.
   void* heap = nullptr;
-  // Of a block that is a span of its own, where the policy keeps states: its state, see
-  // slab/block_state.hpp; in a hardened heap, what was asked for.
+  // For a block that is a span, if the policy keeps states: its state, see slab/block_state.hpp; in
+  // a hardened heap, its requested size.
   std::uint64_t block_state = 0;
-  // Used: from here to its end nothing can be touched; 0: all of it can.
+  // Used: inaccessible from here to its end; 0: accessible as a whole.
   Address guarded_from = 0;
 };
 
@@ -82,11 +79,11 @@ using SpanAgeList = List<Span, &Span::age_links>;
 [[nodiscard]] inline Address end_of(const Span& span) noexcept {
   return span.base + span.size.bytes();
 }
-// As far as it can be touched.
+// The end of its accessible part.
 [[nodiscard]] inline Address open_end_of(const Span& span) noexcept {
   return span.guarded_from != 0 ? span.guarded_from : end_of(span);
 }
-// Some of it cannot be touched, which has to end before it serves somebody else.
+// Whether a part of it is inaccessible, and must be opened before its next use.
 [[nodiscard]] inline bool is_partly_closed(const Span& span) noexcept {
   return span.guarded_from != 0 || __atomic_load_n(&span.has_closed, __ATOMIC_RELAXED) ||
          __atomic_load_n(&span.has_shut, __ATOMIC_RELAXED);

@@ -5,9 +5,9 @@
 
 namespace allod::space {
 
-// 2^kStepBits bins to each doubling, and exact bins up to twice that many slices. Within a
-// bin the span freed last comes first; kLooks of its spans are looked at for one that fits.
-// Guarded by the space's lock.
+// 2^kStepBits bins for each doubling, and exact bins below twice that many slices. Within a bin,
+// the span freed last comes first, and kLooks spans are checked for one that fits. Guarded by the
+// space's lock.
 template <unsigned kStepBits, unsigned kLooks>
 class SpanBinsOf {
  public:
@@ -21,11 +21,10 @@ class SpanBinsOf {
     bins_[bin].remove(span);
     if (bins_[bin].empty()) filled_[bin / kWordBits] &= ~bit(bin % kWordBits);
   }
-  // A span of at least `size`, nearly the smallest there is; it stays in its
-  // bin. Null when there is none.
+  // A span of at least `size`, nearly the smallest; it stays in its bin. Null if there is none.
   [[nodiscard]] Span* find(Slices size) const noexcept {
     const unsigned first = bin_of(size);
-    // Spans of the first bin may be smaller than asked for.
+    // Spans of the first bin may be too small.
     unsigned looks = kLooks;
     for (Span* span = bins_[first].first(); span != nullptr && looks-- > 0;
          span = SpanList::next(span)) {
@@ -34,7 +33,7 @@ class SpanBinsOf {
     const unsigned above = next_filled(first + 1);
     return above < kBins ? bins_[above].first() : nullptr;
   }
-  // Up to `most` spans of at least `size`, nearly the smallest there are; they stay in their bins.
+  // Up to `most` spans of at least `size`, nearly the smallest; they stay in their bins.
   [[nodiscard]] std::uint32_t find_some(Slices size, Span** out,
                                         std::uint32_t most) const noexcept {
     std::uint32_t found = 0;
@@ -49,7 +48,7 @@ class SpanBinsOf {
     }
     return found;
   }
-  // Nearly the largest span there is; it stays in its bin. Null when there is none.
+  // Nearly the largest span; it stays in its bin. Null if there is none.
   [[nodiscard]] Span* largest() const noexcept {
     for (unsigned word = words_for(kBins); word-- > 0;) {
       if (filled_[word] != 0) return bins_[word * kWordBits + highest_bit(filled_[word])].first();
@@ -69,7 +68,7 @@ class SpanBinsOf {
   static constexpr unsigned kDoublings = 31 - kStepBits;
   static constexpr unsigned kBins = kExact + kSteps * kDoublings;
 
-  // Sizes are rounded down to the smallest of a bin.
+  // Rounds down to the smallest size of a bin.
   static constexpr unsigned bin_of(Slices size) noexcept {
     if (size.count < kExact) return size.count;
     const unsigned top = highest_bit(size.count);
@@ -88,7 +87,7 @@ class SpanBinsOf {
 };
 
 using SpanBins = SpanBinsOf<3, 8>;
-// In half a kilobyte, for few spans: a search finds what there is.
+// In half a kilobyte, for few spans: a search checks all of a bin.
 using FewSpanBins = SpanBinsOf<0, ~0U>;
 
 }  // namespace allod::space

@@ -1,17 +1,17 @@
-// Blocks without a size class: granules of a slab, runs of units, mappings of their own.
+// Blocks without a size class: granules of a slab, runs of units, or mappings of their own.
 #pragma once
 
 #include "allod/tailored/core.hpp"
 
 namespace allod::tailored {
 
-// In the bits of such a slab, a bit for each granule says that it is free. As many more say that a
-// block begins there: one that is in use or, without merging, one that was cut at some time.
+// Such a slab has a "free" bit for each granule, and as many bits that mark the start of a block:
+// one in use or, without merging, one that was cut at some time.
 
 template <class P>
 void* Core<P>::take_any(std::size_t size, std::size_t alignment, Owner* owner) noexcept {
   if (size > kMaxBlock || alignment > kMaxBlock) return nullptr;
-  // Slabs begin at multiples of a unit, and granules at their own.
+  // Slabs begin at multiples of a unit, and granules at multiples of a granule.
   const bool in_slab = size <= kLargestInSlab && alignment <= Storage::kGranule;
   if (!in_slab) return take_run(size, alignment, owner);
   const std::size_t granules = (size + Storage::kGranule - 1) / Storage::kGranule;
@@ -20,8 +20,7 @@ void* Core<P>::take_any(std::size_t size, std::size_t alignment, Owner* owner) n
 
 template <class P>
 void* Core<P>::take_granules(std::uint32_t count, Owner* owner) noexcept {
-  // A look at all slabs would take the longer, the more there are. Those without a place wait until
-  // it is their turn again.
+  // Checks a bounded number of slabs. Those without a place go to the end of the list.
   constexpr int kLooks = 8;
   RunList& list = partial_[Sizes::kCount];
   Run* run = list.first();
@@ -55,7 +54,7 @@ void* Core<P>::take_granules(std::uint32_t count, Owner* owner) noexcept {
   return reinterpret_cast<void*>(run->base + at * Storage::kGranule);
 }
 
-// kGranules when there is no place.
+// kGranules if there is no place.
 template <class P>
 std::uint32_t Core<P>::find_granules(Run& run, std::uint32_t count) noexcept {
   const Word* const free = bits_of(run);
@@ -69,7 +68,7 @@ std::uint32_t Core<P>::find_granules(Run& run, std::uint32_t count) noexcept {
   return kGranules - end >= count ? end : kGranules;
 }
 
-// Granules of the block in use that begins at `at`.
+// The granules of the block in use that begins at `at`.
 template <class P>
 std::uint32_t Core<P>::length_at(const Run& run, std::uint32_t at) noexcept {
   const Word* const free = bits_of(run);
@@ -110,7 +109,7 @@ void* Core<P>::take_run(std::size_t size, std::size_t alignment, Owner* owner) n
   if ((units + align) * kUnit > most) {
     return alignment <= kHugeOffset ? take_huge(size, owner) : nullptr;
   }
-  // A single place of the program's own begins at a multiple of the smallest slab.
+  // The only chunk begins at a multiple of the smallest slab.
   if (kOnePlace && alignment > kLeastSlab) return nullptr;
   Run* const run = take_units(static_cast<std::uint32_t>(units > 0 ? units : 1),
                               static_cast<std::uint32_t>(align), kRunBlock, owner);

@@ -1,4 +1,4 @@
-// What the checked build knows beyond one heap, and how mistakes are told.
+// State of the checked build beyond one heap, and its reports.
 #pragma once
 
 #include <sys/prctl.h>
@@ -13,7 +13,7 @@
 
 namespace allod::tailored {
 
-// One line on standard error, without allocation.
+// Writes one line to standard error, without allocation.
 [[gnu::format(printf, 1, 2)]] inline void say(const char* format, ...) noexcept {
   char text[512] = "allod: ";
   constexpr std::size_t kPrefix = 7;
@@ -31,8 +31,8 @@ namespace allod::tailored {
   }
 }
 
-// The chunks of all checked heaps, of whatever types: a block that is freed to a heap which does
-// not have it may be one of another's.
+// The chunks of all checked heaps, of any type: a block freed to the wrong heap may belong to
+// another of these.
 class KnownChunks {
  public:
   void add(Chunk& chunk) noexcept {
@@ -58,13 +58,13 @@ class KnownChunks {
 };
 inline constinit KnownChunks known_chunks;
 
-// What is wrong with an address that is to be freed.
+// The fault of an address that is to be freed.
 enum class Fault : std::uint8_t { none, foreign, not_a_block, freed_twice };
 
-// Who uses a heap of one thread, and whether it is still there.
+// Checks the thread and the life of a heap.
 class Guardian {
  public:
-  // Ends the process when the heap is gone, or belongs to another thread.
+  // Ends the process if the heap has ended, or belongs to another thread.
   void check(const char* heap, bool one_thread) noexcept {
     if (state_ == State::gone) fail("heap '%s' is used after its end", heap);
     if (!one_thread) return;
@@ -81,7 +81,7 @@ class Guardian {
     thread_id_ = id;
     __builtin_memcpy(thread_name_, name, kNameBytes);
   }
-  // Ends the process when the block may not be freed to the heap of that name.
+  // Ends the process if the block may not be freed to the heap of that name.
   static void check_block(Fault fault, const char* heap, const void* block) noexcept {
     switch (fault) {
       case Fault::none:
@@ -98,7 +98,7 @@ class Guardian {
         fail("heap '%s': %p is freed, but belongs to no checked heap", heap, block);
     }
   }
-  // The compiler may not take it that nobody looks at an object after its end.
+  // Volatile, since the compiler may drop a store to an object whose life ends.
   void end() noexcept { *const_cast<volatile State*>(&state_) = State::gone; }
 
   template <class... A>

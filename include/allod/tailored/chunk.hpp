@@ -1,12 +1,12 @@
 // A chunk: memory of a page source, cut into units. Its first units hold the records of all, so
-// that blocks have no header and what is free is never written to.
+// that blocks have no header and free memory is never written.
 #pragma once
 
 #include "allod/base/base.hpp"
 
 namespace allod::tailored {
 
-// Finds set bits in `words`, in [from, end); `end` when there is none.
+// The first set bit of `words` in [from, end); `end` if there is none.
 [[nodiscard]] inline std::uint32_t next_set(const Word* words, std::uint32_t from,
                                             std::uint32_t end) noexcept {
   for (std::uint32_t at = from; at < end; at = align_down(at, kWordBits) + kWordBits) {
@@ -27,7 +27,7 @@ namespace allod::tailored {
   }
   return end;
 }
-// The first `count` set bits in a row below `end`; `end` when there are none.
+// The first run of `count` set bits below `end`; `end` if there is none.
 [[nodiscard]] inline std::uint32_t find_run(const Word* words, std::uint32_t end,
                                             std::uint32_t count) noexcept {
   for (std::uint32_t at = next_set(words, 0, end); at + count <= end;) {
@@ -52,7 +52,7 @@ inline void assign_bits(Word* words, std::uint32_t from, std::uint32_t count, bo
   return (words[at / kWordBits] & bit(at % kWordBits)) != 0;
 }
 
-// What a unit holds: the class of its slab, counted from 1, or one of these.
+// The content of a unit: the class of its slab, counted from 1, or one of these.
 using Content = std::uint8_t;
 inline constexpr Content kNothing = 0;
 inline constexpr Content kAnySlab = 252;    // blocks in granules
@@ -62,21 +62,21 @@ inline constexpr Content kRecords = 255;
 
 struct Chunk;
 
-// Record of a unit; what concerns a run of units is in the record of the first.
+// The record of a unit. Members for a run of units are in the record of its first.
 struct Run {
   ListLinks<Run> links;
   Chunk* chunk;
   Address base;
   std::uint32_t units;
-  std::uint32_t free;        // blocks, or granules
-  std::uint32_t first_word;  // no block is free in a word before this one; without merging: the
-                             // first granule that was never cut
-  std::uint32_t first;       // of every unit: the number of the first unit of its run
-  std::uint32_t freed_ms;    // of every unit
+  std::uint32_t free;  // blocks, or granules
+  // No block is free in a word before this one. Without merging: the first granule never cut.
+  std::uint32_t first_word;
+  std::uint32_t first;     // of every unit: the first unit of its run
+  std::uint32_t freed_ms;  // of every unit
 };
 using RunList = List<Run, &Run::links>;
 
-// What a heap offers to whoever knows it by its chunks alone.
+// The functions of a heap of unknown type, which its chunks lead to.
 struct Owner {
   const char* name = "";
   std::size_t chunk_bytes = 0;
@@ -85,17 +85,17 @@ struct Owner {
   std::size_t (*usable_size)(Owner* owner, const void* block) noexcept = nullptr;
 };
 
-// At the front of a chunk. An element for each unit follows: content, record, a bit for "free" and
-// one for "free, with its memory present", and the bits of its blocks.
+// At the front of a chunk. Behind it follow for each unit its content, its record, a "free" bit, a
+// "free and present" bit, and the bits of its blocks.
 struct Chunk {
   ListLinks<Chunk> links;
   ListLinks<Chunk> known_links;  // among the chunks of all checked heaps
   Owner* owner;
-  void* memory;  // as it came from the page source
+  void* memory;  // as from the page source
   std::size_t bytes;
   std::uint32_t units;
   std::uint32_t free_units;
-  std::uint32_t own_units;  // that hold these records
+  std::uint32_t own_units;  // with these records
   Run* runs;
   Word* free;
   Word* dirty;
@@ -111,7 +111,7 @@ struct Chunk {
     return records +
            (2 * words_for(static_cast<std::uint32_t>(units)) + units * words) * sizeof(Word);
   }
-  // Of memory that is all zeros. `words`: of bits for the blocks of a unit.
+  // From zeroed memory. `words`: of bits for the blocks of a unit.
   static Chunk* start(void* base, std::size_t bytes, std::size_t unit_bytes, std::size_t words,
                       Owner* owner) noexcept {
     auto* const chunk = static_cast<Chunk*>(base);

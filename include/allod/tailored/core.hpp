@@ -1,4 +1,4 @@
-// What stands behind the magazines of a tailored heap: chunks, cut into slabs, whose blocks are
+// The engine of a tailored heap behind its magazines: chunks, cut into slabs, whose blocks are
 // bits.
 #pragma once
 
@@ -8,17 +8,17 @@
 
 namespace allod::tailored {
 
-// How things stand, and what happened so far.
+// Figures and counters.
 struct Figures {
-  std::size_t live_blocks = 0;   // in use; those in other threads' magazines count, too
-  std::size_t live_bytes = 0;    // of them, as rounded
-  std::size_t mapped = 0;        // bytes had from the page source
-  std::size_t free_present = 0;  // bytes of free units whose memory is present
+  std::size_t live_blocks = 0;   // in use, or in other threads' magazines
+  std::size_t live_bytes = 0;    // of these, rounded
+  std::size_t mapped = 0;        // bytes from the page source
+  std::size_t free_present = 0;  // bytes of free units that are present
   std::uint64_t refills = 0;     // magazines filled from slabs, or single blocks
   std::uint64_t flushes = 0;
   std::uint64_t slabs = 0;    // made
-  std::uint64_t chunks = 0;   // had from the page source
-  std::uint64_t refused = 0;  // requests for which there was no memory
+  std::uint64_t chunks = 0;   // from the page source
+  std::uint64_t refused = 0;  // requests without memory
 };
 
 // Used by one thread at a time.
@@ -39,26 +39,26 @@ class Core {
   Core& operator=(const Core&) = delete;
 
   [[nodiscard]] Pages& pages() noexcept { return pages_; }
-  // Are tools that watch memory told about each block?
+  // Whether tools that watch memory are told about each block.
   [[nodiscard]] bool announces() const noexcept { return kAddressSanitizer || is_watched_; }
 
   // --- blocks of a class --------------------------------------------------------------------
 
-  // Takes up to `wanted` free blocks from one slab, lowest addresses first, and writes them to
-  // out[0 .. result), the lowest one last. 0 when there is no memory.
+  // Takes up to `wanted` free blocks of one slab, lowest addresses first. Writes them to out[0 ..
+  // result), the lowest one last. 0 without memory.
   [[nodiscard]] std::uint32_t take(ClassIndex c, std::uint32_t wanted, void** out,
                                    Owner* owner) noexcept;
-  // One block of a slab, chosen by a random word; null when there is no memory.
+  // A block of a slab, chosen by a random word. Null without memory.
   [[nodiscard]] void* take_at_random(ClassIndex c, std::uint64_t random, Owner* owner) noexcept;
-  // Takes back blocks of any classes, which must be in use.
+  // Frees blocks in use, of any classes.
   void give(void* const* blocks, std::uint32_t count) noexcept;
 
   // --- any size ---------------------------------------------------------------------------------
 
-  // Null when there is no memory. `alignment`: a power of two.
+  // Null without memory. `alignment`: a power of two.
   [[nodiscard]] void* take_any(std::size_t size, std::size_t alignment, Owner* owner) noexcept;
   void give_any(void* block) noexcept;
-  // Memory for the heap's own records, until release_all(); null when there is none.
+  // Memory for the heap's own records until release_all(), or null.
   [[nodiscard]] void* take_records(std::size_t bytes, Owner* owner) noexcept {
     const std::size_t units = (bytes + kUnit - 1) / kUnit;
     Run* const run = take_units(static_cast<std::uint32_t>(units), 1, kRecords, owner);
@@ -67,8 +67,7 @@ class Core {
     return reinterpret_cast<void*>(run->base);
   }
 
-  // --- questions
-  // ------------------------------------------------------------------------------------
+  // --- questions -----------------------------------------------------------------------
 
   [[nodiscard]] ALLOD_INLINE Chunk* chunk_of(const void* block) const noexcept {
     if constexpr (kOnePlace) {
@@ -85,33 +84,32 @@ class Core {
     Chunk* const chunk = chunk_of(block);
     return chunk->contents()[unit_of(chunk, block)];
   }
-  // Of a block that is in use.
+  // The usable bytes of a block in use.
   [[nodiscard]] std::size_t usable_size(const void* block) const noexcept;
-  // What is wrong with freeing `address`? It may be anything.
+  // The fault of a free of `address`, which may be anything.
   [[nodiscard]] Fault examine(const void* address) const noexcept;
   [[nodiscard]] bool contains(const void* address) const noexcept {
     return find_chunk(address) != nullptr;
   }
-  // Calls visit(block, bytes) for every block that the bits say is in use.
+  // Calls visit(block, bytes) for every block whose bits say that it is in use.
   template <class Visit>
   void for_each_block(Visit&& visit) const noexcept;
   [[nodiscard]] Figures figures() const noexcept;
 
-  // --- recycling
-  // ------------------------------------------------------------------------------------
+  // --- recycling -----------------------------------------------------------------------
 
-  // Gives back the memory of units that have been free for `delay_ms`, until no more than `keep`
-  // bytes of such memory are left, and chunks without blocks. Returns how many bytes.
+  // Purges units that have been free for `delay_ms`, until at most `keep` bytes of free units are
+  // present, and frees chunks without blocks. Returns the bytes.
   std::size_t recycle(std::uint32_t delay_ms, std::size_t keep) noexcept;
-  // A slow path comes by.
+  // Called by slow paths.
   void look_around() noexcept {
     if constexpr (Recycling::kAutomatic && Recycling::kDelayMs > 0) settle();
   }
-  // Gives everything back, blocks in use included.
+  // Frees all memory, blocks in use included.
   void release_all() noexcept;
 
  private:
-  // Of a slab for blocks without class; chunks, and a single place, may be small.
+  // Units of a slab for blocks without a class. Chunks, and a single place, may be small.
   static constexpr std::uint32_t kAnyUnits = [] {
     const std::size_t quarter = Pages::kChunkBytes / kUnit / 4;
     const std::size_t units = kOnePlace ? 4 : quarter < 1 ? 1 : quarter > 16 ? 16 : quarter;
@@ -175,7 +173,7 @@ class Core {
   RunList partial_[Sizes::kCount + 1] = {};  // slabs with free blocks; the last: for any size
   std::size_t dirty_bytes_ = 0;
   std::size_t mapped_ = 0;
-  std::uint32_t oldest_ms_ = 0;  // no unit that is dirty has been free for longer
+  std::uint32_t oldest_ms_ = 0;  // no dirty unit was freed earlier
   std::uint32_t empty_chunks_ = 0;
   bool refuses_ = false;  // the page source does not purge
   bool is_watched_ = false;
@@ -187,8 +185,7 @@ class Core {
   std::uint64_t refused_ = 0;
 };
 
-// --- blocks of a class
-// -----------------------------------------------------------------------------
+// --- blocks of a class -----------------------------------------------------------------
 
 template <class P>
 std::uint32_t Core<P>::take(ClassIndex c, std::uint32_t wanted, void** out, Owner* owner) noexcept {
@@ -226,7 +223,7 @@ void* Core<P>::take_at_random(ClassIndex c, std::uint64_t random, Owner* owner) 
   ++refills_;
   const Shape& shape = Sizes::kShapes[c];
   Word* const bits = bits_of(*run);
-  // Behind the last block, bits may be left from slabs before.
+  // Behind the last block, bits may be set from earlier slabs.
   const auto free_in = [&](std::uint32_t word) noexcept {
     return bits[word] & low_bits(shape.blocks - word * kWordBits);
   };
@@ -281,8 +278,8 @@ Run* Core<P>::new_slab(ClassIndex c, Owner* owner) noexcept {
   return run;
 }
 
-// A slab that was full can be used again, one that is mostly free waits until it is empty, and one
-// that is empty goes.
+// A full slab can be used again. A mostly free one goes to the back until it is empty. An empty one
+// is freed.
 template <class P>
 void Core<P>::gained(Run& run, RunList& list, std::uint32_t free_before,
                      std::uint32_t capacity) noexcept {
@@ -297,8 +294,7 @@ void Core<P>::gained(Run& run, RunList& list, std::uint32_t free_before,
   }
 }
 
-// --- chunks
-// --------------------------------------------------------------------------------------------
+// --- chunks ----------------------------------------------------------------------------
 
 template <class P>
 Chunk* Core<P>::new_chunk(Owner* owner) noexcept {
@@ -342,7 +338,7 @@ Run* Core<P>::take_units(std::uint32_t count, std::uint32_t alignment, Content c
   return run;
 }
 
-// Units whose memory is present come first.
+// Present units come first.
 template <class P>
 Run* Core<P>::cut(Chunk& chunk, std::uint32_t count, std::uint32_t alignment,
                   Content content) noexcept {

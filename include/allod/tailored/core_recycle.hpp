@@ -1,4 +1,4 @@
-// What composed heaps give back to the system.
+// Recycling: composed heaps return memory to their page source.
 #pragma once
 
 #include "allod/tailored/core.hpp"
@@ -10,7 +10,7 @@ void Core<P>::settle() noexcept {
   if constexpr (Recycling::kAutomatic) {
     if (dirty_bytes_ <= Recycling::kKeepBytes) return;
     if (Recycling::kDelayMs > 0 && now_ms() - oldest_ms_ < Recycling::kDelayMs) return;
-    // Not less than a half, or the next slab would be a reason to go through all chunks again.
+    // To half at least: otherwise the next slab would cause a walk through all chunks again.
     recycle(Recycling::kDelayMs, Recycling::kKeepBytes / 2);
   }
 }
@@ -37,7 +37,7 @@ std::size_t Core<P>::recycle(std::uint32_t delay_ms, std::size_t keep) noexcept 
   return before - dirty_bytes_;
 }
 
-// What has been free for `delay_ms` in one chunk.
+// Purges one chunk's units that have been free for `delay_ms`.
 template <class P>
 void Core<P>::purge(Chunk& chunk, std::uint32_t delay_ms, std::uint32_t now) noexcept {
   for (std::uint32_t u = next_set(chunk.dirty, 0, chunk.units); u < chunk.units;) {

@@ -1,4 +1,4 @@
-// The magazines in front of a tailored heap, and which of them a thread uses.
+// The magazines of a tailored heap, and the fronts of threads.
 #pragma once
 
 #include <pthread.h>
@@ -12,8 +12,8 @@ template <class Sizes>
 struct Front {
   static constexpr std::uint32_t kMagazines = Sizes::kCount > 0 ? Sizes::kCount : 1;
 
-  // A magazine has no cells before its first use, nor while tools are told about each block: it is
-  // empty and full then.
+  // A magazine has no cells before its first use, and none while tools are told about each block:
+  // it is both empty and full then.
   void open(ClassIndex c) noexcept {
     void** const bottom = cells + Sizes::kCellOffsets[c];
     magazines[c] = {bottom, bottom, bottom + Sizes::kShapes[c].capacity};
@@ -24,32 +24,32 @@ struct Front {
   Front* next_idle = nullptr;
 };
 
-// The fronts that threads have over the thread-caching heaps of one type. What a thread used last
-// is at hand; the others are found in its list.
+// The fronts of threads over the thread-caching heaps of one type. The last one used is at hand;
+// the others are in the thread's list.
 //
-// Heap has: id, a number that no two heaps of the process share, 0 before its first use;
-// begin_front(), a front or null, and end_front(front).
+// Heap has: id, unique in the process, 0 before its first use; begin_front(), a front or null;
+// end_front(front).
 template <class Heap, class Front>
 class ThreadFronts {
  public:
-  // Null when the heap is not the one that the thread used last.
+  // Null if the thread has last used another heap.
   [[nodiscard]] static ALLOD_INLINE Front* at_hand(const Heap& heap) noexcept {
     if (__builtin_expect(last_.id != heap.id.load(std::memory_order_relaxed), 0)) return nullptr;
     Front* const front = last_.front;
-    // Spares the caller a test of its own.
+    // Spares the caller a test.
     if (front == nullptr) __builtin_unreachable();
     return front;
   }
-  // Null when the calling thread has none.
+  // Null if the calling thread has none.
   [[nodiscard]] static Front* find(const Heap& heap) noexcept {
     const std::uint64_t id = heap.id.load(std::memory_order_relaxed);
     for (Link* link = links_; link != nullptr && id != 0; link = link->next) {
-      // No other thread sets the id of a link that is this thread's.
+      // Only this thread sets the ids of its links.
       if (link->id == id) return remember(*link);
     }
     return nullptr;
   }
-  // Makes one where there is none. Null when there is no memory.
+  // Makes a front if there is none. Null without memory.
   [[nodiscard]] static ALLOD_NOINLINE Front* bind(Heap& heap) noexcept {
     if (Front* const front = find(heap)) return front;
     LockGuard guard{lock_};
@@ -66,7 +66,7 @@ class ThreadFronts {
     pthread_setspecific(key_, links_);
     return remember(*link);
   }
-  // The heap goes, or begins anew: nobody uses it just now, and all fronts of it are gone.
+  // Before the heap ends or is reset, when no thread uses it and all its fronts have ended.
   static void forget(Heap& heap) noexcept {
     LockGuard guard{lock_};
     for (Link* link = all_; link != nullptr; link = link->next_of_all) {
@@ -77,13 +77,13 @@ class ThreadFronts {
 
   static void lock_for_fork() noexcept { lock_.lock_for_fork(); }
   static void unlock_in_parent() noexcept { lock_.unlock_in_parent(); }
-  // What other threads had at hand is lost to the child.
+  // The fronts of other threads are lost to the child.
   static void reset_in_child() noexcept { lock_.reset_in_child(); }
 
  private:
   struct Link {
     Link* next;         // of the same thread, or unused
-    Link* next_of_all;  // of all that were ever made
+    Link* next_of_all;  // of all links ever made
     Heap* heap;         // null: the link can serve another heap
     std::uint64_t id;
     Front* front;
@@ -97,7 +97,7 @@ class ThreadFronts {
     last_ = {link.id, link.front};
     return link.front;
   }
-  // Of the calling thread, with the lock held.
+  // For the calling thread, with the lock held.
   [[nodiscard]] static Link* unused_link() noexcept {
     for (Link* link = links_; link != nullptr; link = link->next) {
       if (link->heap == nullptr) return link;
@@ -118,7 +118,7 @@ class ThreadFronts {
     links_ = link;
     return link;
   }
-  // Called by libc for a thread that ends.
+  // Called by libc when a thread ends.
   static void end_thread(void*) noexcept {
     LockGuard guard{lock_};
     last_ = {};
@@ -130,7 +130,7 @@ class ThreadFronts {
     }
   }
 
-  // One load reaches them, and the loader never has to allocate for them.
+  // One load reaches these, and the loader need not allocate for them.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Last last_;
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Link* links_ = nullptr;
   static inline constinit FutexLock lock_;

@@ -1,4 +1,4 @@
-// What a hardened composition has besides.
+// State of a hardened composition.
 #pragma once
 
 #include "allod/heaps/quarantine.hpp"
@@ -7,11 +7,11 @@
 
 namespace allod::tailored {
 
-// Blocks at random places, zeros in free ones, a canary behind each, and a wait before a freed one
-// is used again. What is damaged ends the process. Used under the heap's lock. The secrets are
-// drawn with the first block, for the heap is constant-initialised.
+// Random places, zeroed free blocks, a canary behind each block, and a quarantine. Damage ends the
+// process. Used under the heap's lock. The secrets are drawn with the first block, since the heap
+// is constant-initialised.
 //
-// `core` and `owner` are the heap's; `give(block)` puts a block back that has waited.
+// `core` and `owner` are the heap's; `give(block)` frees a block that has waited.
 template <class Core>
 class Hardening {
   static constexpr ClassIndex kClasses = Core::Sizes::kCount;
@@ -19,12 +19,12 @@ class Hardening {
 
  public:
   static constexpr std::size_t kUnknown = ~std::size_t{0};
-  // What a block of `size` bytes takes.
+  // The bytes for a block of `size` bytes.
   [[nodiscard]] static constexpr ALLOD_INLINE std::size_t room_for(std::size_t size) noexcept {
     return size > ~std::size_t{0} - Canary::kBytes ? size : size + Canary::kBytes;
   }
 
-  // Of class `c`, or kClasses: none. Null when there is no memory.
+  // From class `c`, or kClasses for none. Null without memory.
   template <class Give>
   [[nodiscard]] void* take(Core& core, Owner& owner, ClassIndex c, std::size_t size,
                            std::size_t alignment, Give&& give) noexcept {
@@ -33,7 +33,7 @@ class Hardening {
     void* block = nullptr;
     do {
       block = take_zeroed(core, owner, c, size, alignment);
-      // What waits is all there is.
+      // Only blocks in quarantine are left.
     } while (block == nullptr && end_waiting(core, owner, give));
     if (block != nullptr) canary_.write(address_of(block), size, core.usable_size(block));
     return block;
@@ -49,7 +49,7 @@ class Hardening {
     const auto leave = leaving(core, owner, give);
     if (!waiting_.take(block, bytes, random_, leave)) leave(block);
   }
-  // Of all blocks. False when there was none.
+  // Frees all waiting blocks. False if there was none.
   template <class Give>
   bool end_waiting(Core& core, Owner& owner, Give&& give) noexcept {
     return waiting_.clear(random_, leaving(core, owner, give));
@@ -60,7 +60,7 @@ class Hardening {
     waiting_.for_each(visit);
   }
 
-  // What was asked for of a block in use.
+  // The requested size of a block in use.
   [[nodiscard]] std::size_t size_of(Core& core, const Owner& owner, const void* block) noexcept {
     const std::size_t size = canary_.read(address_of(block), core.usable_size(block));
     if (size != Canary::kDamaged) return size;
@@ -68,7 +68,7 @@ class Hardening {
                                      : "heap '%s': block %p was written past its end",
                    owner.name, block);
   }
-  // Of a block that is freed as one of `claimed` bytes, or kUnknown.
+  // For a free of `claimed` bytes, or kUnknown.
   void check(Core& core, const Owner& owner, const void* block, std::size_t claimed) noexcept {
     const std::size_t size = canary_.read(address_of(block), core.usable_size(block));
     if (size == Canary::kDamaged) {
@@ -82,7 +82,7 @@ class Hardening {
   }
 
  private:
-  // Blocks from here on are not filled with zeros nor looked through.
+  // From this size on, blocks are neither zeroed nor checked.
   static constexpr std::size_t kUnwatched = std::size_t{128} << 10;
 
   [[nodiscard]] void* take_zeroed(Core& core, Owner& owner, ClassIndex c, std::size_t size,

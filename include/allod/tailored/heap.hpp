@@ -11,10 +11,10 @@
 
 namespace allod {
 
-// See docs/tailored.md for the parts. Functions that allocate return null when there is no memory,
-// or no class for so large a block. A block is aligned to the largest power of two that divides the
-// size of its class, up to 4 KiB. All blocks end with the heap. Constant-initialised; thread-safe
-// if Threads says so, but for reset() and the end.
+// See docs/tailored.md for the parts. Functions that allocate return null without memory, or
+// without a class for the size. A block is aligned to the largest power of two that divides the
+// size of its class, at most 4 KiB. All blocks end with the heap. Constant-initialised. Thread-safe
+// as Threads says, except reset() and the destructor.
 template <class Composition>
 class ComposedHeap : private tailored::Owner {
   using P = tailored::Repaired<Composition>;
@@ -30,7 +30,7 @@ class ComposedHeap : private tailored::Owner {
   static constexpr bool kCaching = kSharing == Sharing::caching;
   static constexpr bool kChecked = P::Checks::kChecked;
   static constexpr bool kHardened = P::Checks::kHardened;
-  // Nothing may go by unseen: every call goes to the slabs.
+  // Every call goes to the slabs, so that none is missed.
   static constexpr bool kWatched = kChecked || P::Observer::kWatches || kAddressSanitizer;
 
  public:
@@ -38,12 +38,12 @@ class ComposedHeap : private tailored::Owner {
   using Observer = typename P::Observer;
   using Figures = tailored::Figures;
   static constexpr bool kServesAnySize = P::Storage::kAnySize;
-  // The largest size that a class serves.
+  // The largest size of a class.
   static constexpr std::size_t kLargestClass =
       Sizes::kLargest - (kHardened && kClasses > 0 ? heaps::SizedCanary::kBytes : 0);
   static constexpr std::size_t kChunkBytes = Pages::kChunkBytes;
   static constexpr bool kManyThreads = kSharing != Sharing::one_thread;
-  // Does every block of 16 bytes or more lie on a multiple of 16?
+  // Whether every block of 16 bytes or more is aligned to 16.
   static constexpr bool kAligns = Sizes::kAligns;
 
   // `name` is for reports and must outlive the heap; `pages` go to the page source.
@@ -58,9 +58,9 @@ class ComposedHeap : private tailored::Owner {
     if constexpr (kChecked) guardian_.end();
   }
 
-  // --- allocation
+  // --- allocation ----------------------------------------------------------------------
 
-  // The size is known when the program is compiled, and so is the class.
+  // For a size, and so a class, known at compile time.
   template <std::size_t kSize>
   [[nodiscard]] ALLOD_INLINE void* allocate(Where where = Where::current()) noexcept {
     constexpr ClassIndex c = Sizes::of(room_for(kSize));
@@ -88,27 +88,27 @@ class ComposedHeap : private tailored::Owner {
     void* const block = allocate(bytes, where);
     return block == nullptr ? nullptr : std::memset(block, 0, bytes);
   }
-  // Where the block is large enough, and not much too large, it stays. Null, and the block as it
-  // was, when there is no memory.
+  // A block that is large enough, and less than twice too large, stays. Null, and no change,
+  // without memory.
   [[nodiscard]] void* reallocate(void* block, std::size_t size,
                                  Where where = Where::current()) noexcept {
     if (block == nullptr) return allocate(size, where);
     const std::size_t usable = usable_size(block);
-    // A watched block has the size that was asked for last.
+    // A watched block has the size that was requested last.
     if (!kWatched && size <= usable && size >= usable / 2) return block;
     void* const moved = allocate(size, where);
     if (moved == nullptr) return nullptr;
     const std::size_t kept = size < usable ? size : usable;
-    // Tools know the block to be as long as was asked for, which nobody knows here.
+    // Tools know the block by its requested size, which is unknown here.
     if (core_.announces()) announce_readable(block, kept);
     std::memcpy(moved, block, kept);
     deallocate(block);
     return moved;
   }
 
-  // --- the way back -----------------------------------------------------------------------------
+  // --- frees ---------------------------------------------------------------------------
 
-  // Of this heap, or null.
+  // `block`: of this heap, or null.
   ALLOD_INLINE void deallocate(void* block) noexcept {
     if (__builtin_expect(block == nullptr, 0)) return;
     if constexpr (kWatched) {
@@ -119,7 +119,7 @@ class ComposedHeap : private tailored::Owner {
       to_class(content - 1U, block);
     }
   }
-  // A block, not null, of the size with which it was allocated.
+  // `block`: not null, and allocated with this size.
   template <std::size_t kSize>
   ALLOD_INLINE void deallocate(void* block) noexcept {
     deallocate(block, kSize);
@@ -133,16 +133,16 @@ class ComposedHeap : private tailored::Owner {
     }
   }
 
-  // --- questions
+  // --- questions -----------------------------------------------------------------------
 
-  // Of a block in use.
+  // The usable bytes of a block in use.
   [[nodiscard]] std::size_t usable_size(const void* block) noexcept {
     if constexpr (kHardened) {
       if (!core_.announces()) return hardening_.size_of(core_, *this, block);
     }
     return core_.usable_size(block);
   }
-  // Does the address lie in memory of the heap?
+  // Whether the address is in memory of the heap.
   [[nodiscard]] bool contains(const void* address) noexcept {
     const WholeGuard guard{lock_};
     return core_.contains(address);
@@ -176,24 +176,24 @@ class ComposedHeap : private tailored::Owner {
   [[nodiscard]] Pages& pages() noexcept { return core_.pages(); }
   [[nodiscard]] Observer& observer() noexcept { return observer_; }
 
-  // --- memory back
+  // --- recycling -----------------------------------------------------------------------
 
-  // Everything that is free goes back to the page source now, but for what other threads have at
-  // hand. Returns how many bytes.
+  // Returns all free memory to the page source, except that in other threads' magazines. Returns
+  // the bytes.
   std::size_t recycle() noexcept {
     empty_magazines();
     const WholeGuard guard{lock_};
     if constexpr (kHardened) hardening_.end_waiting(core_, *this, giver());
     return core_.recycle(0, 0);
   }
-  // All blocks are gone at once, and the memory is back; the heap can be used again.
+  // Frees all blocks and all memory. The heap can be used again.
   void reset() noexcept {
     end();
     front_.~OwnFront();
     new (&front_) OwnFront{};
   }
 
-  // --- for whoever makes it the heap of a process
+  // --- for the heap of a process -------------------------------------------------------
 
   [[nodiscard]] tailored::Chunk* chunk_of(const void* block) noexcept {
     return core_.chunk_of(block);
@@ -237,18 +237,18 @@ class ComposedHeap : private tailored::Owner {
     Guard& operator=(const Guard&) = delete;
     Lock& lock_;
   };
-  // Around everything; around what stands behind magazines.
+  // For the whole heap; for the engine behind magazines.
   using WholeGuard = Guard<kManyThreads>;
   using CoreGuard = Guard<kCaching>;
   static constexpr std::size_t kUnknown = Hardening::kUnknown;
-  // What a block of `size` bytes takes.
+  // The bytes for a block of `size` bytes.
   [[nodiscard]] static constexpr ALLOD_INLINE std::size_t room_for(std::size_t size) noexcept {
     return kHardened ? Hardening::room_for(size) : size;
   }
 
-  // --- fast paths --------------------------------------------------------------------------------
+  // --- fast paths ----------------------------------------------------------------------
 
-  // Null: the thread used another heap last, or none.
+  // Null if the thread has last used another heap, or none.
   [[nodiscard]] ALLOD_INLINE Front* at_hand() noexcept {
     if constexpr (kCaching) {
       return Fronts::at_hand(*this);
@@ -295,7 +295,7 @@ class ComposedHeap : private tailored::Owner {
     }
   }
 
-  // --- slow paths
+  // --- slow paths ----------------------------------------------------------------------
 
   [[nodiscard]] ALLOD_NOINLINE void* take_locked(ClassIndex c, std::size_t size) noexcept {
     const WholeGuard guard{lock_};
@@ -314,7 +314,7 @@ class ComposedHeap : private tailored::Owner {
     heap::Magazine& magazine = front->magazines[c];
     if (void* const block = magazine.pop()) return block;
     if (magazine.capacity() == 0) {
-      // The first chunk tells whether valgrind is there.
+      // Only after the first chunk it is known whether valgrind runs.
       void* const block = take_one(c, size);
       if (block != nullptr && !core_.announces()) front->open(c);
       return block;
@@ -329,7 +329,7 @@ class ComposedHeap : private tailored::Owner {
     if (core_.announces()) announce_block(block, size);
     return block;
   }
-  // Gives the older half back, so that what was freed last is used first.
+  // Frees the older half, so that the blocks freed last are used first.
   ALLOD_NOINLINE void flush(ClassIndex c, void* block) noexcept {
     Front* const front = bound();
     const CoreGuard guard{lock_};
@@ -359,14 +359,14 @@ class ComposedHeap : private tailored::Owner {
   }
   ALLOD_NOINLINE void release_any(void* block) noexcept {
     const WholeGuard guard{lock_};
-    // The sized form comes here with a block of an aligned allocation, too.
+    // A sized free of an aligned block comes here as well.
     if (const tailored::Content content = core_.content_of(block); content <= kClasses) {
       return give_one(content - 1U, block);
     }
     if (core_.announces()) announce_freed(block, core_.usable_size(block));
     core_.give_any(block);
   }
-  // Of the calling thread.
+  // Those of the calling thread.
   void empty_magazines() noexcept {
     Front* front = at_hand();
     if constexpr (kCaching) front = front != nullptr ? front : Fronts::find(*this);
@@ -382,7 +382,7 @@ class ComposedHeap : private tailored::Owner {
     }
   }
 
-  // --- the watched heap
+  // --- the watched heap ----------------------------------------------------------------
 
   // Class kClasses: none.
   [[nodiscard]] ALLOD_NOINLINE void* take_watched(ClassIndex c, std::size_t size,
@@ -423,11 +423,11 @@ class ComposedHeap : private tailored::Owner {
     if (core_.announces()) announce_freed(block, core_.usable_size(block));
     core_.give_any(block);
   }
-  // How a block goes back that has waited.
+  // Frees a block that has waited.
   [[nodiscard]] auto giver() noexcept {
     return [this](void* block) noexcept { give_watched(block); };
   }
-  // Ends the process when the block may not be freed here and now, or not with this size.
+  // Ends the process if the block may not be freed here, now, or with this size.
   void check_block(const void* block, std::size_t size) noexcept {
     tailored::Guardian::check_block(core_.examine(block), Owner::name, block);
     if constexpr (kHardened) {
@@ -442,7 +442,7 @@ class ComposedHeap : private tailored::Owner {
     }
   }
 
-  // --- fronts of threads; called by ThreadFronts
+  // --- fronts of threads; called by ThreadFronts ---------------------------------------
 
   [[nodiscard]] Front* begin_front() noexcept {
     const WholeGuard guard{lock_};
@@ -469,7 +469,7 @@ class ComposedHeap : private tailored::Owner {
     core_.release_all();
   }
 
-  // What an owner offers.
+  // The functions of Owner.
   static void* allocate_of(Owner* owner, std::size_t size, std::size_t alignment) noexcept {
     auto* const heap = static_cast<ComposedHeap*>(owner);
     return alignment <= 8 ? heap->allocate(size) : heap->allocate_aligned(size, alignment);

@@ -1,4 +1,4 @@
-// Which blocks are in use, and where each was asked for.
+// Leak reports: blocks in use, and where each was allocated.
 #pragma once
 
 #include <dlfcn.h>
@@ -9,8 +9,8 @@ namespace allod {
 
 namespace tailored {
 
-// A hash table of blocks, in memory straight from the system: blocks that are known here still look
-// leaked to tools that search memory for pointers. Used by one thread at a time.
+// A hash table of blocks in memory straight from the system, so that tools that search for pointers
+// still see leaks. Used by one thread at a time.
 template <class Value>
 class BlockTable {
  public:
@@ -24,7 +24,7 @@ class BlockTable {
   BlockTable& operator=(const BlockTable&) = delete;
   ~BlockTable() { clear(); }
 
-  // False when there is no memory: the block is not known, then.
+  // False without memory: the block is not recorded.
   bool insert(const void* block, const Value& value) noexcept {
     if (4 * (count_ + 1) > 3 * room_ && !grow()) return false;
     Element& element = elements_[place_of(block)];
@@ -37,7 +37,7 @@ class BlockTable {
     Element& element = elements_[place_of(block)];
     return element.block == nullptr ? nullptr : &element.value;
   }
-  // Those behind it that it kept from their place move up.
+  // Elements behind it move up to their places.
   bool erase(const void* block) noexcept {
     if (room_ == 0) return false;
     std::size_t hole = place_of(block);
@@ -98,8 +98,8 @@ class BlockTable {
 
 }  // namespace tailored
 
-// Observer: when the heap ends, it says on standard error which blocks are still in use, and where
-// they were asked for, the most bytes first.
+// Observer: at the end of the heap, reports the blocks in use on standard error by the place of
+// their allocation, the most bytes first.
 class LeakReport {
  public:
   static constexpr bool kWatches = true;
@@ -112,7 +112,7 @@ class LeakReport {
     if (blocks_.count() != 0) report(heap_name);
     blocks_.clear();
   }
-  // Says it now; the heap goes on.
+  // Reports now; the heap goes on.
   void report(const char* heap_name) const noexcept {
     std::size_t bytes = 0;
     blocks_.for_each([&](const void*, const Block& block) noexcept { bytes += block.bytes; });
@@ -134,7 +134,7 @@ class LeakReport {
   };
   static constexpr int kMostSites = 64;
 
-  // A line of source is one site, whatever it was compiled into.
+  // A line of source is one site, in all functions that it is compiled into.
   [[nodiscard]] static const void* key_of(const Site& site) noexcept {
     if (site.file == nullptr) return site.caller;
     return reinterpret_cast<const void*>(address_of(site.file) * 31 + site.line);

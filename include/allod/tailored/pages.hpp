@@ -1,4 +1,4 @@
-// Where a tailored heap has its memory from: page sources, small parts that can be chained.
+// Page sources, which provide the memory of a tailored heap, and which can be chained.
 #pragma once
 
 #include <concepts>
@@ -7,14 +7,14 @@
 
 namespace allod {
 
-// A page source gives chunks.
-//   kChunkBytes        a power of two; every chunk has that size, or a multiple of it
-//   kOnePlace          there is just one chunk, of any size, and its address has no alignment
-//                      to speak of: take() sets *bytes
-//   take(bytes)        memory aligned to kChunkBytes, readable and writable, or null; all zeros,
-//                      but for kOnePlace
-//   give(chunk, bytes) takes it back
-//   purge(at, bytes)   gives memory back and keeps the addresses; false when it cannot
+// Provides chunks.
+//   kChunkBytes        a power of two; every chunk has this size, or a multiple of it
+//   kOnePlace          whether there is only one chunk, of any size and alignment; take() then sets
+//                      *bytes
+//   take(bytes)        readable and writable memory aligned to kChunkBytes, or null; all zeros,
+//                      except with kOnePlace
+//   give(chunk, bytes) takes the chunk back
+//   purge(at, bytes)   purges memory and keeps the addresses; false if it cannot
 //   now_ms()           monotonic
 //   page_bytes()       purge takes multiples of it
 // Used by one thread at a time.
@@ -33,7 +33,7 @@ inline constexpr std::size_t operator""_KiB(unsigned long long count) { return c
 inline constexpr std::size_t operator""_MiB(unsigned long long count) { return count << 20; }
 inline constexpr std::size_t operator""_GiB(unsigned long long count) { return count << 30; }
 
-// Ordinary pages, mapped a chunk at a time.
+// Ordinary pages, mapped by chunks.
 template <std::size_t kBytes = std::size_t{1} << 20, os::Platform P = os::Linux>
 class SystemPages {
   static_assert(is_power_of_two(kBytes) && kBytes >= kSliceBytes,
@@ -72,8 +72,8 @@ class SystemPages {
   bool started_ = false;
 };
 
-// Huge pages of 2 MiB or 1 GiB from the system's own pool. Where that has none, ordinary memory for
-// which transparent huge pages are asked for; `missed` counts such chunks.
+// Huge pages of 2 MiB or 1 GiB from the system's pool. If that is empty, ordinary memory with
+// transparent huge pages; `missed` counts such chunks.
 template <std::size_t kPage = std::size_t{2} << 20>
 class HugePages : public SystemPages<kPage> {
   static_assert(kPage == std::size_t{2} << 20 || kPage == std::size_t{1} << 30,
@@ -92,7 +92,7 @@ class HugePages : public SystemPages<kPage> {
     }
     return chunk;
   }
-  // A huge page goes as a whole or not at all.
+  // Huge pages return to the pool with their chunk only.
   [[nodiscard]] bool purge(void*, std::size_t) noexcept { return false; }
   [[nodiscard]] std::size_t missed() const noexcept { return missed_; }
 
@@ -100,7 +100,7 @@ class HugePages : public SystemPages<kPage> {
   std::size_t missed_ = 0;
 };
 
-// Asks for transparent huge pages in what another source gives.
+// Asks for transparent huge pages in the chunks of another source.
 template <PageSource Under>
 class TransparentHuge : public Under {
  public:
@@ -112,9 +112,8 @@ class TransparentHuge : public Under {
   }
 };
 
-// Keeps in memory what another source gives: no page fault comes after the first use of a chunk,
-// and nothing of it is swapped out. A chunk that the system does not lock (`ulimit -l`) is not
-// used.
+// Locks the chunks of another source in memory: after the first use, no page fault or swapping
+// occurs. Chunks that the system does not lock (`ulimit -l`) are not used.
 template <PageSource Under>
 class Locked : public Under {
  public:
@@ -128,8 +127,8 @@ class Locked : public Under {
   [[nodiscard]] bool purge(void*, std::size_t) noexcept { return false; }
 };
 
-// One region of kBytes of addresses, reserved at first use. The heap gets no more than that, and
-// its blocks are told from others by two comparisons.
+// One region of kBytes of addresses, reserved at first use, which bounds the heap. Two comparisons
+// tell its blocks from others.
 template <std::size_t kBytes, std::size_t kChunk = std::size_t{1} << 20, os::Platform P = os::Linux>
 class Reserved {
   static_assert(kBytes % kChunk == 0 && is_power_of_two(kChunk) && kChunk >= kSliceBytes,
@@ -159,7 +158,7 @@ class Reserved {
   }
   void give(void* chunk, std::size_t bytes) noexcept {
     const std::size_t first = (address_of(chunk) - address_of(base_)) / kChunk;
-    // What cannot be given back would not be zero when it comes again.
+    // Memory that cannot be purged would not be zero at its next use.
     if (!platform_.purge(chunk, bytes)) return;
     for (std::size_t i = first; i < first + bytes / kChunk; ++i) {
       used_[i / kWordBits] &= ~bit(i % kWordBits);
@@ -199,8 +198,7 @@ class Reserved {
   Word used_[words_for(kChunks)] = {};
 };
 
-// Memory that the program brings, of any alignment: it must outlive the heap, which never asks the
-// system for anything.
+// Memory of the program, of any alignment. It must outlive the heap, which never calls the system.
 class UserBuffer {
  public:
   static constexpr std::size_t kChunkBytes = 0;

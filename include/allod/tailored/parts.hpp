@@ -1,4 +1,4 @@
-// The parts of a composition beside sizes and pages, and the defaults of all.
+// The parts of a composition besides sizes and pages, and the defaults of all.
 #pragma once
 
 #include <concepts>
@@ -10,19 +10,18 @@
 
 namespace allod {
 
-// --- Storage: what holds the blocks
-// ----------------------------------------------------------------
+// --- Storage: the memory of blocks -----------------------------------------------------
 
-// Slabs alone. A size beyond the largest class is refused.
+// Slabs only. A size beyond the largest class is refused.
 struct Slabs {
   static constexpr bool kAnySize = false;
   static constexpr bool kMerges = false;
   static constexpr std::size_t kGranule = 64;
 };
 enum class Merging : bool { no, yes };
-// Any size. What has no class is cut from slabs in multiples of kBytes, or is a run of slabs, or a
-// mapping of its own. With Merging::yes, blocks that are free merge with their neighbours; without,
-// a block that was cut once serves requests of its own size, until its slab is empty.
+// Any size. A block without a class is cut from slabs in multiples of kBytes, or is a run of slabs,
+// or a mapping of its own. With Merging::yes, free blocks merge with their neighbours. Without, a
+// cut block serves requests of its own size until its slab is empty.
 template <Merging kMerging = Merging::yes, std::size_t kBytes = 64>
 struct AnySize {
   static_assert(is_power_of_two(kBytes) && kBytes >= 16 && kBytes <= 4096,
@@ -32,17 +31,15 @@ struct AnySize {
   static constexpr std::size_t kGranule = kBytes;
 };
 
-// --- Threads: who uses the heap
-// --------------------------------------------------------------------
+// --- Threads: the users of the heap ----------------------------------------------------
 
 enum class Sharing : std::uint8_t { one_thread, central, caching };
 
-// Does nothing.
 struct NoLock {
   void lock() noexcept {}
   void unlock() noexcept {}
 };
-// Spins shortly, and then sleeps in the kernel.
+// Spins briefly, and then sleeps in the kernel.
 class FutexLock : public RankedLock<os::Linux, false> {
  public:
   constexpr FutexLock() noexcept : RankedLock{LockRank::domain} {}
@@ -60,7 +57,7 @@ class SpinLock {
  private:
   std::atomic<bool> taken_{false};
 };
-// Any type that has lock() and unlock(), std::mutex included.
+// Any type with lock() and unlock(), such as std::mutex.
 template <class L>
 concept Lockable = requires(L lock) {
   lock.lock();
@@ -72,37 +69,36 @@ struct OneThread {
   static constexpr Sharing kSharing = Sharing::one_thread;
   using Lock = NoLock;
 };
-// All threads, one after the other.
+// All threads, one at a time.
 template <class L = FutexLock>
 struct Central {
   static constexpr Sharing kSharing = Sharing::central;
   using Lock = L;
 };
-// Magazines for each thread; the lock is for what stands behind them.
+// Magazines for each thread; the lock protects the engine behind them.
 template <class L = FutexLock>
 struct ThreadCaching {
   static constexpr Sharing kSharing = Sharing::caching;
   using Lock = L;
 };
 
-// --- Recycling: when free memory goes back to where it came from
-// ---------------------------------------
+// --- Recycling: the return of free memory to its source --------------------------------
 
-// When more than kBytes are free and still present.
+// When more than kBytes are free and present.
 template <std::size_t kBytes = std::size_t{1} << 20>
 struct RecycleAtOnce {
   static constexpr bool kAutomatic = true;
   static constexpr std::uint32_t kDelayMs = 0;
   static constexpr std::size_t kKeepBytes = kBytes;
 };
-// What has been free for that long, when a slow path comes by.
+// Memory that has been free for this time, in the next slow path.
 template <std::uint32_t kMilliseconds>
 struct RecycleAfter {
   static constexpr bool kAutomatic = true;
   static constexpr std::uint32_t kDelayMs = kMilliseconds;
   static constexpr std::size_t kKeepBytes = 0;
 };
-// When recycle() is called.
+// Only by recycle().
 struct RecycleWhenTold {
   static constexpr bool kAutomatic = false;
   static constexpr std::uint32_t kDelayMs = 0;
@@ -115,36 +111,34 @@ concept RecyclingPolicy = requires {
   { R::kKeepBytes } -> std::convertible_to<std::size_t>;
 };
 
-// --- Checks
-// ----------------------------------------------------------------------------------------
+// --- Checks ----------------------------------------------------------------------------
 
 struct NoChecks {
   static constexpr bool kChecked = false;
   static constexpr bool kHardened = false;
 };
-// Every call is checked: double and invalid frees, blocks of other heaps, wrong sizes, a second
-// thread, use after the end. A mistake is reported, and ends the process. Magazines stay empty.
+// Checks every call: double and invalid frees, blocks of other heaps, wrong sizes, a second thread,
+// use after the end. Reports a mistake, and ends the process. Magazines stay empty.
 struct Checked {
   static constexpr bool kChecked = true;
   static constexpr bool kHardened = false;
 };
-// All that, and behind each block a canary of 8 bytes that knows its size; free memory that is zero
-// and must stay so; a quarantine; and a random choice among the free blocks of a class.
+// The same checks. Also a canary of 8 bytes with the size behind each block, and a quarantine. Free
+// memory is zero and must stay so. Allocation chooses among the free blocks of a class at random.
 struct Hardened {
   static constexpr bool kChecked = true;
   static constexpr bool kHardened = true;
 };
 
-// --- Observer
-// --------------------------------------------------------------------------------------
+// --- Observer --------------------------------------------------------------------------
 
-// Where a block was asked for: a line of source, or an address in the program.
+// Where a block was allocated: a line of source, or an address in the program.
 struct Site {
   const char* file = nullptr;
   std::uint32_t line = 0;
   const void* caller = nullptr;
 };
-// Told about every block. Magazines stay empty then, so that nothing goes unseen.
+// An observer is told about every block. Magazines then stay empty, so that none is missed.
 struct NoObserver {
   static constexpr bool kWatches = false;
   void allocated(const void*, std::size_t, const Site&) noexcept {}
@@ -160,10 +154,9 @@ concept HeapObserver = requires(O observer, const void* block, std::size_t bytes
   observer.ended(heap_name);
 };
 
-// --- a composition
-// -----------------------------------------------------------------------------------
+// --- a composition ---------------------------------------------------------------------
 
-// The defaults. A composition derives from this and names what it wants otherwise.
+// The defaults. A composition derives from this and names the parts that differ.
 struct Parts {
   using Sizes = GeometricClasses<16, 1024, 4>;
   using Storage = Slabs;
@@ -176,7 +169,7 @@ struct Parts {
 
 namespace tailored {
 
-// Is the composition sound? Each mistake is one sentence.
+// Whether the composition is sound. Each mistake is reported in one sentence.
 template <class P>
 struct Sound {
   static constexpr bool kSizes = NamesClasses<typename P::Sizes>;
@@ -254,8 +247,8 @@ struct Sound {
                                 kSome && kFew && kMultiples && kAscend && kSlabs && kHold && kFit;
 };
 
-// What is compiled: a composition with a mistake has been told so, and is replaced by the defaults
-// so that nothing else is said.
+// The composition to compile. An unsound one was reported, and is replaced by the defaults, so that
+// no further errors follow.
 template <class P>
 using Repaired = std::conditional_t<Sound<P>::value, P, Parts>;
 

@@ -1,5 +1,5 @@
-// A tailored heap as the heap of a process: behind operator new and delete, or behind malloc. And
-// the heap that one thread uses in its place.
+// A tailored heap as the heap of a process, behind operator new and delete, or malloc; and a heap
+// that one thread uses in its place.
 #pragma once
 
 #include <errno.h>
@@ -15,11 +15,11 @@ namespace allod {
 
 namespace tailored {
 
-// The heap that operator new uses on this thread, or null: that of the process. malloc does not:
-// libc keeps what it allocates on behalf of a thread for later ones.
+// The heap for operator new on this thread; null: that of the process. malloc does not use it,
+// since libc keeps its allocations for one thread for later ones.
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local Owner* injected_heap = nullptr;
 
-// Never ends: the last blocks of a program are freed after its last destructors.
+// Never destroyed: the last blocks of a program are freed after its last destructors.
 template <class Heap>
 union Undying {
   constexpr Undying() noexcept : heap{"process"} {}
@@ -27,8 +27,8 @@ union Undying {
   Heap heap;
 };
 
-// What operator new and the functions of libc do. Blocks find their heap by their chunk, whichever
-// thread frees them.
+// The functions behind operator new and libc's. The chunk of a block leads to its heap, whichever
+// thread frees it.
 template <class Heap>
 class ProcessHeap {
   static_assert(Heap::kServesAnySize, "the heap of a process needs Storage = allod::AnySize<>");
@@ -80,7 +80,7 @@ class ProcessHeap {
   [[nodiscard]] static void* make_aligned(std::size_t size, std::align_val_t alignment) {
     return make_slowly(size, static_cast<std::size_t>(alignment));
   }
-  // Null where the other throws.
+  // Null where make() throws.
   [[nodiscard]] static void* make_or_null(std::size_t size, std::size_t alignment) noexcept {
 #ifdef __cpp_exceptions
     try {
@@ -93,14 +93,14 @@ class ProcessHeap {
 #endif
   }
 
-  // A child of fork goes on with the forking thread alone.
+  // The child of a fork goes on with the forking thread.
   static void watch_forks() noexcept {
     os::at_fork([] { heap().lock_for_fork(); }, [] { heap().unlock_in_parent(); },
                 [] { heap().reset_in_child(); });
   }
 
  private:
-  // What the thread's own heap has no class for is the process's.
+  // Sizes without a class in the thread's own heap go to that of the process.
   [[nodiscard]] static void* attempt(std::size_t size, std::size_t alignment) noexcept {
     if (injected_heap != nullptr) {
       if (void* const block = allocate_injected(size, alignment)) return block;
@@ -127,7 +127,7 @@ class ProcessHeap {
   static inline constinit Undying<Heap> instance_;
 };
 
-// malloc and its relatives.
+// malloc and related functions.
 template <class Heap>
 class CSurface {
   using Process = ProcessHeap<Heap>;
@@ -182,10 +182,9 @@ class CSurface {
 
 }  // namespace tailored
 
-// A heap of its own for the calling thread, as long as the scope lasts: operator new, and malloc
-// where that is tailored, take from it what it has classes for. Scopes may be nested. When it ends,
-// all memory of the heap is gone: what was allocated in the scope must not be used any more. A heap
-// for OneThread wants its blocks freed by this thread, too.
+// A heap of its own for the calling thread during the scope: operator new uses it for the sizes of
+// its classes, malloc does not. Scopes may be nested. The end of the scope frees all its blocks,
+// which must not be used any more. Blocks of a heap for OneThread must be freed by this thread.
 template <class Heap>
 class ThreadScope {
   static_assert(Heap::kChunkBytes != 0, "a ThreadScope cannot live in a UserBuffer");
@@ -214,8 +213,8 @@ class ThreadScope {
 
 }  // namespace allod
 
-// At namespace scope of exactly one source file: HEAP, a type, becomes the heap behind operator new
-// and delete. With ALLOD_USE_SYSTEM_MALLOC, nothing is replaced.
+// At namespace scope of exactly one source file: makes HEAP, a type, the heap behind operator new
+// and delete. With ALLOD_USE_SYSTEM_MALLOC, it replaces nothing.
 #ifdef ALLOD_USE_SYSTEM_MALLOC
 #define ALLOD_REPLACE_NEW(...) static_assert(true)
 #define ALLOD_REPLACE_MALLOC(...) static_assert(true)
@@ -266,8 +265,8 @@ class ThreadScope {
   }                                                                                             \
   static_assert(true)
 
-// The same for malloc and all its relatives, and operator new and delete with them: in a program,
-// or in a library to be preloaded.
+// The same for malloc and all related functions, and operator new and delete: in a program, or in a
+// library to be preloaded.
 #define ALLOD_REPLACE_MALLOC(...)                                                                 \
   ALLOD_REPLACE_NEW(__VA_ARGS__);                                                                 \
   using AllodC = allod::tailored::CSurface<__VA_ARGS__>;                                          \

@@ -1,4 +1,4 @@
-// The size classes of a tailored heap: what a composition says of them, and the table made of that.
+// The size classes of a tailored heap: a composition's specifications, and their table.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace allod {
 
-// What a composition says of one size class. Zeros are filled in, see tailored::ClassTable.
+// The specification of a size class. Zeros get defaults, see tailored::ClassTable.
 struct ClassSpec {
   std::size_t size;        // bytes of a block; a multiple of 8, at most 1 MiB
   std::size_t slab_bytes;  // a power of two from 4 KiB to 64 MiB
@@ -32,8 +32,7 @@ template <std::size_t kSize>
 using OneSize = FixedClasses<kSize>;
 using NoClasses = Classes<>;
 
-// kSteps classes to each doubling from kFrom to kTo. Steps that are not a multiple of 16 are left
-// out.
+// kSteps classes for each doubling from kFrom to kTo, without sizes that are not a multiple of 16.
 template <std::size_t kFrom, std::size_t kTo, unsigned kSteps>
 struct GeometricClasses {
   static constexpr bool kSound = is_power_of_two(kFrom) && is_power_of_two(kTo) && kFrom <= kTo &&
@@ -42,7 +41,7 @@ struct GeometricClasses {
  private:
   template <class Visit>
   static constexpr void for_each_size(Visit&& visit) {
-    if (!kSound) return visit(16);  // and tailored::Sound says so
+    if (!kSound) return visit(16);  // tailored::Sound reports it
     for (std::size_t base = kFrom; base <= kTo; base *= 2) {
       visit(base);
       for (std::size_t step = 1; step < kSteps && base < kTo; ++step) {
@@ -76,7 +75,7 @@ concept NamesClasses = requires {
   { Sizes::kSpecs.data() } -> std::convertible_to<const ClassSpec*>;
 };
 
-// How the blocks of a class lie.
+// The layout of a class's blocks.
 struct Shape {
   Divider divider;  // of an offset, by block_bytes
   std::uint32_t block_bytes = 0;
@@ -90,13 +89,13 @@ inline constexpr std::size_t kMostSlab = std::size_t{64} << 20;
 inline constexpr std::size_t kMostClassSize = std::size_t{1} << 20;
 inline constexpr std::size_t kMostClasses = 128;
 
-// The sizes that a composition names, with what it leaves open: slabs of 16 KiB, or of eight blocks
-// if that is more; magazines for 32 KiB, but for 2 blocks at least and 256 at most.
+// The sizes of a composition with defaults: slabs of 16 KiB, or of eight blocks if that is more;
+// magazines for 32 KiB, at least 2 and at most 256 blocks.
 template <class Sizes>
 struct ClassTable {
   static constexpr ClassIndex kCount = static_cast<ClassIndex>(Sizes::kSpecs.size());
   static constexpr std::size_t kUsualSlab = std::size_t{16} << 10;
-  static constexpr std::size_t kTableMax = 1024;  // sizes up to here have an element of a table
+  static constexpr std::size_t kTableMax = 1024;  // larger sizes have no element in the table
 
   [[nodiscard]] static constexpr std::size_t size_of(ClassIndex c) noexcept {
     return Sizes::kSpecs[c].size;
@@ -120,7 +119,7 @@ struct ClassTable {
     const std::size_t eight = std::bit_ceil(8 * spec.size);
     return eight < kUsualSlab ? kUsualSlab : eight;
   }
-  // The unit in which chunks are cut: the smallest slab.
+  // The unit of chunks: the smallest slab.
   static constexpr std::size_t kUnitBytes = [] {
     std::size_t unit = kUsualSlab;
     for (ClassIndex c = 0; c < kCount; ++c) unit = slab_bytes(c) < unit ? slab_bytes(c) : unit;
@@ -146,7 +145,7 @@ struct ClassTable {
     }
     return shapes;
   }();
-  // The words of bits that each unit needs for the blocks in it.
+  // Words of bits for the blocks of a unit.
   static constexpr std::uint32_t kWordsPerUnit = [] {
     std::uint32_t most = 1;
     for (ClassIndex c = 0; c < kCount; ++c) {
@@ -155,7 +154,7 @@ struct ClassTable {
     }
     return most;
   }();
-  // The cells of all magazines together, and where those of a class begin.
+  // The cells of all magazines: where those of a class begin.
   static constexpr auto kCellOffsets = [] {
     std::array<std::uint32_t, kCount + 1> offsets{};
     for (ClassIndex c = 0; c < kCount; ++c) offsets[c + 1] = offsets[c] + kShapes[c].capacity;
@@ -163,12 +162,12 @@ struct ClassTable {
   }();
   static constexpr std::uint32_t kCells = kCellOffsets[kCount];
 
-  // The smallest class that holds `size`; kCount when there is none.
+  // The smallest class for `size`; kCount if there is none.
   [[nodiscard]] static constexpr ALLOD_INLINE ClassIndex of(std::size_t size) noexcept {
     if (size <= kTableMax) return kSmall[(size + 7) / 8];
     return search(size);
   }
-  // The same for blocks that lie on multiples of `alignment`, a power of two.
+  // The same with blocks at multiples of `alignment`, a power of two.
   [[nodiscard]] static constexpr ClassIndex of_aligned(std::size_t size,
                                                        std::size_t alignment) noexcept {
     ClassIndex c = of(size);

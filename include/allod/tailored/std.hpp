@@ -20,8 +20,7 @@ namespace tailored {
 }
 }  // namespace tailored
 
-// An allocator as the standard wants it, over a heap that outlives it. Equal if the heap is the
-// same.
+// A standard allocator over a heap that outlives it. Allocators over the same heap are equal.
 template <class T, class Heap>
 class TailoredAllocator {
  public:
@@ -52,7 +51,7 @@ class TailoredAllocator {
   }
 
  private:
-  // A class of one element's size aligns it, too: sizes are multiples of 8.
+  // Sizes are multiples of 8, so a class for one element aligns it.
   static constexpr bool kPlain =
       alignof(T) <= 8 && (sizeof(T) <= Heap::kLargestClass || Heap::kServesAnySize);
   static constexpr std::size_t kOne = kPlain ? sizeof(T) : 1;

@@ -1,5 +1,5 @@
-// The same interface as a composed heap, over the standard malloc: valgrind and the sanitizers then
-// see each allocation of the program as one of their own.
+// The interface of a composed heap over the standard malloc, so that valgrind and the sanitizers
+// see each allocation of the program.
 #pragma once
 
 #include <cstdlib>
@@ -9,8 +9,8 @@
 
 namespace allod {
 
-// Blocks that are in use when the heap ends are freed, as they would be with the heap's memory.
-// Sizes for which a composition has no class are refused here as well. Thread-safe.
+// The end of the heap frees its blocks, as that of a composed heap would. Sizes without a class in
+// the composition are refused as well. Thread-safe.
 template <class Composition>
 class SystemHeap {
   using P = tailored::Repaired<Composition>;
@@ -46,7 +46,7 @@ class SystemHeap {
   [[nodiscard]] void* allocate_aligned(std::size_t size, std::size_t alignment,
                                        Where where = Where::current()) noexcept {
     if (size > kLargestClass && !kServesAnySize) return nullptr;
-    // malloc aligns to as much as any type needs.
+    // malloc aligns for any type.
     void* block = nullptr;
     if (alignment <= alignof(std::max_align_t)) {
       block = std::malloc(size);
@@ -93,7 +93,7 @@ class SystemHeap {
   }
   void deallocate(void* block, std::size_t) noexcept { deallocate(block); }
 
-  // As many bytes as were asked for: the tools know no others.
+  // The requested size, which the tools know.
   [[nodiscard]] std::size_t usable_size(const void* block) noexcept {
     LockGuard guard{lock_};
     const std::size_t* const bytes = blocks_.find(block);

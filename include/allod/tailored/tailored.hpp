@@ -9,8 +9,8 @@
 
 namespace allod {
 
-// A heap made of the parts that Composition names; see Parts. ALLOD_USE_SYSTEM_MALLOC, defined for
-// the whole program, makes every one a layer over the standard malloc.
+// A heap of the parts that Composition names; see Parts. With ALLOD_USE_SYSTEM_MALLOC, defined for
+// the whole program, it is a layer over the standard malloc.
 #ifdef ALLOD_USE_SYSTEM_MALLOC
 template <class Composition>
 using Tailored = SystemHeap<Composition>;

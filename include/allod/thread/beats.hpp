@@ -1,4 +1,4 @@
-// Deferred frees, for language runtimes: a function of the program that slow paths call.
+// Deferred frees, for language runtimes: slow paths call a function of the program.
 #pragma once
 
 #include <atomic>
@@ -8,12 +8,12 @@
 
 namespace allod::thread {
 
-// Thread-safe. Constant-initialised: there is no function.
+// Thread-safe. Constant-initialised, without a function.
 class Beats {
  public:
   using Function = void (*)(int force, std::uint64_t heartbeat, void* context);
 
-  // Null ends the calls; one may then still be under way.
+  // Null ends the calls; one may still be under way.
   void set(Function function, void* context) noexcept {
     function_.store(nullptr);
     context_.store(context);
@@ -22,11 +22,11 @@ class Beats {
   [[nodiscard]] ALLOD_INLINE bool are_wanted() const noexcept {
     return __builtin_expect(function_.load(std::memory_order_relaxed) != nullptr, 0);
   }
-  // Calls the function, unless that is what the calling thread is doing.
+  // Calls the function, unless the calling thread is within it.
   ALLOD_COLD void beat(bool force) noexcept {
     const Function function = function_.load();
     void* const context = context_.load();
-    // Unless both belong together, somebody is just changing them.
+    // If the two do not match, another thread is changing them.
     if (function == nullptr || function != function_.load() || in_beat_) return;
     in_beat_ = true;
     function(force ? 1 : 0, ++heartbeat_, context);

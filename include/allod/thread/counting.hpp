@@ -1,9 +1,9 @@
-// What a heap's threads allocate and free, counted and sampled.
+// Counts and samples the allocations and frees of a heap's threads.
 //
-// A sample is a point on the line of all bytes that are allocated; the block around it is
-// the sampled one. Points that are drawn apart for each class of each thread are together as random
-// as those on one line. So a class can be filled up to its next point, and the fast path meets it
-// by finding the magazine dry.
+// Samples are points on the line of all allocated bytes; the block around a point is the sampled
+// one. Points drawn separately for each class of each thread are together as random as those on one
+// line. So a magazine is filled up to the class's next point, and the fast path meets the sample by
+// an empty magazine.
 #pragma once
 
 #include "allod/thread/process_heap.hpp"
@@ -49,7 +49,7 @@ ALLOD_NOINLINE void* ProcessHeap<Policy>::refill_counted(ClassIndex c, bool* zer
       return block;
     }
   }
-  // This one, and so many behind it, come before the sample.
+  // This block, and as many behind it, come before the sample.
   const std::uint64_t behind = count.until > 1 ? count.until - 2 : 0;
   const std::uint32_t most = behind < ~0U ? static_cast<std::uint32_t>(behind) : ~0U;
   heap::Magazine& magazine = front.magazines[c];
@@ -60,7 +60,7 @@ ALLOD_NOINLINE void* ProcessHeap<Policy>::refill_counted(ClassIndex c, bool* zer
   }
   if (block == nullptr) block = refill(own, c, zero);
   if (block == nullptr) return nullptr;
-  // What lies beyond the sample is given back.
+  // Blocks beyond the sample are freed.
   while (magazine.count() > most) {
     void* const beyond = magazine.pop();
     if (!front.freed[c].push(beyond)) {
@@ -83,13 +83,13 @@ void ProcessHeap<Policy>::count_span(void* block, std::size_t size) noexcept {
   if (Sampler::is_due(bytes)) Sampler::note(block, size, bytes);
 }
 
-// Of a class of `bytes`: the next sample is so many blocks on, at least 1.
+// The distance to the next sample in blocks of `bytes`, at least 1.
 template <class Policy>
 std::uint64_t ProcessHeap<Policy>::blocks_to_sample(std::size_t bytes) noexcept {
   return (Sampler::draw(bytes) - 1) / bytes + 1;
 }
 
-// The counts of a front, begun anew with each period; null for a thread without magazines.
+// The counts of a front, reset with each period; null for a thread without magazines.
 template <class Policy>
 heap::ClassCount* ProcessHeap<Policy>::counts_of(Front& front) noexcept {
   if (!front.has_magazines()) return nullptr;
@@ -110,7 +110,7 @@ heap::ClassCount* ProcessHeap<Policy>::counts_of(Front& front) noexcept {
   return front.counts;
 }
 
-// False: the sampler frees the block, or has done so.
+// False if the sampler frees the block, or has freed it.
 template <class Policy>
 ALLOD_NOINLINE bool ProcessHeap<Policy>::forget_sample(void* block) noexcept {
   const space::Tag tag = heap_.space().map().tag_of(address_of(block));
@@ -122,7 +122,7 @@ ALLOD_NOINLINE bool ProcessHeap<Policy>::forget_sample(void* block) noexcept {
   return false;
 }
 
-// A block that no magazine has taken.
+// For a block that no magazine has taken.
 template <class Policy>
 void ProcessHeap<Policy>::count_freed(space::Tag tag) noexcept {
   ClassIndex c = Sizes::kCount;
@@ -143,28 +143,28 @@ void ProcessHeap<Policy>::changed_span(void* block, std::size_t size) noexcept {
   if (Sampler::is_on()) count_span(block, size);
 }
 
-// What grows is allocated anew, as far as samples are concerned.
+// For samples, a block that grows is a new allocation.
 template <class Policy>
 void* ProcessHeap<Policy>::resize_counted(void* block, std::size_t size) noexcept {
   const space::Tag tag = heap_.space().map().tag_of(address_of(block));
-  // Without a domain only what is no slab changes its size.
+  // Without a domain, only blocks that are spans can be resized.
   void* const same = heap_.resize_in_place(nullptr, block, size);
   if (same != nullptr && tag == space::kHugeTag) {
-    // A block that has moved is known at its old place.
+    // The sampler knows a moved block by its old address.
     if (!Sampler::is_busy()) static_cast<void>(Sampler::forget(block));
     changed_span(same, size);
   }
   return same;
 }
 
-// For a thread that comes to a front.
+// For a thread that gets a front.
 template <class Policy>
 void ProcessHeap<Policy>::count_from_now(Front& front) noexcept {
   if (front.counts != nullptr) {
     for (ClassIndex c = 0; c <= Sizes::kCount; ++c) front.counts[c].clear();
   }
   front.count(Sampler::is_on());
-  // Somebody may just be switching.
+  // Another thread may be switching sampling.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   front.count(Sampler::is_on());
 }

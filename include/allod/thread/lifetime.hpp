@@ -1,4 +1,4 @@
-// How a heap starts, how threads come to more of their own and leave it, and forks.
+// Starts a heap, gives threads fronts and takes them back, and handles forks.
 #pragma once
 
 #include "allod/thread/process_heap.hpp"
@@ -18,7 +18,7 @@ void ProcessHeap<Policy>::start_once() noexcept {
     places_.set(heap_.space().platform().processors());
     phase_.store(kStarted, std::memory_order_release);
     Policy::Platform::futex_wake(&phase_, kEverybody);
-    // Now that others need not wait for it: it may be somebody else's function, who allocates.
+    // After the others may go on: an interposed pthread_key_create may allocate.
     has_key_.store(pthread_key_create(&key_, &unbind) == 0, std::memory_order_release);
     if (places_.are_forbidden()) return;
     // Programs with one thread have a domain from the start.
@@ -40,9 +40,9 @@ void ProcessHeap<Policy>::advance_to(std::uint32_t done) noexcept {
     if (become_owner()) return;
     places_.give_back();
   }
-  // Where something is counted, threads are told apart.
+  // Counting needs a front for each thread.
   if (processors_.is_on() && !Sampler::is_on()) {
-    // There may be a place later.
+    // A place may become free later.
     if (done >= kBeforeDomain) operations_ = 1;
     return;
   }
@@ -64,15 +64,15 @@ bool ProcessHeap<Policy>::become_owner() noexcept {
   }
   bind(domain);
   if (shared == nullptr) return true;
-  // The thread has allocated from a shared domain, of its processor as a rule, and will not any
-  // more: it takes along what others do not need all the time. (They adopt it again if they do.)
+  // The thread has allocated from a shared domain, mostly its processor's, and will not any more.
+  // If its slabs are few, they become orphans, which this thread or others adopt.
   Turn turn{*shared, heap_.gate(), Turn::Wait::no};
   if (turn && is_shared(*shared)) heap_.pass_on(*shared);
   return true;
 }
 
-// Calls unbind when the thread ends, after its thread-local destructors. What calls the C library
-// here may call us again, and finds the thread's new front at hand.
+// Sets unbind to be called at the end of the thread, after its thread-local destructors. If libc
+// allocates here, it finds the thread's new front.
 template <class Policy>
 void ProcessHeap<Policy>::bind(Front* front) noexcept {
   count_from_now(*front);
@@ -112,7 +112,7 @@ void ProcessHeap<Policy>::take_first_seat() noexcept {
 
 template <class Policy>
 void ProcessHeap<Policy>::before_fork() noexcept {
-  // A child that has a copy of the memory is no guest, unless this is one.
+  // A child with a copy of the memory is no guest, unless this process is one.
   if (Own::is_marked()) Own::look_who_is_here();
   heap_.before_fork(Own::bound_domain());
   processors_.before_fork();

@@ -1,4 +1,4 @@
-// What the calling thread has of its own, and whether it has that at hand.
+// The calling thread's front, and whether it is at hand.
 #pragma once
 
 #include "allod/heap/domain.hpp"
@@ -6,7 +6,7 @@
 
 namespace allod::thread {
 
-// All functions are of the calling thread, and safe in signal handlers.
+// All functions are about the calling thread, and safe in signal handlers.
 template <class Heap>
 class OwnFront {
  public:
@@ -25,13 +25,14 @@ class OwnFront {
     Front* const front = AtHand::now;
     return front->kind == heap::FrontKind::cache ? static_cast<Cache*>(front) : nullptr;
   }
-  // Its domain, also when it does not have it at hand; or null.
+  // Its domain, at hand or not; or null.
   [[nodiscard]] static Domain* bound_domain() noexcept {
     return bound_->kind == heap::FrontKind::domain ? static_cast<Domain*>(bound_) : nullptr;
   }
-  // Is the caller a signal handler that has interrupted its thread in a slow path of its domain?
+  // Whether the caller is a signal handler that interrupted its thread in a slow path of its
+  // domain.
   [[nodiscard]] static bool is_away() noexcept { return AtHand::now != bound_; }
-  // Can it come to something? Not when it has ended as far as we know, nor where it is a guest.
+  // Whether the thread can get no front: it seems to have ended, or may be a guest.
   [[nodiscard]] static bool is_gone_or_guest() noexcept {
     return AtHand::now == &AtHand::gone || AtHand::now == &AtHand::guest;
   }
@@ -39,7 +40,7 @@ class OwnFront {
   static void bind(Front* front) noexcept { AtHand::now = bound_ = front; }
   static void leave() noexcept { bind(&AtHand::gone); }
 
-  // The thread, which has nothing of its own, may become a guest; see ProcessHeap::expect_guest.
+  // The thread, which has no front, may become a guest; see ProcessHeap::expect_guest.
   static void mark_as_guest() noexcept {
     AtHand::guest.kind = heap::FrontKind::guest;
     Front* const before = AtHand::now;
@@ -50,7 +51,7 @@ class OwnFront {
   [[nodiscard]] static ALLOD_INLINE bool is_marked() noexcept {
     return __builtin_expect(AtHand::now == &AtHand::guest, 0);
   }
-  // Of a thread that is marked: is it in the process that it has made? If not, the mark goes.
+  // For a marked thread: removes the mark if it runs in its own process and not as a guest.
   static ALLOD_COLD void look_who_is_here() noexcept {
     if (os::LinuxGuest::own_id() != os::LinuxGuest::host()) return;
     if (bound_ == &AtHand::guest) bound_ = host_front_;
@@ -58,20 +59,20 @@ class OwnFront {
   }
 
  private:
-  // Its own, also when it does not have it at hand; that of nobody.
+  // Its front, at hand or not.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* bound_ =
       &AtHand::nobody;
-  // Of a thread that is marked: what it has had at hand.
+  // For a marked thread: its front at hand before the mark.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* host_front_ =
       nullptr;
 };
 
-// Marks a thread that may hold the lock of a shared domain. A signal handler that
-// interrupts it there must not wait for it, and leaves its cache alone.
+// Marks a thread that may hold the lock of a shared domain. A signal handler that interrupts it
+// must not wait for the lock, nor use the thread's cache.
 template <class Turn>
 class InsideOf {
  public:
-  // Is the calling thread marked?
+  // Whether the calling thread is marked.
   [[nodiscard]] static bool is_anybody() noexcept { return inside_; }
 
   InsideOf() noexcept : is_first_{!inside_} {

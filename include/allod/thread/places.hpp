@@ -1,4 +1,4 @@
-// How many threads may own a domain at a time.
+// The number of threads that may own a domain at a time.
 #pragma once
 
 #include <atomic>
@@ -6,10 +6,10 @@
 
 namespace allod::thread {
 
-// Thread-safe, but for forbid(). Constant-initialised: none may.
+// Thread-safe, except forbid(). Constant-initialised to none.
 class Places {
  public:
-  // Nobody may, from now on. Before threads ask.
+  // No thread may own a domain from now on. Before threads ask.
   void forbid() noexcept { forbidden_ = true; }
   [[nodiscard]] bool are_forbidden() const noexcept { return forbidden_; }
 
@@ -19,7 +19,7 @@ class Places {
     const std::uint32_t places = 4 * processors;
     places_.store(places < kLeast ? kLeast : places, std::memory_order_relaxed);
   }
-  // False when there is none left.
+  // False if none is left.
   [[nodiscard]] bool take() noexcept {
     std::uint32_t taken = taken_.load(std::memory_order_relaxed);
     do {
@@ -28,7 +28,7 @@ class Places {
     return true;
   }
   void give_back() noexcept { taken_.fetch_sub(1, std::memory_order_relaxed); }
-  // In the child of a fork: so many are taken, by whoever is left.
+  // In the child of a fork: `taken` are in use.
   void reset_in_child(std::uint32_t taken) noexcept {
     taken_.store(taken, std::memory_order_relaxed);
   }

@@ -1,6 +1,6 @@
-// Layer 7: the heap of a process. Threads share domains, by the magazines of the processor that
-// they are on; one that does much gets a domain of its own. Where there are no magazines of
-// processors, a thread gets a cache in between.
+// Layer 7: the heap of a process. Threads share domains by the magazines of their processor. A
+// thread with many operations gets its own domain. If processors have no magazines, it first gets a
+// cache.
 #pragma once
 
 #include <pthread.h>
@@ -15,12 +15,12 @@
 
 namespace allod::thread {
 
-// One per policy. Everything is static and constant-initialised: the first call
-// may come before any constructor. Thread-safe throughout.
+// One per policy. Everything is static and constant-initialised, as the first call may precede all
+// constructors. Thread-safe throughout.
 //
-// Policy adds to what the heap asks for:
+// Policy is that of heaps::Heap, with
 //   static HeapOptions options()   read once, at the first slow path
-// and may add a Sampler; see thread/sampling.hpp.
+// and perhaps a Sampler; see thread/sampling.hpp.
 template <class Policy>
 class ProcessHeap {
  public:
@@ -35,8 +35,7 @@ class ProcessHeap {
   using Sizes = typename Policy::Sizes;
   using Sampler = typename SamplerOf<Policy>::Type;
 
-  // A block of at least `size` bytes. When there is none, the result is that of
-  // Failure::out_of_memory(size), called last.
+  // A block of at least `size` bytes. If there is none, returns Failure::out_of_memory(size).
   template <class Failure>
   [[nodiscard]] static ALLOD_INLINE void* allocate(std::size_t size) noexcept(Failure::kNoexcept) {
     if (__builtin_expect(size > Sizes::kTableMaxSize, 0)) return allocate_large<Failure>(size);
@@ -50,8 +49,8 @@ class ProcessHeap {
     if (__builtin_expect(release_at_once(block, slices), 1)) return;
     release_slow(block);
   }
-  // Both parts of release() apart: false where the second has to follow. `slices` is 0, and nothing
-  // is done, or the map's fast_slices().
+  // The first part of release(): false if the second has to follow. `slices` is 0, and nothing is
+  // done, or the map's fast_slices().
   [[nodiscard]] static ALLOD_INLINE bool release_at_once(
       void* block, const std::atomic<std::size_t>& slices) noexcept {
     Front& front = *AtHand::now;
@@ -79,7 +78,7 @@ class ProcessHeap {
     release_anyhow(block);
   }
 
-  // `*zero` tells whether the block is known to be all zeros.
+  // Sets `*zero` to whether all bytes of the block are known to be zero.
   [[nodiscard]] static void* allocate_zeroable(std::size_t size, bool* zero) noexcept {
     *zero = false;
     if (size <= Sizes::kMaxSize) {
@@ -106,13 +105,12 @@ class ProcessHeap {
   [[nodiscard]] static void* allocate_growing(std::size_t size) noexcept {
     return heap_.allocate_growing(own_domain(), size);
   }
-  // What the calling thread has at hand, and what all threads share.
+  // Gives up memory of the calling thread and of all shared domains. Returns the purged bytes.
   static std::size_t trim() noexcept;
 
-  // Deferred frees, for language runtimes: `function` is called from slow paths of
-  // allocation, on the thread that allocates and without any lock, with a number that
-  // grows on each thread. It may allocate and free, and is not called again meanwhile.
-  // Null ends that; a call may then still be under way.
+  // Deferred frees, for language runtimes. Slow paths of allocation call `function` on the
+  // allocating thread without any lock, with a number that grows on each thread. It may allocate
+  // and free; calls do not nest. Null ends the calls; one may still be under way.
   using DeferredFree = Beats::Function;
   static void set_deferred_free(DeferredFree function, void* context) noexcept {
     beats_.set(function, context);
@@ -122,7 +120,7 @@ class ProcessHeap {
   static void beat(bool force) noexcept { beats_.beat(force); }
 
   [[nodiscard]] static Heap& heap() noexcept { return heap_; }
-  // What the calling thread has of its own: for a thread with nothing, a front that owns no tag.
+  // The calling thread's front; for a thread without one, a front that owns no tag.
   [[nodiscard]] static Front& current() noexcept { return *AtHand::now; }
 
   // The calling thread's own domain, or null.
@@ -131,15 +129,15 @@ class ProcessHeap {
   static void note_burst() noexcept {
     if (Domain* const own = own_domain()) heap_.note_burst(*own);
   }
-  // What the calling thread has at hand, where every thread can use it.
+  // Returns the calling thread's cached blocks to where all threads can use them.
   static void collect() noexcept;
 
-  // The calling thread is about to make a process that runs in this memory, on its thread-local
-  // variables: vfork, or clone with CLONE_VM. There, magazines of processors are nothing for it,
-  // as the kernel restarts no sequence of such a process, nor says where it runs. So a thread that
-  // has nothing of its own is marked before, and takes turns as long as it is that process. In the
-  // thread itself, the mark goes with its next slow path. What a thread has of its own, the process
-  // has as well: the thread waits until it has gone.
+  // Before the calling thread makes a process that runs in this memory, on its thread-local
+  // variables: a guest, by vfork, or clone with CLONE_VM. A guest cannot use magazines of
+  // processors, since the kernel neither restarts its sequences nor tells its processor. So a
+  // thread without a front is marked first, and takes turns while it is the guest. The thread's
+  // next slow path in its own process removes the mark. A guest shares its thread's front: the
+  // thread waits until it has ended.
   static void expect_guest() noexcept {
     os::LinuxGuest::expect();
     if (processors_.is_on() && AtHand::now->kind == heap::FrontKind::none) Own::mark_as_guest();
@@ -156,14 +154,14 @@ class ProcessHeap {
     return heap_.send_helper_away(is_interrupted() ? Heap::Wait::no : Heap::Wait::yes);
   }
 
-  // Once, early: no more domains than the container of the process has use for.
+  // Once, early: no more domains than the container's quota of processors has use for.
   static ALLOD_HOT void respect_quota() noexcept {
     const std::uint32_t quota = shared_.respect_quota(heap_);
     if (quota != 0) places_.set(quota);
   }
 
-  // Has the caller, a signal handler, interrupted its own thread in a slow path? The heap is then
-  // half changed, or its locks are held.
+  // Whether the caller is a signal handler that interrupted its thread in a slow path. The heap may
+  // then be half changed, and locks may be held.
   [[nodiscard]] static ALLOD_HOT bool is_interrupted() noexcept {
     const Domain* const own = Own::bound_domain();
     return Inside::is_anybody() || HeldLocks::any() || Heap::is_in_leaning_turn() ||
@@ -175,17 +173,17 @@ class ProcessHeap {
     if (Domain* const own = own_domain()) heap_.check_stocks(*own);
   }
 
-  // For a thread that uses a first-class heap: heaps may lean to it from now on.
+  // For a thread that uses a first-class heap: lets heaps lean to it.
   static ALLOD_INLINE void take_seat() noexcept {
     if (__builtin_expect(Policy::Platform::own_word() == nullptr, 0)) take_first_seat();
   }
 
-  // Sampling has begun, or ended. Every thread will see it; the calling one at once.
+  // After sampling has begun or ended. The calling thread sees it at once, all others soon.
   static void switch_counting(bool on) noexcept;
-  // A block that is a span, and that realloc has made or changed.
+  // realloc has made or changed a block that is a span.
   static void changed_span(void* block, std::size_t size) noexcept;
-  // Blocks of a class that a thread has been given and has freed while that was counted; of
-  // huge blocks for the class Sizes::kCount.
+  // Counted blocks of a class that a thread has allocated and freed; Sizes::kCount stands for huge
+  // blocks.
   struct Total {
     std::uint64_t allocated = 0;
     std::uint64_t freed = 0;
@@ -196,29 +194,27 @@ class ProcessHeap {
     return {elsewhere_[c].allocated.load(std::memory_order_relaxed),
             elsewhere_[c].freed.load(std::memory_order_relaxed)};
   }
-  // Options are read and the heap can be asked questions.
+  // Reads the options, after which the heap answers questions.
   static void ensure_started() noexcept {
     if (__builtin_expect(phase_.load(std::memory_order_acquire) != kStarted, 0)) start_once();
   }
-  // For a constructor, once: does what the first slow path would do, and watches
-  // for forks. The latter may allocate and takes a lock of libc, so that it
-  // cannot be part of a slow path.
+  // For a constructor, once: starts the heap, and watches for forks. The latter may allocate and
+  // takes a lock of libc, so that it cannot be part of a slow path.
   static void start() noexcept {
     ensure_started();
     os::at_fork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
   }
 
  private:
-  // For a caller without a domain at hand: is it a signal handler that would wait for what it has
-  // interrupted, or for a fork that waits for that?
+  // For a caller without a domain at hand: whether it is a signal handler that would wait for the
+  // code that it interrupted, or for a fork that waits for this.
   [[nodiscard]] ALLOD_HOT static bool must_not_wait() noexcept {
     if (heap_.is_interrupting()) return true;
     const bool is_stuck = heap_.gate().is_closed() && (Own::is_away() || Inside::is_anybody());
     return __builtin_expect(is_stuck, 0) && !heap_.gate().lets_pass();
   }
 
-  // These are called last and with the arguments of the fast path, which then
-  // needs no stack frame.
+  // Called last, and with the arguments of the fast path, which then needs no stack frame.
   template <class Failure>
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_large(std::size_t size) noexcept(
       Failure::kNoexcept) {
@@ -237,22 +233,22 @@ class ProcessHeap {
   template <class Failure>
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_at_processor(
       std::size_t size) noexcept(Failure::kNoexcept) {
-    // From time to time the slow path looks what else is due.
+    // From time to time, the slow path does other due work.
     if (__builtin_expect(++operations_ < kBeforeDomain, 1)) {
       void* const block = processors_.pop_small(size);
       if (__builtin_expect(block != nullptr, 1)) return block;
     }
     return allocate_or_fail<Failure>(size);
   }
-  // Has the calling thread nothing of its own, so that magazines of the processor are what it uses?
+  // Whether the calling thread has no front, and so uses magazines of its processor.
   [[nodiscard]] static ALLOD_INLINE bool shares_processor() noexcept {
     return processors_.is_on() && AtHand::now->kind == heap::FrontKind::none;
   }
-  // The same, and nothing but a block is wanted: no samples, no beats. A hint that may be late.
+  // The same, without samples and beats. A hint that may be late.
   [[nodiscard]] static ALLOD_INLINE bool may_cut_short() noexcept {
     return short_cut_.load(std::memory_order_relaxed) && AtHand::now->kind == heap::FrontKind::none;
   }
-  // Others may look at the same time: who stores last has seen what all have done before.
+  // Other threads may compute it at the same time: the last one to store has seen all changes.
   static ALLOD_HOT void look_at_short_cut() noexcept {
     const auto may = []() noexcept {
       std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -303,8 +299,7 @@ class ProcessHeap {
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* refill_processor(ClassIndex c,
                                                                        bool* zero) noexcept;
   [[nodiscard]] static ALLOD_HOT void* refill(Domain* own, ClassIndex c, bool* zero) noexcept;
-  // Calls `use` for the thread's own domain, or a shared one in turn; null when there
-  // is none.
+  // Calls `use` for the thread's own domain, or a shared one in turn. Null if there is none.
   template <class Use>
   [[nodiscard]] static void* with_domain(Use&& use) noexcept {
     if (Domain* const own = domain_now()) return use(*own);
@@ -329,30 +324,30 @@ class ProcessHeap {
   }
   static ALLOD_HOT void release_shared(void* block) noexcept;
 
-  // The thread's own domain, or null; it may have come to one just now.
+  // The thread's own domain, which it may get just now, or null.
   [[nodiscard]] static Domain* domain_now() noexcept {
     if (__builtin_expect(own_domain() == nullptr, 0)) advance();
     return own_domain();
   }
-  // The shared domain that owns the block, if one does just now.
+  // The shared domain that owns the block at the moment, or null.
   [[nodiscard]] static Domain* shared_owner(void* block) noexcept {
     const space::PageMap& map = heap_.space().map();
     const space::Tag tag = map.tag_of(address_of(block));
-    // What a first-class heap leaves is tagged as an orphan before a domain adopts it.
+    // A slab that leaves a first-class heap is tagged as an orphan before a domain adopts it.
     if (!space::is_slab(tag) || space::is_heaps(tag)) return nullptr;
     slab::Owner* const owner = slab::as_slab(map.span_of(address_of(block)))->owner();
     auto* const domain = static_cast<Domain*>(owner);
     return domain != nullptr && is_shared(*domain) ? domain : nullptr;
   }
-  // Stays so during a turn.
+  // Does not change during a turn.
   [[nodiscard]] static bool is_shared(const Domain& domain) noexcept {
     return domain.state.load(std::memory_order_relaxed) == heap::DomainState::shared;
   }
 
-  // --- how a thread comes to more of its own, in thread/lifetime.hpp -----------------------------
+  // --- fronts of threads, in thread/lifetime.hpp -------------------------------------------
 
-  // Counts an operation of a thread without a domain. Who makes many of them gets a
-  // cache, and then a domain as long as there is a place.
+  // Counts an operation of a thread without a domain. After many, it gets a cache, and then a
+  // domain if there is a place.
   static void advance() noexcept {
     if (Own::is_marked()) Own::look_who_is_here();
     const std::uint32_t done = ++operations_;
@@ -371,13 +366,13 @@ class ProcessHeap {
 
   // --- counting and sampling, in thread/counting.hpp ---------------------------------------
 
-  // An allocation of class `c`, when the magazine has handed out all.
+  // Allocates from class `c` when the magazine is empty.
   static void* allocate_counted(ClassIndex c, bool* zero, std::size_t size,
                                 std::size_t alignment) noexcept;
   static void* refill_counted(ClassIndex c, bool* zero, std::size_t size,
                               std::size_t alignment) noexcept;
   [[nodiscard]] static std::uint64_t blocks_to_sample(std::size_t bytes) noexcept;
-  // A block that is a span, or null; perhaps it becomes a sample.
+  // A block that is a span, or null; it may become a sample.
   [[nodiscard]] static ALLOD_INLINE void* sampled_span(void* block, std::size_t size) noexcept {
     if (__builtin_expect(Sampler::is_on(), 0) && block != nullptr) count_span(block, size);
     return block;
@@ -405,8 +400,8 @@ class ProcessHeap {
 
   static inline constinit Heap heap_;
   static inline constinit SharedDomains<Heap> shared_;
-  // What is small comes before what is large, and so lies beside what is small in other files: a
-  // large array that is hardly touched between them would cost a page.
+  // Small members before large ones, beside small ones of other files: a large array that is hardly
+  // touched between them would cost a page.
   static inline constinit Places places_;
   static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
   static inline constinit pthread_key_t key_ = 0;
@@ -417,7 +412,7 @@ class ProcessHeap {
   // Operations while the thread had no domain.
   [[gnu::tls_model(
       "initial-exec")]] static inline constinit thread_local std::uint32_t operations_ = 0;
-  // What threads without magazines, and threads that have ended, have counted.
+  // Counts of threads without magazines, and of threads that have ended.
   static inline constinit SharedCount elsewhere_[Sizes::kCount + 1] = {};
 };
 

@@ -1,4 +1,4 @@
-// Caches of processors: threads that run on one share its magazines.
+// Caches of processors: threads on a processor share its magazines.
 #pragma once
 
 #include "allod/os/linux/restartable.hpp"
@@ -6,14 +6,14 @@
 
 namespace allod::thread {
 
-// A second way of caching beside magazines of threads: a thread that does little, or is one of very
-// many, needs nothing of its own. Each cache leans on the shared domain of its processor and takes
-// only blocks of that, like the cache of a thread. Its magazines have the same room as long as it
-// lives, and change by restartable sequences alone; see os/linux/restartable.hpp. What is popped
-// here and put into a domain, or the other way, belongs to the calling thread in between.
+// The alternative to caches of threads: a thread that does little, or is one of very many, needs no
+// cache of its own. Each cache is over the shared domain of its processor and takes only blocks of
+// that, like the cache of a thread. Its magazines keep their size, and change only by restartable
+// sequences; see os/linux/restartable.hpp. Blocks on their way between the cache and a domain
+// belong to the calling thread.
 //
-// Static and constant-initialised; thread-safe, and safe in signal handlers but for what makes or
-// fills a cache, which takes turns on domains.
+// Static and constant-initialised. Thread-safe. Safe in signal handlers, except functions that make
+// or fill a cache, which take turns on domains.
 template <class Heap>
 class ProcessorCaches {
  public:
@@ -26,7 +26,7 @@ class ProcessorCaches {
 
   constexpr ProcessorCaches() noexcept = default;
 
-  // Once, before threads ask. Does nothing where the system has no restartable sequences.
+  // Once, before threads ask. Does nothing without restartable sequences.
   void start(Heap& heap) noexcept {
     const std::size_t part = kAllBytes / heap.space().platform().processors();
     class_bytes_ = (part < kLeastBytes ? kLeastBytes : part) / kShare;
@@ -39,11 +39,11 @@ class ProcessorCaches {
   [[nodiscard]] ALLOD_HOT void* pop(ClassIndex c) noexcept {
     return pop_by([&](Cache& cache) noexcept -> auto& { return cache.magazines[c]; });
   }
-  // A block for `size`, up to Sizes::kTableMaxSize, or null.
+  // A block for `size`, at most Sizes::kTableMaxSize, or null.
   [[nodiscard]] ALLOD_INLINE void* pop_small(std::size_t size) noexcept {
     return pop_by([&](Cache& cache) noexcept -> auto& { return cache.small_magazine(size); });
   }
-  // Takes a block with that tag, if it is one of the domain and there is room.
+  // Takes a block with that tag if its domain owns it and there is room.
   [[nodiscard]] ALLOD_HOT bool push(space::Tag tag, void* block) noexcept {
     for (;;) {
       const Place here = Restartable::place();
@@ -60,8 +60,8 @@ class ProcessorCaches {
     }
   }
 
-  // A block from the domain of the processor, and more of them for its cache. Null when there is no
-  // memory, when the thread can have no cache, or when somebody else is at the domain.
+  // A block from the processor's domain, and more for its cache. Null without memory or a cache, or
+  // if another thread has a turn on the domain.
   [[nodiscard]] ALLOD_HOT void* refill(Heap& heap, SharedDomains<Heap>& domains, ClassIndex c,
                                        bool* zero) noexcept {
     const Place here = Restartable::place();
@@ -81,14 +81,14 @@ class ProcessorCaches {
     }
     return block;
   }
-  // Half of a magazine that is full goes to the domain. In a turn on that.
+  // Returns half of a full magazine to the domain. In a turn on that.
   ALLOD_HOT void unload(Heap& heap, Domain& home, ClassIndex c) noexcept {
     const Place here = Restartable::place();
     Cache* const cache = at(here.processor);
     if (cache == nullptr || &cache->home != &home) return;
     unload_up_to(heap, *cache, here, c, (cache->magazines[c].capacity() + 1) / 2);
   }
-  // All caches give up all that they have.
+  // Returns the blocks of all caches to their domains.
   void empty_all(Heap& heap, typename Turn::Wait wait) noexcept {
     if (!on_) return;
     if (Restartable::close()) {
@@ -97,7 +97,7 @@ class ProcessorCaches {
     Restartable::open();
   }
 
-  // Between these, in slow paths nobody is but the caller.
+  // Between these, only the caller is in slow paths.
   void before_fork() noexcept {
     if (!on_) return;
     const bool at_rest = Restartable::close();
@@ -106,7 +106,7 @@ class ProcessorCaches {
   void after_fork_in_parent() noexcept {
     if (on_) Restartable::open();
   }
-  // Caches that were not at rest have been forgotten.
+  // The engine has forgotten caches that were not at rest.
   void after_fork_in_child() noexcept {
     if (!on_) return;
     for (std::atomic<Cache*>& place : caches_) {
@@ -117,10 +117,9 @@ class ProcessorCaches {
   }
 
  private:
-  // Threads on a processor beyond these have no cache there.
+  // Processors with higher numbers have no cache.
   static constexpr std::size_t kMost = 1024;
-  // All caches together have room for about so much, but each for the least. One class may have a
-  // part of it.
+  // The room of all caches together, roughly, and the least for one; the share of one class.
   static constexpr std::size_t kAllBytes = std::size_t{4} << 20;
   static constexpr std::size_t kLeastBytes = std::size_t{128} << 10;
   static constexpr std::size_t kShare = 32;
@@ -162,7 +161,7 @@ class ProcessorCaches {
       heap.release(cache.home, block);
     }
   }
-  // `find` finds the magazine in a cache.
+  // `find` returns the magazine of a cache.
   template <class Find>
   [[nodiscard]] ALLOD_INLINE void* pop_by(Find&& find) noexcept {
     for (;;) {

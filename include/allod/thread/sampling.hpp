@@ -1,4 +1,4 @@
-// What a policy may add to a heap: samples of what it hands out.
+// Samples of allocations, which a policy may add to a heap.
 #pragma once
 
 #include <atomic>
@@ -8,24 +8,24 @@
 
 namespace allod::thread {
 
-// A Sampler is asked in slow paths only. All functions are static and thread-safe.
-//   is_on()                 are allocations to be counted and sampled?
-//   may_know()              is there perhaps a sample that was not freed?
-//   period()                which start this is; changes each time that sampling begins
-//   draw(bytes)             in blocks of a class of `bytes`: bytes until the next sample, at
-//                           random; at least 1
-//   is_due(bytes)           is a block of `bytes`, which nobody counts, a sample? At random
+// Slow paths call a Sampler. All functions are static and thread-safe.
+//   is_on()                 whether allocations are counted and sampled
+//   may_know()              whether there may be a sample that was not freed
+//   period()                changes each time that sampling begins
+//   draw(bytes)             random distance in bytes to the next sample, for a class of `bytes`; at
+//                           least 1
+//   is_due(bytes)           whether a block of `bytes` that is not counted is a sample, at random
 //   allocate(size, alignment, bytes, zero)
-//                           a block that is a sample, of a class of `bytes`; null when it
-//                           cannot be made. Sets `*zero` if not null.
+//                           a block that is a sample, of a class of `bytes`; null if it cannot be
+//                           made. Sets `*zero` if not null.
 //   note(block, size, bytes)
-//                           a block that is a span of its own becomes a sample
-//   is_sample(tag)          may a block with this tag be one?
-//   forget(block)           perhaps a sample, which is about to be freed; false when the
-//                           sampler has to do that itself, later
-//   give_back(tag, block)   frees a block of allocate(), which it knows no longer. A signal handler
-//                           that allocates meanwhile does not wait for this
-//   is_busy()               has a signal handler interrupted one of these functions?
+//                           makes a block that is a span a sample
+//   is_sample(tag)          whether a block with this tag may be a sample
+//   forget(block)           before a block, perhaps a sample, is freed; false if the sampler
+//                           frees it later
+//   give_back(tag, block)   frees a block of allocate() that was forgotten. A signal handler that
+//                           allocates meanwhile does not wait for this
+//   is_busy()               whether the caller is a signal handler that interrupted one of these
 struct NoSampler {
   static constexpr bool is_on() noexcept { return false; }
   static constexpr bool may_know() noexcept { return false; }
@@ -50,7 +50,7 @@ struct SamplerOf<Policy> {
   using Type = typename Policy::Sampler;
 };
 
-// Counts of one class that many threads share.
+// Counts of one class that threads share.
 struct SharedCount {
   std::atomic<std::uint64_t> allocated{0};
   std::atomic<std::uint64_t> freed{0};

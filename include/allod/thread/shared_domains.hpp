@@ -5,8 +5,8 @@
 
 namespace allod::thread {
 
-// About one for each processor, made when it is first needed. Static and
-// constant-initialised like the heap; thread-safe.
+// About one for each processor, made when first needed. Static and constant-initialised like the
+// heap; thread-safe.
 template <class Heap>
 class SharedDomains {
  public:
@@ -19,8 +19,8 @@ class SharedDomains {
     const std::uint32_t processors = heap.space().platform().processors();
     set_count(processors);
   }
-  // Once, early: no more of them than processors whose time the container may use, if that is
-  // less than there are; returns it then, and else 0.
+  // Once, early: limits the domains to the container's quota of processors, if that is less than
+  // their number, and returns it; else returns 0.
   std::uint32_t respect_quota(Heap& heap) noexcept {
     if (count() <= kLeast) return 0;
     const std::uint32_t quota = heap.space().platform().processor_quota();
@@ -29,9 +29,9 @@ class SharedDomains {
     return quota;
   }
 
-  // Calls `use(domain)` in a turn on a domain that is likely to be free, and returns
-  // what it returns; without any call null, when there is no memory for a domain, or
-  // when none is free and the caller may not wait.
+  // Calls `use(domain)` in a turn on a domain that is likely to be free, and returns its result.
+  // Null without a call if there is no memory for a domain, or none is free and the caller may not
+  // wait.
   template <class Use>
   ALLOD_HOT void* with_any(Heap& heap, bool may_wait, Use&& use) noexcept {
     const std::uint32_t first = here();
@@ -48,18 +48,18 @@ class SharedDomains {
     return use(*domain);
   }
 
-  // The one for the processor that the calling thread is on, or null.
+  // The domain of the calling thread's processor, or null.
   [[nodiscard]] Domain* near(Heap& heap) noexcept { return at(heap, here()); }
-  // The same, if it is there already.
+  // The same if it exists already.
   [[nodiscard]] Domain* made_near() const noexcept {
     return domains_[here()].load(std::memory_order_acquire);
   }
-  // The one for the processor of that number, or null.
+  // The domain of that processor, or null.
   [[nodiscard]] Domain* of_processor(Heap& heap, std::uint32_t number) noexcept {
     return at(heap, number % count());
   }
 
-  // Calls `visit` for each one that exists.
+  // Visits each existing domain.
   template <class Visit>
   void for_each(Visit&& visit) noexcept {
     for (std::uint32_t i = 0; i < kMost; ++i) {

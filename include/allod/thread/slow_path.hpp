@@ -1,4 +1,4 @@
-// What threads do that have no block at hand, and perhaps no domain of their own.
+// Slow paths of threads, with or without domains of their own.
 #pragma once
 
 #include "allod/thread/process_heap.hpp"
@@ -48,7 +48,7 @@ void ProcessHeap<Policy>::release_shared(void* block) noexcept {
   if (space::is_heaps(tag)) return heap_.release_to_heap(nullptr, tag, block);
   if (!space::is_slab(tag)) return heap_.release_detached(block);
   if (Domain* const owner = shared_owner(block)) {
-    // To its owner at once, if that need not be waited for.
+    // To its owner at once, if no other thread has a turn there.
     Turn turn{*owner, heap_.gate(), Turn::Wait::no};
     if (turn && is_shared(*owner)) {
       heap_.release(*owner, block);
@@ -69,7 +69,7 @@ void* ProcessHeap<Policy>::resize_in_place(void* block, std::size_t size) noexce
   if (Domain* const own = own_domain()) return heap_.resize_in_place(own, block, size);
   if (must_not_wait()) return nullptr;
   if (void* const same = heap_.resize_in_place(nullptr, block, size)) return same;
-  // Only large blocks are slabs of their own, which their owner can change.
+  // Only large blocks are slabs of their own, which their owner can resize.
   Domain* const owner = size < heap::kLargeBlock ? nullptr : shared_owner(block);
   if (owner == nullptr) return nullptr;
   const Inside inside;
@@ -102,7 +102,7 @@ std::size_t ProcessHeap<Policy>::trim() noexcept {
   });
   if (inside.is_first()) heap_.collect_for_others();
   heap_.give_up_kept();
-  // With nobody waiting for a turn.
+  // Without a turn, as it waits for other threads to leave their slow paths.
   const std::size_t within = inside.is_first() ? heap_.purge_slabs() : 0;
   return within + heap_.space().purge_free();
 }
