@@ -72,6 +72,14 @@ class FakeThreads : public FakeCalls {
     running_->advance_clock(milliseconds);
     running_->observe(Call::wait);
   }
+  // Other threads may nap: no time passes.
+  static void futex_wait_us(std::atomic<std::uint32_t>* word, std::uint32_t expected,
+                            std::uint64_t microseconds) noexcept {
+    if (running_ == nullptr) return;
+    futex_wait_ms(word, expected, static_cast<std::uint32_t>((microseconds + 999) / 1000));
+  }
+  [[nodiscard]] static std::uint64_t block_signals() noexcept { return 0; }
+  static void restore_signals(std::uint64_t) noexcept {}
   static void futex_wake(std::atomic<std::uint32_t>*, int) noexcept { ++wakes_; }
 
  protected:

@@ -449,7 +449,6 @@ class Engine {
   [[nodiscard]] ALLOD_HOT bool pause_in_turn() noexcept;
   ALLOD_HOT bool resume() noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_resting() noexcept;
-  // Whose slabs: those at rest; those that are mostly free as well; all.
   enum class Owners : std::uint8_t { resting, loose, all };
   [[nodiscard]] ALLOD_HOT bool collect_for(Owners which) noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept;
@@ -483,6 +482,7 @@ class Engine {
   std::atomic<std::size_t> loosened_{0};       // their number since the helper's last look, roughly
   std::atomic<std::size_t> fresh_before_{0};   // fresh_bytes() when that grew last
   std::atomic<bool> holes_are_wanted_{false};  // the program takes fresh memory meanwhile
+  std::uint64_t signals_in_pause_ = 0;         // the mask before it; guarded by fork_lock_
   RestWalk rest_walk_;                         // the helper's
 };
 

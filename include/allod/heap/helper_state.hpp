@@ -39,7 +39,9 @@ class HelperState {
   template <class Platform>
   void keep_away() noexcept {
     away_.fetch_add(1);
-    if (!is_none()) wake<Platform>();
+    if (is_none()) return;
+    wake<Platform>();
+    Platform::futex_wake(&away_, 1);
   }
   void let_come() noexcept { away_.fetch_sub(1); }
   [[nodiscard]] bool is_kept_away() const noexcept { return away_.load() != 0; }
@@ -58,10 +60,10 @@ class HelperState {
     Platform::futex_wait_ms(&sleep_, 0, milliseconds);
     sleep_.store(0);
   }
-  // The same, but keeps a wake() for the next sleep as well.
+  // Until it is kept away. Other threads that wake it are not forgotten: the next sleep is short.
   template <class Platform>
-  void doze_ms(std::uint32_t milliseconds) noexcept {
-    Platform::futex_wait_ms(&sleep_, 0, milliseconds);
+  void doze_us(std::uint64_t microseconds) noexcept {
+    Platform::futex_wait_us(&away_, 0, microseconds);
   }
 
  private:

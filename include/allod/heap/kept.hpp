@@ -230,8 +230,9 @@ void Engine<Policy, Above>::give_back_kept_of(Keepers which) noexcept {
   // Others hold this lock briefly. But a fork may wait for the caller, which must not wait for it
   // then.
   constexpr int kPatience = 4096;
+  const std::uint64_t signals = Platform::block_signals();  // see pause()
   for (int i = 0; !fork_lock_.try_lock(); ++i) {
-    if (which != Keepers::all || i == kPatience) return;
+    if (which != Keepers::all || i == kPatience) return Platform::restore_signals(signals);
     gate_.yield();
   }
   // Memory kept for half of the delay is purged after the other half.
@@ -257,6 +258,7 @@ void Engine<Policy, Above>::give_back_kept_of(Keepers which) noexcept {
   }
   gate_.open();
   fork_lock_.unlock();
+  Platform::restore_signals(signals);
 }
 
 // Called by the helper from time to time.

@@ -152,6 +152,7 @@ void Engine<Policy, Above>::start_helper() noexcept {
   }
   const std::uint32_t start = helper_.begin();
   if (start == 0) return;
+  holes_are_wanted_.store(false);
   if (!space_.platform().start_helper(&purge_on_helper, this)) return helper_.end();
   helper_.began(start);
 }

@@ -15,17 +15,27 @@ namespace allod::heap {
 inline constexpr std::size_t kRestReach = std::size_t{256} << 20;
 // Pauses to collect remote frees in one round of the helper.
 inline constexpr std::uint32_t kRestPauses = 64;
-// The helper's attempts at a pause in a round.
-inline constexpr std::uint32_t kRestTries = 16;
-// Looks of a round that purge nothing: a millisecond or two. One more for each kBytesPerLook that
-// have become free.
+// After a pause that kept threads waiting, and between attempts: so long they have the gate open.
+inline constexpr std::uint64_t kTurnUs = 100;
+// The helper's attempts at a pause; those of malloc_trim in all.
+inline constexpr std::uint32_t kRestTries = 64;
+inline constexpr std::uint32_t kTrimTries = 10'000;
+// A round ends after so many milliseconds, or looks that purge nothing. One more of these for each
+// kBytesPerLook of slabs in which blocks became free.
+inline constexpr std::uint64_t kRoundMs = 100;
 inline constexpr std::uint32_t kVainLooks = 16384;
 inline constexpr std::size_t kBytesPerLook = 1024;
 
-// False if a thread is in a slow path, or a fork is under way.
+// False if a thread is in a slow path, or a fork is under way. No signal handler runs in the pause:
+// the gate would let it pass, as it lets a thread pass that forks.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::pause() noexcept {
-  if (!fork_lock_.try_lock()) return false;
+  const std::uint64_t signals = Platform::block_signals();
+  if (!fork_lock_.try_lock()) {
+    Platform::restore_signals(signals);
+    return false;
+  }
+  signals_in_pause_ = signals;
   gate_.close(space_.platform());
   constexpr int kTries = 64;
   for (int i = 0; i < kTries; ++i) {
@@ -51,7 +61,7 @@ template <class Policy, class Above>
 bool Engine<Policy, Above>::pause_in_turn() noexcept {
   for (std::uint32_t tries = kRestTries; tries > 0 && !helper_.is_kept_away(); --tries) {
     if (pause()) return true;
-    helper_.template doze_ms<Platform>(1);
+    helper_.template doze_us<Platform>(kTurnUs);
   }
   return false;
 }
@@ -59,8 +69,10 @@ bool Engine<Policy, Above>::pause_in_turn() noexcept {
 // Returns whether a thread was kept waiting.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::resume() noexcept {
+  const std::uint64_t signals = signals_in_pause_;
   const bool waited = gate_.open();
   fork_lock_.unlock();
+  Platform::restore_signals(signals);
   return waited;
 }
 
@@ -155,16 +167,25 @@ bool Engine<Policy, Above>::collect_at_rest(Domain& domain, std::uint32_t* looks
   return domain.inbox.empty();
 }
 
-// The same for orphans.
+// The same for orphans. Not while another thread walks through slabs in a pause.
 template <class Policy, class Above>
 void Engine<Policy, Above>::reap_at_rest() noexcept {
+  std::uint32_t tries = kRestTries;
   for (ClassIndex c = 0; c < kClasses; ++c) {
     std::uint32_t left = orphan_count_[c].load(std::memory_order_relaxed);
-    while (left > 0 && !helper_.is_kept_away()) {
+    while (left > 0 && tries > 0 && !helper_.is_kept_away()) {
+      if (!fork_lock_.try_lock()) {
+        --tries;
+        helper_.template doze_us<Platform>(kTurnUs);
+        continue;
+      }
       const std::uint32_t most = left < kOrphanLooks ? left : kOrphanLooks;
       std::uint32_t looks = most;
-      LockGuard guard{registry_lock_};
-      reap_orphans_locked(c, &looks, nullptr);
+      {
+        LockGuard guard{registry_lock_};
+        reap_orphans_locked(c, &looks, nullptr);
+      }
+      fork_lock_.unlock();
       left -= most;
     }
   }
@@ -176,6 +197,7 @@ template <class Policy, class Above>
 bool Engine<Policy, Above>::purge_resting() noexcept {
   rest_walk_.wanted += loosened_.exchange(0, std::memory_order_relaxed);
   std::size_t vain_looks = kVainLooks + rest_walk_.wanted / kBytesPerLook;
+  const std::uint64_t began_ms = space_.platform().now_ms();
   for (;;) {
     const auto range = space_.range_from(rest_walk_.at);
     if (range.from == range.to) {
@@ -183,56 +205,70 @@ bool Engine<Policy, Above>::purge_resting() noexcept {
       rest_walk_ = {.wanted = rest_walk_.wanted / 2};
       return moving;
     }
-    if (!pause_in_turn()) return true;
+    if (space_.platform().now_ms() - began_ms > kRoundMs || !pause_in_turn()) return true;
     const RestStep step = purge_resting_in(range.from, range.to, Owners::resting);
     const bool waited = resume();
     rest_walk_.at = step.at;
     rest_walk_.moving |= step.moving;
-    if (space_.refuses_purge()) return false;
+    if (step.is_refused) return false;
     if (step.bytes == 0) {
-      if (vain_looks <= step.looks) return true;
-      vain_looks -= step.looks;
+      if (vain_looks <= step.looks + 1) return true;
+      vain_looks -= step.looks + 1;
     }
-    if (waited) helper_.template doze_ms<Platform>(1);
+    if (waited) helper_.template doze_us<Platform>(kTurnUs);
   }
 }
 
-// Whether an eighth as much fresh memory was taken as became free within slabs, and that is much.
+// Whether many slabs gained free blocks, and an eighth as much fresh memory was taken since.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::grows_beside_holes() const noexcept {
   const std::size_t loose = loosened_.load(std::memory_order_relaxed);
   if (loose < kMuchLoose || !helper_.is_running()) return false;
-  return space_.fresh_bytes() - fresh_before_.load(std::memory_order_relaxed) >= loose / 8;
+  const std::size_t before = fresh_before_.load(std::memory_order_relaxed);
+  const std::size_t fresh = space_.fresh_bytes();
+  return loose >= fresh / 16 && fresh > before && fresh - before >= loose / 8;
 }
 
-// The helper's, when the program takes fresh memory while many bytes within slabs are free. Purges
-// the free pages of slabs that are mostly free, at rest or not. So a program that changes to other
-// sizes does not need the memory of both.
+// The helper's, when the program grows beside holes. Purges the free pages of slabs that are mostly
+// free, at rest or not. So a program that changes to other sizes does not need the memory of both.
 template <class Policy, class Above>
 void Engine<Policy, Above>::purge_holes() noexcept {
   rest_walk_.wanted += loosened_.exchange(0, std::memory_order_relaxed);
+  const std::uint64_t began_ms = space_.platform().now_ms();
   for (Address at = 0;;) {
     const auto range = space_.range_from(at);
-    if (range.from == range.to || !pause_in_turn()) return;
-    at = purge_resting_in(range.from, range.to, Owners::loose).at;
-    if (resume()) helper_.template doze_ms<Platform>(1);
-    if (space_.refuses_purge()) return;
+    if (range.from == range.to) return;
+    if (space_.platform().now_ms() - began_ms > kRoundMs || !pause_in_turn()) {
+      return holes_are_wanted_.store(true);
+    }
+    const RestStep step = purge_resting_in(range.from, range.to, Owners::loose);
+    const bool waited = resume();
+    at = step.at;
+    if (step.is_refused) return;
+    if (waited) helper_.template doze_us<Platform>(kTurnUs);
   }
 }
 
-// All slabs at once, for a caller outside of slow paths. Returns the purged bytes.
+// All slabs at once, for a caller outside of slow paths. Threads that it kept waiting go first, and
+// so does a fork. Returns the purged bytes.
 template <class Policy, class Above>
 std::size_t Engine<Policy, Above>::purge_slabs() noexcept {
-  constexpr int kTries = 64;
   std::size_t bytes = 0;
+  std::uint32_t tries = kTrimTries;
   for (Address at = 0;;) {
     const auto range = space_.range_from(at);
-    if (range.from == range.to || !pause_within(kTries)) return bytes;
-    const RestStep step = purge_resting_in(range.from, range.to, Owners::all);
-    if (resume()) gate_.yield();
-    at = step.at;
-    bytes += step.bytes;
-    if (space_.refuses_purge()) return bytes;
+    if (range.from == range.to) return bytes;
+    bool waited = true;
+    if (pause()) {
+      const RestStep step = purge_resting_in(range.from, range.to, Owners::all);
+      waited = resume() || helper_.is_kept_away();
+      at = step.at;
+      bytes += step.bytes;
+      if (step.is_refused) return bytes;
+    }
+    if (!waited) continue;
+    if (--tries == 0) return bytes;
+    gate_.sleep_us(kTurnUs);
   }
 }
 
@@ -247,6 +283,7 @@ RestStep Engine<Policy, Above>::purge_resting_in(Address at, Address end, Owners
     step.pieces += count;
     if (count == 0 || space_.purge_within(*region, pieces, std::exchange(count, 0))) return true;
     step.bytes = 0;
+    step.is_refused = true;
     return false;
   };
   const auto add = [&](Address from, Address to) noexcept {
@@ -265,12 +302,13 @@ RestStep Engine<Policy, Above>::purge_resting_in(Address at, Address end, Owners
     ++step.looks;
     Slab& slab = *slab::as_slab(space_.map().span_of(step.at));
     region = slab.region;
-    const auto rest = slab.look_for_rest();
-    step.moving |= rest == Slab::Rest::moving;
-    const bool may_move = which == Owners::all || (which == Owners::loose && slab.is_mostly_free());
-    if (rest == Slab::Rest::resting || (rest == Slab::Rest::moving && may_move)) {
-      if (!slab.purge_free_pages(space_.platform().page_size(), add)) return step;
+    bool is_due = which == Owners::loose && slab.is_mostly_free() && !slab.is_settled();
+    if (which != Owners::loose) {
+      const auto rest = slab.look_for_rest();
+      step.moving |= rest == Slab::Rest::moving;
+      is_due = rest == Slab::Rest::resting || (rest == Slab::Rest::moving && which == Owners::all);
     }
+    if (is_due && !slab.purge_free_pages(space_.platform().page_size(), add)) return step;
     step.at = end_of(slab);
   }
   static_cast<void>(purge());

@@ -14,7 +14,7 @@ struct RestWalk {
   std::size_t wanted = 0;  // bytes of slabs that became free
 };
 // Limits and result of the walk in one pause. The limits bound the time that callers wait; see
-// decision 0028.
+// decision 0089.
 inline constexpr std::uint32_t kRestLooks = 256;
 inline constexpr std::uint32_t kRestPieces = 64;
 inline constexpr std::size_t kRestBytes = std::size_t{1} << 20;
@@ -23,7 +23,8 @@ struct RestStep {
   std::uint32_t looks = 0;   // at slabs
   std::uint32_t pieces = 0;  // purged, of `bytes`
   std::size_t bytes = 0;
-  bool moving = false;  // slabs were found that are not at rest
+  bool is_refused = false;  // by the system
+  bool moving = false;      // slabs were found that are not at rest
 
   [[nodiscard]] constexpr bool is_long(std::uint32_t pieces_to_come) const noexcept {
     return looks >= kRestLooks || pieces + pieces_to_come >= kRestPieces || bytes >= kRestBytes;

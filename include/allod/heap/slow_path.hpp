@@ -24,6 +24,10 @@ class ForkGate {
   // Every thread passes a memory barrier. Only with has_barrier().
   void barrier() noexcept { platform_->barrier(); }
   void yield() noexcept { platform_->yield(); }
+  static void sleep_us(std::uint64_t microseconds) noexcept {
+    std::atomic<std::uint32_t> never{0};
+    P::futex_wait_us(&never, 0, microseconds);
+  }
 
   // A thread that finds the gate open sees all writes made while it was closed.
   [[nodiscard]] ALLOD_INLINE bool is_closed() const noexcept {

@@ -31,7 +31,9 @@ struct Piece {
 //   map(bytes)                   reserve and commit
 //   unmap(address, bytes)        releases addresses and memory
 //   purge(address, bytes)        releases memory, keeps addresses; true if they now read as zero
-//   purge_each(pieces, count)    purge() of each piece, in one system call where there is one
+//   purge_each(pieces, count)    purge() of each piece, in one system call where there is one; true
+//   if
+//                                any of them now reads as zero
 //   populate(address, bytes)     hint: makes usable memory present
 //   dump(address, bytes, wanted) hint: includes the addresses in core files, as initially, or not
 //   prefer_huge(address, bytes)  hint: huge pages for usable memory
@@ -70,6 +72,8 @@ struct Piece {
 //   yield()                      lets other threads run
 //   self()                       identifies the calling thread; unchanged in a child of fork
 //   own_word()                   a reference to a pointer of the calling thread, initially null
+//   block_signals()              no handler interrupts the thread from now on; the former mask
+//   restore_signals(mask)        sets that mask again
 //   start_helper(function, argument)
 //                                runs `function` on a thread of our own that belongs to no
 //                                library; false if that is impossible
@@ -118,8 +122,11 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.yield() };
   { P::self() } -> std::same_as<void*>;
   { P::own_word() } -> std::same_as<void*&>;
+  { P::block_signals() } -> std::same_as<std::uint64_t>;
+  { P::restore_signals(std::uint64_t{}) };
   { P::futex_wait(word, std::uint32_t{}) };
   { P::futex_wait_ms(word, std::uint32_t{}, std::uint32_t{}) };
+  { P::futex_wait_us(word, std::uint32_t{}, std::uint64_t{}) };
   { P::futex_wake(word, 1) };
 };
 

@@ -288,9 +288,13 @@ class Slab : public space::Span {
     moving,   // blocks came or went since the last look
     resting,  // none did
   };
+  // Whether nothing is left to purge. Owner at rest.
+  [[nodiscard]] bool is_settled() const noexcept {
+    return is_full() || purged_free_ == free_count_;
+  }
   // Owner at rest. Compares with the last look.
   [[nodiscard]] Rest look_for_rest() noexcept {
-    if (is_full() || purged_free_ == free_count_) return Rest::settled;
+    if (is_settled()) return Rest::settled;
     if (seen_free_ == free_count_) return Rest::resting;
     seen_free_ = free_count_;
     return Rest::moving;

@@ -91,20 +91,19 @@ class Linux {
   // Most of the price of a small piece is that all processors of the process forget its addresses:
   // one call for many makes them do so once.
   [[nodiscard]] bool purge_each(const Piece* pieces, std::size_t count) noexcept {
+    bool is_any = false;
     while (count > 1 && !no_batches_.load(std::memory_order_relaxed)) {
       static_assert(sizeof(Piece) == sizeof(iovec));
       const long done = raw_syscall(kProcessMadvise, kOwnProcess, to_long(pieces), to_long(count),
                                     MADV_DONTNEED, 0);
       if (done == -ENOSYS || done == -EBADF || done == -EPERM) no_batches_.store(true);
-      if (done <= 0) break;
-      for (auto left = static_cast<std::size_t>(done); left > 0; --count) {
-        left -= pieces++->bytes;
-      }
+      auto left = static_cast<std::size_t>(done > 0 ? done : 0);
+      if (left < pieces->bytes) break;
+      is_any = true;
+      for (; count > 0 && left >= pieces->bytes; --count) left -= pieces++->bytes;
     }
-    for (; count > 0; --count, ++pieces) {
-      if (!purge(pieces->address, pieces->bytes)) return false;
-    }
-    return true;
+    for (; count > 0; --count, ++pieces) is_any |= purge(pieces->address, pieces->bytes);
+    return is_any;
   }
   void populate(void* address, std::size_t bytes) noexcept {
     raw_syscall(SYS_madvise, to_long(address), to_long(bytes), kPopulateWrite);
@@ -264,13 +263,27 @@ class Linux {
   void yield() noexcept { raw_syscall(SYS_sched_yield); }
   static void* self() noexcept { return __builtin_thread_pointer(); }
   static ALLOD_INLINE void*& own_word() noexcept { return own_word_; }
+  [[nodiscard]] static std::uint64_t block_signals() noexcept {
+    constexpr std::uint64_t kAll = ~std::uint64_t{0};
+    std::uint64_t before = 0;
+    raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, to_long(&kAll), to_long(&before), sizeof kAll);
+    return before;
+  }
+  static void restore_signals(std::uint64_t mask) noexcept {
+    raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, to_long(&mask), 0, sizeof mask);
+  }
   static void futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) noexcept {
     raw_syscall(SYS_futex, to_long(word), FUTEX_WAIT_PRIVATE, expected);
   }
+  static void futex_wait_us(std::atomic<std::uint32_t>* word, std::uint32_t expected,
+                            std::uint64_t microseconds) noexcept {
+    const timespec timeout{static_cast<time_t>(microseconds / 1'000'000),
+                           static_cast<long>(microseconds % 1'000'000) * 1000};
+    raw_syscall(SYS_futex, to_long(word), FUTEX_WAIT_PRIVATE, expected, to_long(&timeout));
+  }
   static void futex_wait_ms(std::atomic<std::uint32_t>* word, std::uint32_t expected,
                             std::uint32_t milliseconds) noexcept {
-    const timespec timeout{milliseconds / 1000, static_cast<long>(milliseconds % 1000) * 1'000'000};
-    raw_syscall(SYS_futex, to_long(word), FUTEX_WAIT_PRIVATE, expected, to_long(&timeout));
+    futex_wait_us(word, expected, std::uint64_t{milliseconds} * 1000);
   }
   static void futex_wake(std::atomic<std::uint32_t>* word, int count) noexcept {
     raw_syscall(SYS_futex, to_long(word), FUTEX_WAKE_PRIVATE, count);
