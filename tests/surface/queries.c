@@ -172,7 +172,7 @@ CASE(trim_gives_pages_between_living_blocks_back) {
   static void* blocks[kBlocks];
   memset(blocks, 1, sizeof blocks);
   // A page that is larger than what lies between two living blocks holds one of them.
-  size_t most = sysconf(_SC_PAGESIZE) > 16384 ? 100 * MIB : 20 * MIB;
+  size_t most = sysconf(_SC_PAGESIZE) > 16384 ? SIZE_MAX / 2 : 20 * MIB;
   malloc_trim(0);
   size_t before = resident_bytes();
   for (int round = 0; round < 2; ++round) {
