@@ -1,6 +1,6 @@
 // Work in pauses: all threads are kept out of slow paths for a moment, as for a fork, while fast
-// paths go on. Only owners change their slabs, and only in slow paths. So in a pause, another
-// thread can change them.
+// paths go on. Only owners change their slabs, and only in slow paths; orphans are changed with the
+// fork's lock or in slow paths. So in a pause, another thread can change all of them.
 //
 // Free pages within slabs at rest are purged: the bits of a slab tell which. Remote frees are
 // collected for sleeping owners. The page map is narrowed. The helper does not wait for a thread in

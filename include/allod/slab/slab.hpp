@@ -300,7 +300,7 @@ class Slab : public space::Span {
     return Rest::moving;
   }
   // Calls `purge(from, to)` for each run of whole pages without blocks in use, until it returns
-  // false; the result is then false. Pages behind the last block were never touched.
+  // false; the result is then false. Pages wholly behind the last block stay as they are.
   template <class Purge>
   [[nodiscard]] bool purge_free_pages(std::size_t page, Purge&& purge) noexcept {
     std::uint32_t begin = next_with(0, true);
