@@ -42,6 +42,7 @@ template <class P, class Visit>
     for (std::size_t i = 0; i < count;) {
       const std::size_t first = i;
       // The system has written them.
+      // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult)
       while (i < count && (seen[i] & 1U) != 0) ++i;
       if (i != first && !visit(at + first * page, (i - first) * page)) return true;
       if (i == first) ++i;
