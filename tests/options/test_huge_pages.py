@@ -50,6 +50,8 @@ def test_a_small_program_gets_none(library: Path) -> None:
 
 @pytest.mark.usefixtures("always")
 def test_a_large_program_gets_none_where_they_are_never_to_be(library: Path) -> None:
+    if library.name.startswith("liballod-debug"):
+        pytest.skip("the records of blocks are no blocks, and may get some")
     assert huge_kib(library, MANY_BLOCKS + SHOW, ALLOD_HUGE_PAGES="never") == 0
 
 

@@ -17,8 +17,6 @@ inline constexpr std::size_t kWorthAThread = std::size_t{1} << 20;
 inline constexpr std::uint32_t kLongestNapMs = 60'000;
 // Slow operations of a domain between two looks at its magazines.
 inline constexpr std::uint32_t kLookInterval = 256;
-// Orphans that such a look checks.
-inline constexpr std::uint32_t kOrphanLooks = 16;
 
 template <class Policy, class Above>
 void Engine<Policy, Above>::look_around(Domain& domain) noexcept {

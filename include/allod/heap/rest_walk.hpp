@@ -5,6 +5,8 @@
 
 namespace allod::heap {
 
+// Orphans that one look checks.
+inline constexpr std::uint32_t kOrphanLooks = 16;
 // So much of slabs is worth a walk when the program grows elsewhere.
 inline constexpr std::size_t kMuchLoose = std::size_t{16} << 20;
 // The helper's walk through all slabs.

@@ -1,6 +1,8 @@
 // State of a hardened composition.
 #pragma once
 
+#include <cstring>
+
 #include "allod/heaps/quarantine.hpp"
 #include "allod/heaps/sized_canary.hpp"
 #include "allod/tailored/checks.hpp"
