@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <utility>
 
 #include "fake_calls.hpp"
 
@@ -78,8 +79,11 @@ class FakeThreads : public FakeCalls {
     if (running_ == nullptr) return;
     futex_wait_ms(word, expected, static_cast<std::uint32_t>((microseconds + 999) / 1000));
   }
-  [[nodiscard]] static std::uint64_t block_signals() noexcept { return 0; }
-  static void restore_signals(std::uint64_t) noexcept {}
+  [[nodiscard]] static std::uint64_t block_signals() noexcept {
+    return std::exchange(blocked_signals_, ~std::uint64_t{0});
+  }
+  static void restore_signals(std::uint64_t mask) noexcept { blocked_signals_ = mask; }
+  [[nodiscard]] static std::uint64_t blocked_signals() noexcept { return blocked_signals_; }
   static void futex_wake(std::atomic<std::uint32_t>*, int) noexcept { ++wakes_; }
 
  protected:
@@ -100,6 +104,7 @@ class FakeThreads : public FakeCalls {
   static inline std::array<void*, 64> own_words_{};
   static inline thread_local FakeThreads* running_ = nullptr;
   static inline std::uint64_t wakes_ = 0;
+  static inline std::uint64_t blocked_signals_ = 0;
 };
 
 }  // namespace allod::os

@@ -118,6 +118,28 @@ TEST_F(HeapRest, gives_them_back_at_once_when_asked) {
   expect_contents();
 }
 
+// The gate lets the thread that closed it pass, and so would let its handler.
+TEST_F(HeapRest, lets_no_signal_handler_run_in_a_pause) {
+  Domain& domain = attach();
+  Domain& busy = attach();
+  fill_and_thin_out(domain);
+  std::size_t purges = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call != Fake::Call::purge) return;
+    ++purges;
+    EXPECT_EQ(Fake::blocked_signals(), ~std::uint64_t{0});
+  });
+  EXPECT_GT(heap.purge_slabs(), 0U);
+  EXPECT_GT(purges, 0U);
+  EXPECT_EQ(Fake::blocked_signals(), 0U);
+  busy.in_slow_path = true;
+  EXPECT_EQ(heap.purge_slabs(), 0U);
+  busy.in_slow_path = false;
+  EXPECT_EQ(Fake::blocked_signals(), 0U) << "no pause came of it";
+  heap.give_up_kept();
+  EXPECT_EQ(Fake::blocked_signals(), 0U);
+}
+
 TEST_F(HeapRest, gives_nothing_back_when_asked_while_somebody_is_in_a_slow_path_for_long) {
   Domain& domain = attach();
   Domain& busy = attach();

@@ -1,5 +1,5 @@
 // What Linux tells: what a container may use, read from files like those of the system; and how
-// much of some memory is there.
+// much of some memory is there. What it takes back, in pieces.
 #include "allod/os/linux/linux.hpp"
 
 #include <gtest/gtest.h>
@@ -203,6 +203,46 @@ TEST(Linux, knows_the_only_processor_that_a_thread_may_run_on) {
     EXPECT_EQ(os::Vdso::processor(), i);
   }
   sched_setaffinity(0, sizeof before, &before);
+}
+
+// --- pieces -------------------------------------------------------------------------------------
+
+// Every second page, by one call or by many.
+TEST(PurgeEach, takes_all_pieces_and_nothing_between_them) {
+  constexpr std::size_t kPages = 64;
+  os::Linux system;
+  system.start();
+  const std::size_t page = system.page_size();
+  auto* const memory = static_cast<unsigned char*>(system.map(kPages * page));
+  ASSERT_NE(memory, nullptr);
+  for (const std::size_t count : {1UL, 2UL, kPages / 2}) {
+    std::memset(memory, 1, kPages * page);
+    os::Piece pieces[kPages / 2];
+    for (std::size_t i = 0; i < count; ++i) pieces[i] = {memory + 2 * i * page, page};
+    EXPECT_TRUE(system.purge_each(pieces, count));
+    for (std::size_t i = 0; i < kPages; ++i) {
+      const bool is_purged = i % 2 == 0 && i / 2 < count;
+      EXPECT_EQ(memory[i * page], is_purged ? 0 : 1) << i << " of " << count;
+    }
+  }
+  system.unmap(memory, kPages * page);
+}
+
+TEST(PurgeEach, goes_on_after_a_piece_that_the_system_refuses) {
+  os::Linux system;
+  system.start();
+  const std::size_t page = system.page_size();
+  auto* const memory = static_cast<unsigned char*>(system.map(6 * page));
+  ASSERT_NE(memory, nullptr);
+  std::memset(memory, 1, 6 * page);
+  if (system.lock(memory + 2 * page, page) != 0) GTEST_SKIP() << "no memory may be locked";
+  const os::Piece pieces[] = {{memory, page}, {memory + 2 * page, page}, {memory + 4 * page, page}};
+  EXPECT_TRUE(system.purge_each(pieces, 3));
+  EXPECT_EQ(memory[0], 0);
+  EXPECT_EQ(memory[2 * page], 1) << "locked memory stays";
+  EXPECT_EQ(memory[4 * page], 0);
+  EXPECT_FALSE(system.purge_each(pieces + 1, 1)) << "nothing went";
+  system.unmap(memory, 6 * page);
 }
 
 }  // namespace

@@ -15,12 +15,12 @@ namespace allod::heap {
 inline constexpr std::size_t kRestReach = std::size_t{256} << 20;
 // Pauses to collect remote frees in one round of the helper.
 inline constexpr std::uint32_t kRestPauses = 64;
-// After a pause that kept threads waiting, and between attempts: so long they have the gate open.
+// The gate stays open this long between attempts, and after a pause that kept threads waiting.
 inline constexpr std::uint64_t kTurnUs = 100;
-// The helper's attempts at a pause; those of malloc_trim in all.
+// Attempts of the helper at one pause, and of malloc_trim at all of its pauses.
 inline constexpr std::uint32_t kRestTries = 64;
 inline constexpr std::uint32_t kTrimTries = 10'000;
-// A round ends after so many milliseconds, or looks that purge nothing. One more of these for each
+// A round ends after kRoundMs, or after kVainLooks that purge nothing and one more for each
 // kBytesPerLook of slabs in which blocks became free.
 inline constexpr std::uint64_t kRoundMs = 100;
 inline constexpr std::uint32_t kVainLooks = 16384;

@@ -7,13 +7,13 @@ namespace allod::heap {
 
 // Orphans that one look checks.
 inline constexpr std::uint32_t kOrphanLooks = 16;
-// So much of slabs is worth a walk when the program grows elsewhere.
+// Slabs of this size have gained free blocks: worth a walk if the program grows elsewhere.
 inline constexpr std::size_t kMuchLoose = std::size_t{16} << 20;
 // The helper's walk through all slabs.
 struct RestWalk {
   Address at = 0;          // the next address
   bool moving = false;     // slabs were found that are not at rest
-  std::size_t wanted = 0;  // bytes of slabs that became free
+  std::size_t wanted = 0;  // bytes of slabs in which blocks became free
 };
 // Limits and result of the walk in one pause. The limits bound the time that callers wait; see
 // decision 0089.
