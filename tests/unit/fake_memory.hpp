@@ -62,6 +62,10 @@ class FakeMemory {
   [[nodiscard]] bool is_huge_at(Address at) {
     return advice_at(state().advice, at).huge == Huge::preferred;
   }
+  // Are there to be none?
+  [[nodiscard]] bool avoids_huge_at(Address at) {
+    return advice_at(state().advice, at).huge == Huge::avoided;
+  }
   [[nodiscard]] bool is_left_out_of_dumps(const void* address) {
     return advice_at(state().advice, address_of(address)).is_hidden;
   }

@@ -33,6 +33,15 @@ TEST_F(SpaceOfSpans, asks_for_no_huge_pages_where_large_spans_are) {
   EXPECT_FALSE(is_huge(allocate_dense(65)));
 }
 
+// Where the system gives them to all memory unasked.
+TEST_F(SpaceOfSpans, avoids_huge_pages_while_little_is_used) {
+  start();
+  EXPECT_TRUE(system.avoids_huge_at(allocate(1)->base));
+  while (space.counters().used < kHugeFrom) static_cast<void>(allocate(1));
+  const Span* const large = allocate(2 * kRegionBytes / kSliceBytes);
+  EXPECT_FALSE(system.avoids_huge_at(large->base)) << "a large block is the system's matter";
+}
+
 TEST_F(SpaceOfSpans, never_asks_for_huge_pages_when_told_so) {
   ASSERT_TRUE(space.start(kRegionBytes, ~std::size_t{0}));
   for (int i = 0; i < 200; ++i) EXPECT_FALSE(is_huge(allocate_dense(1)));
