@@ -22,6 +22,8 @@ class FakeCalls {
     purge,
     grow,
     move,
+    move_pages,
+    renew,
     start_helper,
     yield,
     map_huge,
@@ -34,7 +36,7 @@ class FakeCalls {
     present,
     wait,  // of the helper, for time to pass
   };
-  static constexpr std::size_t kCalls = 20;
+  static constexpr std::size_t kCalls = 22;
 
   constexpr FakeCalls() noexcept = default;
   FakeCalls(const FakeCalls&) = delete;

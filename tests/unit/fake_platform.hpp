@@ -175,6 +175,23 @@ class Fake : public FakeThreads, public FakeMemory {
     set_pages(address, from, Pages::none);
     return true;
   }
+  [[nodiscard]] bool move_pages(void* address, std::size_t bytes, void* target) noexcept {
+    check_range(address, bytes, "move_pages");
+    const auto is_usable = [](Pages pages) { return pages == Pages::usable; };
+    always_check(is_all(address, bytes, is_usable) && is_all(target, bytes, is_usable),
+                 "move_pages: pages that are not usable");
+    if (fails(Call::move_pages, 0)) return false;
+    std::memcpy(target, address, bytes);
+    always_check(madvise(address, bytes, MADV_DONTNEED) == 0, "the fake cannot move pages");
+    return true;
+  }
+  [[nodiscard]] bool renew(void* address, std::size_t bytes) noexcept {
+    check_range(address, bytes, "renew");
+    always_check(resident_bytes(address, bytes) == 0, "renew: pages that were not purged");
+    if (fails(Call::renew, 0)) return false;
+    forget_advice(address, bytes);
+    return true;
+  }
   [[nodiscard]] std::size_t guard_bytes(bool) const noexcept { return guards_ ? page_size() : 0; }
   [[nodiscard]] bool guard(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "guard");

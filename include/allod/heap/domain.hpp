@@ -95,6 +95,25 @@ struct Kept {
   Sparse sparse[kMostSparse] = {};
 };
 
+// How much of the latest huge blocks was written. Thread-safe, approximate.
+class Written {
+ public:
+  void note(std::size_t present, std::size_t bytes) noexcept {
+    const std::size_t now = present / (bytes / kWhole);
+    const std::size_t before = share_.load(std::memory_order_relaxed);
+    share_.store(before - before / kWeight + now / kWeight, std::memory_order_relaxed);
+  }
+  // Whether nearly all of each was.
+  [[nodiscard]] bool is_whole() const noexcept {
+    return share_.load(std::memory_order_relaxed) >= kWhole - kWhole / 8;
+  }
+
+ private:
+  static constexpr std::size_t kWhole = 256;
+  static constexpr std::size_t kWeight = 4;  // of those before
+  std::atomic<std::size_t> share_{0};
+};
+
 enum class DomainState : std::uint8_t {
   active,  // bound to a thread
   shared,  // shared by threads; see heap/turn.hpp

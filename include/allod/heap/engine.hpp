@@ -158,7 +158,7 @@ class Engine {
   // Whether a domain keeps the span for its next request. The space counts such a span as used. Its
   // memory is present in whole or in part.
   [[nodiscard]] ALLOD_HOT static bool is_kept(const space::Span& span) noexcept;
-  // The present bytes of a kept span if they are at most half of it; otherwise its size.
+  // The present bytes of a kept span.
   [[nodiscard]] std::size_t present_in_kept(const space::Span& span) noexcept;
   // The kind of misuse if an address in a span, but not in its first slice, is freed.
   [[nodiscard]] MisuseKind kind_of_interior(const void* address) const noexcept;
@@ -475,6 +475,7 @@ class Engine {
   std::atomic<std::size_t> kept_bytes_{0};                // reserved by domains
   std::atomic<std::uint32_t> keepers_{0};                 // domains that reserve some
   std::atomic<std::size_t> kept_share_{~std::size_t{0}};  // the most that one domain may reserve
+  Written written_;                      // of the huge blocks put aside lately
   std::atomic<bool> kept_short_{false};  // a domain has less than its share, and was refused
   HelperState helper_;  // kept blocks need a running helper, which frees them later
   ForkPause fork_pause_;

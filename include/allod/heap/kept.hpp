@@ -168,7 +168,7 @@ void Engine<Policy, Above>::put_last_aside(Domain& domain) noexcept {
   Kept& kept = domain.kept;
   space::Span& span = *std::exchange(kept.span, nullptr);
   const std::size_t present = present_in_kept(span);
-  if (present != span.size.bytes()) return add_sparse(kept, span, present);
+  if (present <= span.size.bytes() / 2) return add_sparse(kept, span, present);
   space_.free(&span);
   maybe_purge();
 }
@@ -179,7 +179,8 @@ std::size_t Engine<Policy, Above>::present_in_kept(const space::Span& span) noex
   if (bytes <= Sizes::kMaxSize) return bytes;
   void* const memory = reinterpret_cast<void*>(span.base);
   const std::size_t present = space_.platform().present_bytes(memory, bytes);
-  return present <= bytes / 2 ? present : bytes;
+  written_.note(present, bytes);
+  return present;
 }
 
 // Much more than a sparse block needs is reserved, as it was the last block until now.

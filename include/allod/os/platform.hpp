@@ -46,6 +46,14 @@ struct Piece {
 //   move(address, from, target, to)
 //                                moves a mapping to reserved addresses without copying, and
 //                                extends it; on failure others may have taken the target
+//   move_pages(address, bytes, target)
+//                                moves the memory of usable pages, all in one mapping, to other
+//                                usable ones, which lose theirs; the former read as zero then.
+//                                False, and nothing changed, if the system refuses, or the program
+//                                has locked them
+//   renew(address, bytes)        maps purged pages anew, without what was said of them, so that
+//                                those that moved there merge with their neighbours; false, and
+//                                nothing changed, if the system refuses
 //   map_huge(bytes, shift, error)
 //                                map() in reserved huge pages of 2^shift bytes; null and an error
 //                                number if there are none
@@ -102,6 +110,8 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.prefer_huge_once(address, bytes) };
   { platform.grow(address, bytes, bytes) } -> std::same_as<int>;
   { platform.move(address, bytes, address, bytes) } -> std::same_as<bool>;
+  { platform.move_pages(address, bytes, address) } -> std::same_as<bool>;
+  { platform.renew(address, bytes) } -> std::same_as<bool>;
   { platform.map_huge(bytes, 21U, &error) } -> std::same_as<void*>;
   { platform.present_bytes(address, bytes) } -> std::same_as<std::size_t>;
   { platform.look(address, bytes, static_cast<unsigned char*>(address)) } -> std::same_as<bool>;

@@ -50,11 +50,10 @@ class FreeSpans {
     }
   }
   // For a dirty span in a list by age.
+  [[nodiscard]] bool is_oldest(const Span& span) noexcept { return list_of(span).last() == &span; }
   void make_oldest(Span* span) noexcept {
-    PageSource* const source = span->region->source;
-    SpanAgeList& list = source != nullptr ? source->by_age : by_age_;
-    list.remove(span);
-    list.push_back(span);
+    list_of(*span).remove(span);
+    list_of(*span).push_back(span);
   }
 
   // Shared. The filling does not matter for memory that is present.
@@ -180,6 +179,10 @@ class FreeSpans {
       return use(is_dirty ? source->dirty : source->clean);
     }
     use(is_dirty ? dirty() : clean(span.region->filling));
+  }
+  [[nodiscard]] SpanAgeList& list_of(const Span& span) noexcept {
+    PageSource* const source = span.region->source;
+    return source != nullptr ? source->by_age : by_age_;
   }
   static void insert_by_age(SpanAgeList& list, Span* span) noexcept {
     const Span* const oldest = list.last();

@@ -6,6 +6,7 @@
 #include "allod/space/metadata.hpp"
 #include "allod/space/page_map.hpp"
 #include "allod/space/recent_use.hpp"
+#include "allod/space/seams.hpp"
 
 namespace allod::space {
 
@@ -18,6 +19,8 @@ struct SpaceCounters {
   std::size_t clean = 0;      // in free spans without memory
   std::size_t purged = 0;     // purged so far
   std::uint64_t purges = 0;   // calls of the system for that
+  std::size_t moved = 0;      // in pages that moved to a used span
+  std::uint64_t moves = 0;    // calls of the system for that
   std::uint64_t regions = 0;  // present regions
   std::uint64_t refused = 0;  // requests that the system refused
   std::uint64_t span_allocations = 0;
@@ -87,6 +90,11 @@ class Space {
   // Frees a span, which has not been used for `age_ms`, and its descriptor. Thread-safe.
   ALLOD_HOT void free(Span* span, std::uint32_t age_ms = 0,
                       Contents contents = Contents::nobodys) noexcept;
+
+  // The owner of a new span will probably write all of it: it gets the memory of dirty spans, if it
+  // has none, and counts in below_peak(). Then it does not read as zero. Thread-safe; calls the
+  // system without the lock. See space_move.hpp.
+  void fill(Span& span) noexcept;
 
   // Lengthens a used span into its free neighbour. False, and no change, if that is used or too
   // small. The caller sets the tags. Thread-safe.
@@ -262,6 +270,11 @@ class Space {
   // Kept free behind the first of adjacent regions, for the next ones. The kernel places the
   // program's mappings from its end.
   static constexpr std::size_t kRoom = std::size_t{4} << 30;
+  // Mappings of pages that moved: an eighth of what a process may have (vm.max_map_count).
+  static constexpr std::uint32_t kMostSeams = 8192;
+  // A system call for less would cost as much as the page faults.
+  static constexpr Slices kLeastMoved{1};
+  static constexpr const char* kName = "allod: heap";
   // The next region is at least this part of all. If each lies by itself, their number grows with
   // the logarithm of their size.
   static constexpr std::size_t kShare = 8;
@@ -291,13 +304,17 @@ class Space {
   void hide_tail(Region& region) noexcept;
   void forget(Region& region) noexcept {
     for (Region*& last : last_) last = last == &region ? nullptr : last;
+    if (region.seams != nullptr) {
+      seams_ -= region.seams->count();
+      metadata_.free(region.seams, region.seams->bytes());
+    }
     metadata_.free(&region, sizeof(Region));
   }
   // Whether a span of that size is a region of its own.
   [[nodiscard]] bool is_for_itself(Slices size) const noexcept {
     return size.count * 2 > region_slices_.count;
   }
-  ALLOD_HOT void choose_pages(const Region& region, Slices first) noexcept;
+  ALLOD_HOT void choose_pages(Region& region, Slices first) noexcept;
   [[nodiscard]] bool advance_alike(Region& region, Slices first) noexcept;
   ALLOD_HOT void file_region(Region& region) noexcept;
   void trim_to_alignment(Span*& span, Slices size, Slices alignment) noexcept;
@@ -340,13 +357,13 @@ class Space {
     return static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));
   }
   // A used span changes its size, from or to none when it is handed out or freed.
-  void account(Slices before, Slices after) noexcept {
+  void account(Slices before, Slices after, bool is_full = false) noexcept {
     counters_.used += after.bytes() - before.bytes();
     if (counters_.used > counters_.peak_used) counters_.peak_used = counters_.used;
-    recent_.add(bytes_if_full(after) - bytes_if_full(before));
+    recent_.add(bytes_if_full(after, is_full) - bytes_if_full(before, is_full));
   }
-  [[nodiscard]] static std::size_t bytes_if_full(Slices size) noexcept {
-    return size > kLargestHuge ? 0 : size.bytes();
+  [[nodiscard]] static std::size_t bytes_if_full(Slices size, bool is_full) noexcept {
+    return is_full || size <= kLargestHuge ? size.bytes() : 0;
   }
   [[nodiscard]] ALLOD_HOT Span* allocate_with(Slices size, Slices alignment, Filling filling,
                                               PageSource* source, Span* descriptor,
@@ -419,6 +436,18 @@ class Space {
   ALLOD_HOT void avoid_huge_pages(Region& region, Address to) noexcept;
   void avoid_used_pages(Region& region) noexcept;
   void release_region(Span* span) noexcept;
+  [[nodiscard]] bool renew(const Span& span) noexcept;
+
+  // space_move.hpp
+  [[nodiscard]] Slices move_to(const Span& span, Slices to) noexcept;
+  [[nodiscard]] Span* take_donor(Slices most) noexcept;
+  [[nodiscard]] bool has_seams(Region& region) noexcept;
+  [[nodiscard]] ALLOD_HOT static bool has_moved_pages(const Span& span) noexcept;
+  [[nodiscard]] static std::uint32_t slice_in_region(const Span& span) noexcept {
+    return static_cast<std::uint32_t>((span.base - span.region->base) >> kSliceShift);
+  }
+  template <class Change>
+  void change_seams(const Span& span, Change&& change) noexcept;
 
   // space_check.hpp
   struct FreeBytes {
@@ -457,6 +486,7 @@ class Space {
   Region* spare_region_ = nullptr;  // the same
   std::atomic<bool> refuses_purge_{false};
   std::atomic<bool> refuses_to_reopen_{false};
+  std::uint32_t seams_ = 0;  // of all regions
   std::atomic<std::uint32_t> shut_spans_{0};  // with pages that are or were shut
   RecentUse recent_;                          // of spans up to kLargestHuge
   SpaceCounters counters_;
@@ -467,6 +497,7 @@ class Space {
 #include "allod/space/space_allocate.hpp"
 #include "allod/space/space_check.hpp"
 #include "allod/space/space_guard.hpp"
+#include "allod/space/space_move.hpp"
 #include "allod/space/space_purge.hpp"
 #include "allod/space/space_regions.hpp"
 #include "allod/space/space_release.hpp"

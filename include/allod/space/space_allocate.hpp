@@ -93,6 +93,7 @@ void Space<P, kChecks>::note_used(Span* span) noexcept {
   span->state = SpanState::used;
   span->block_state = 0;
   span->is_kept = false;
+  span->is_full = false;
   map_.set_span(span->base, span);
   map_.set_span(end_of(*span) - 1, span);
   ++counters_.span_allocations;
@@ -136,6 +137,7 @@ Span* Space<P, kChecks>::take_lengthened(Slices size) noexcept {
     return nullptr;
   }
   const Slices more = size - span->size;
+  const Slices present = span->size;
   Span* const right = free_neighbour(end_of(*span), *span->region);
   if (right != nullptr && right->size >= more) {
     free_.remove(span);
@@ -147,12 +149,14 @@ Span* Space<P, kChecks>::take_lengthened(Slices size) noexcept {
     span->size = size;
     file_region(*span->region);
   } else {
-    const Address base = is_region(*span) ? remap_pages(*span->region, size) : 0;
+    const bool may_move = is_region(*span) && span->region->seams == nullptr;
+    const Address base = may_move ? remap_pages(*span->region, size) : 0;
     if (base == 0) return nullptr;
     free_.remove(span);
     move_region(span, base, size);
   }
   span->zero = false;
+  span->absent_from = span->base + present.bytes();
   return span;
 }
 

@@ -28,20 +28,30 @@ std::size_t Space<P, kChecks>::purge_chosen(std::size_t limit, Choose&& choose) 
   std::size_t purged = 0;
   while (purged < limit) {
     Span* span = nullptr;
+    bool has_moved = false;
     {
       LockGuard guard{lock_};
       std::size_t rest = limit - purged;
       span = choose(&rest);
       if (span != nullptr) take_part_to_purge(span, rest);
+      has_moved = span != nullptr && has_moved_pages(*span);
     }
     if (span == nullptr) break;
     // No other thread can reach the span: it is in no bin, and merges with nothing.
-    const bool zero = platform_.purge(reinterpret_cast<void*>(span->base), span->size.bytes());
     const std::size_t bytes = span->size.bytes();
+    const bool zero = platform_.purge(reinterpret_cast<void*>(span->base), bytes);
+    const bool is_renewed = zero && has_moved && renew(*span);
     LockGuard guard{lock_};
+    if (is_renewed) {
+      change_seams(*span, [](Seams& seams, std::uint32_t first, std::uint32_t count) noexcept {
+        seams.note_renewed(first, count);
+      });
+    }
     finish_purge(span, zero);
     refuses_purge_.store(!zero, std::memory_order_relaxed);
     if (!zero) break;
+    ++counters_.purges;
+    counters_.purged += bytes;
     purged += bytes;
   }
   return purged;
@@ -85,10 +95,10 @@ void Space<P, kChecks>::avoid_used_pages(Region& region) noexcept {
   platform_.avoid_huge(reinterpret_cast<void*>(region.base), region.avoided.bytes());
 }
 
-// Takes a dirty span, the oldest in its list, out of its bin, or a part of it: somewhat more than
-// `limit` with huge pages.
+// Takes a dirty span out of its bin, or a part of it: somewhat more than `limit` with huge pages.
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::take_part_to_purge(Span* span, std::size_t limit) noexcept {
+  const bool is_oldest = free_.is_oldest(*span);
   free_.remove(span);
   Slices part = span->size;
   if (limit < part.bytes()) {
@@ -104,10 +114,10 @@ void Space<P, kChecks>::take_part_to_purge(Span* span, std::size_t limit) noexce
   purging_.push_front(span);
   if (span->region->source != nullptr) ++span->region->source->purging;
   if (rest != nullptr) {
-    // Filed as the oldest again. No merge is possible: its neighbour is `span`.
+    // No merge is possible: its neighbour is `span`.
     rest->state = SpanState::dirty;
     file_free(rest);
-    free_.make_oldest(rest);
+    if (is_oldest) free_.make_oldest(rest);
   }
   // A neighbour that is freed now must not find a free span at this edge.
   map_.set_span(span->base, span);
@@ -118,10 +128,6 @@ template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::finish_purge(Span* span, bool reads_zero) noexcept {
   purging_.remove(span);
   if (span->region->source != nullptr) --span->region->source->purging;
-  if (reads_zero) {
-    ++counters_.purges;
-    counters_.purged += span->size.bytes();
-  }
   if (!reads_zero) {
     // The system refuses; the span stays dirty, as the youngest, so that others have their turn.
     insert_free(span, SpanState::dirty, now_ms());

@@ -111,7 +111,7 @@ Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
     wanted.count = wanted.count / 2 > size.count ? wanted.count / 2 : size.count;
   }
   void* const memory = reinterpret_cast<void*>(region->base);
-  platform_.name(memory, region->size.bytes(), "allod: heap");
+  platform_.name(memory, region->size.bytes(), kName);
   choose_pages(*region, size);
   if (!advance(*region, size) && !advance_alike(*region, size)) {
     platform_.unmap(memory, region->size.bytes());
@@ -129,11 +129,12 @@ Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
 // Dense memory gets huge pages. A small program gets none, even if the system gives them to all
 // memory: its use is spread over the region, and every huge page would be resident.
 template <os::Platform P, CheckLevel kChecks>
-void Space<P, kChecks>::choose_pages(const Region& region, Slices first) noexcept {
+void Space<P, kChecks>::choose_pages(Region& region, Slices first) noexcept {
   void* const memory = reinterpret_cast<void*>(region.base);
   if (region.filling == Filling::dense) {
     platform_.prefer_huge(memory, region.size.bytes());
   } else if (counters_.used + first.bytes() < huge_from_) {
+    region.avoids_huge = true;
     platform_.avoid_huge(memory, region.size.bytes());
   }
 }
@@ -143,6 +144,7 @@ void Space<P, kChecks>::choose_pages(const Region& region, Slices first) noexcep
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::advance_alike(Region& region, Slices first) noexcept {
   if (region.filling == Filling::dense) return false;
+  region.avoids_huge = true;
   platform_.avoid_huge(reinterpret_cast<void*>(region.base), region.size.bytes());
   return advance(region, first);
 }
@@ -201,9 +203,10 @@ bool Space<P, kChecks>::settle(Region& region, void* memory, Slices size) noexce
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::remap(Span* span, Slices to) noexcept {
   LockGuard guard{lock_};
-  const Address base = is_region(*span) ? remap_pages(*span->region, to) : 0;
+  const bool may_move = is_region(*span) && span->region->seams == nullptr;
+  const Address base = may_move ? remap_pages(*span->region, to) : 0;
   if (base == 0) return false;
-  account(span->size, to);
+  account(span->size, to, span->is_full);
   move_region(span, base, to);
   return true;
 }

@@ -15,7 +15,7 @@ void Space<P, kChecks>::free(Span* span, std::uint32_t age_ms, Contents contents
   map_.set_tags(span->base, span->size, kFreeTag);
   LockGuard guard{lock_};
   ++counters_.span_frees;
-  account(span->size, {});
+  account(span->size, {}, span->is_full);
   free_.note_freed(span->size);
   if (age_ms != 0) free_.note_older(now);
   insert_free(go_home(span), clean ? SpanState::clean : SpanState::dirty, now);
@@ -40,7 +40,7 @@ bool Space<P, kChecks>::grow(Span* span, Slices to) noexcept {
   // Without metadata for the neighbour's rest, the span takes all of it.
   const Slices added = span->size - before;
   map_.set_spans(end_of(*span) - added.bytes(), added, span);
-  account(before, span->size);
+  account(before, span->size, span->is_full);
   return true;
 }
 
@@ -51,7 +51,7 @@ void Space<P, kChecks>::shrink(Span* span, Slices to) noexcept {
   LockGuard guard{lock_};
   Span* const tail = split(span, to);
   if (tail == nullptr) return;
-  account(span->size + tail->size, span->size);
+  account(span->size + tail->size, span->size, span->is_full);
   map_.set_tags(tail->base, tail->size, kFreeTag);
   insert_free(tail, clean ? SpanState::clean : SpanState::dirty, now);
 }
@@ -92,6 +92,7 @@ Span* Space<P, kChecks>::insert_free(Span* span, SpanState state, std::uint32_t 
   span->state = state;
   span->freed_ms = freed_ms;
   span->wants_huge = false;
+  span->absent_from = 0;
   span->links = {};
   span->age_links = {};
   Span* const left = free_neighbour(span->base - 1, *span->region);

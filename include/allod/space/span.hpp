@@ -23,6 +23,7 @@ enum class Filling : std::uint8_t {
 }
 
 struct PageSource;
+class Seams;
 
 // Address space obtained in one piece. Spans are cut from its front up to `used`; the rest has
 // never been touched. Guarded by the space's lock.
@@ -38,8 +39,12 @@ struct Region {
   bool is_tail_hidden = false;
   // Huge pages are given up to here; see Space::avoid_huge_pages.
   Slices avoided;
+  // Whether it was asked to have no huge pages from the start.
+  bool avoids_huge = false;
   // The heap's source that alone cuts spans from it; null: shared.
   PageSource* source = nullptr;
+  // Where pages moved to; null: nowhere.
+  Seams* seams = nullptr;
 };
 using RegionList = List<Region, &Region::links>;
 
@@ -56,6 +61,8 @@ struct Span {
   // Used, with a larger descriptor: the descriptor when free, so that a free needs no allocation.
   Span* home = nullptr;
   std::uint32_t freed_ms = 0;
+  // Used, new, and not zero: where the memory begins that is not present; 0: nowhere.
+  Address absent_from = 0;
   // Used: parts besides the guard may be closed by the owner; see Space::note_closed().
   bool has_closed = false;
   // Used: parts may be inaccessible mappings of their own; see Space::shut().
@@ -64,6 +71,8 @@ struct Span {
   bool wants_huge = false;
   // Used, but only for the space: a domain keeps it for its next request.
   bool is_kept = false;
+  // Used, and probably written as a whole; see Space::fill().
+  bool is_full = false;
   // For a block of a first-class heap that is a span: its heap. Otherwise undefined.
   void* heap = nullptr;
   // For a block that is a span, if the policy keeps states: its state, see slab/block_state.hpp; in

@@ -48,12 +48,24 @@ class SpanBinsOf {
     }
     return found;
   }
-  // Nearly the largest span; it stays in its bin. Null if there is none.
-  [[nodiscard]] Span* largest() const noexcept {
+  // Nearly the largest span that suits, of the largest few; it stays in its bin. Null if there is
+  // none.
+  template <class Suits>
+  [[nodiscard]] Span* largest(Suits&& suits) const noexcept {
+    unsigned looks = kLooks;
     for (unsigned word = words_for(kBins); word-- > 0;) {
-      if (filled_[word] != 0) return bins_[word * kWordBits + highest_bit(filled_[word])].first();
+      for (Word bits = filled_[word]; bits != 0; bits &= ~bit(highest_bit(bits))) {
+        const SpanList& bin = bins_[word * kWordBits + highest_bit(bits)];
+        for (Span* span = bin.first(); span != nullptr; span = SpanList::next(span)) {
+          if (suits(*span)) return span;
+          if (--looks == 0) return nullptr;
+        }
+      }
     }
     return nullptr;
+  }
+  [[nodiscard]] Span* largest() const noexcept {
+    return largest([](const Span&) noexcept { return true; });
   }
   template <class F>
   void for_each(F&& visit) const {

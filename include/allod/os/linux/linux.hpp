@@ -144,6 +144,21 @@ class Linux {
     return raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to),
                        MREMAP_MAYMOVE | MREMAP_FIXED, to_long(target)) == to_long(target);
   }
+  // Linux before 6.17 has given the target back when it finds that the pages are in two mappings.
+  // Another thread might map something there. So it is asked before.
+  [[nodiscard]] bool move_pages(void* address, std::size_t bytes, void* target) noexcept {
+    if (kThreadSanitizer || no_moves_.load(std::memory_order_relaxed)) return false;
+    if (!is_one_mapping(address, bytes) || is_locked(address)) return false;
+    const long result = raw_syscall(SYS_mremap, to_long(address), to_long(bytes), to_long(bytes),
+                                    MREMAP_MAYMOVE | MREMAP_FIXED | kDontUnmap, to_long(target));
+    if (result == -EINVAL) no_moves_.store(true, std::memory_order_relaxed);
+    return result == to_long(target);
+  }
+  [[nodiscard]] bool renew(void* address, std::size_t bytes) noexcept {
+    const long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    return !is_error(raw_syscall(SYS_mmap, to_long(address), to_long(bytes), PROT_READ | PROT_WRITE,
+                                 flags, -1, 0));
+  }
   [[nodiscard]] void* map_huge(std::size_t bytes, unsigned shift, int* error) noexcept {
     // Huge pages are reserved for the mapping at once, so faults never lack them.
     const unsigned kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (shift << kHugeShift);
@@ -336,6 +351,17 @@ class Linux {
   static bool is_aligned(void* address, std::size_t alignment) noexcept {
     return (address_of(address) & (alignment - 1)) == 0;
   }
+  // Asks to lengthen it, which fails behind its end first.
+  [[nodiscard]] bool is_one_mapping(void* address, std::size_t bytes) noexcept {
+    const int error = grow(address, bytes, bytes + page_size_);
+    if (error == 0) unmap(static_cast<char*>(address) + bytes, page_size_);
+    return error == 0 || error == ENOMEM;
+  }
+  // By advice that the kernel refuses for locked pages. It says of the first one that it will not
+  // be needed soon.
+  [[nodiscard]] bool is_locked(void* address) const noexcept {
+    return raw_syscall(SYS_madvise, to_long(address), to_long(page_size_), kCold) == -EINVAL;
+  }
   static void* map_anonymous(std::size_t bytes, int protection) noexcept {
     const long result = raw_syscall(SYS_mmap, 0, to_long(bytes), protection,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -361,10 +387,13 @@ class Linux {
   static constexpr long kGuardInstall = 102;
   static constexpr long kGuardRemove = 103;
   static constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
+  static constexpr long kDontUnmap = 4;       // MREMAP_DONTUNMAP, Linux 5.7
+  static constexpr long kCold = 20;           // MADV_COLD, Linux 5.4
   std::size_t page_size_ = 4096;
   std::atomic<int> light_guards_{0};
   std::atomic<bool> no_names_{false};
   std::atomic<bool> no_batches_{false};
+  std::atomic<bool> no_moves_{false};
   static inline constinit LinuxRights rights_;  // of the purging thread
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local void* own_word_ = nullptr;
 };

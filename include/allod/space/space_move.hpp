@@ -1,0 +1,117 @@
+// Pages that move: a new block gets the memory of free spans that are too small for it.
+//
+// A large block rarely fits where a freed one of another size was. Without moves, it would take
+// untouched memory, with a page fault for each page, while as much goes back to the system. To move
+// page tables costs a fraction of that, and the resident size stays the same.
+#pragma once
+
+#include "allod/space/space.hpp"
+
+namespace allod::space {
+
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::fill(Span& span) noexcept {
+  {
+    LockGuard guard{lock_};
+    recent_.add(span.size.bytes() - bytes_if_full(span.size, span.is_full));
+    span.is_full = true;
+  }
+  Region& region = *span.region;
+  const bool is_own = region.source != nullptr || is_region(span);
+  const Address from = span.zero ? span.base : span.absent_from;
+  if (from == 0 || is_own || region.filling == Filling::dense) return;
+  for (Slices done = Slices::covering(from - span.base); done < span.size;) {
+    const Slices moved = move_to(span, done);
+    if (moved.count == 0) return;
+    span.zero = false;
+    done = done + moved;
+  }
+}
+
+// Moves the memory of a dirty span, or of a part of one, to a used span from its slice `to` on.
+// Returns how much: perhaps none.
+template <os::Platform P, CheckLevel kChecks>
+Slices Space<P, kChecks>::move_to(const Span& span, Slices to) noexcept {
+  Span* donor = nullptr;
+  {
+    LockGuard guard{lock_};
+    if (seams_ + 2 > kMostSeams || !has_seams(*span.region)) return {};
+    donor = take_donor(span.size - to);
+    if (donor == nullptr) return {};
+  }
+  const Slices size = donor->size;
+  Span target = span;
+  target.base = span.base + to.bytes();
+  target.size = size;
+  const bool has_moved = platform_.move_pages(reinterpret_cast<void*>(donor->base), size.bytes(),
+                                              reinterpret_cast<void*>(target.base));
+  LockGuard guard{lock_};
+  if (has_moved) {
+    change_seams(target, [](Seams& seams, std::uint32_t first, std::uint32_t count) noexcept {
+      seams.note_moved(first, count);
+    });
+    counters_.moved += size.bytes();
+    ++counters_.moves;
+  }
+  finish_purge(donor, has_moved);
+  return has_moved ? size : Slices{};
+}
+
+// Takes a dirty span out of its bin, or a part of one, as for a purge: at most `most`, in one
+// mapping. Null if none is worth it. Huge pages stay where they are.
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::take_donor(Slices most) noexcept {
+  const auto suits = [](const Span& span) noexcept {
+    return span.region->filling == Filling::sparse && span.size >= kLeastMoved;
+  };
+  if (most < kLeastMoved) return nullptr;
+  Span* donor = free_.dirty().find(most);
+  if (donor == nullptr || !suits(*donor)) donor = free_.dirty().largest(suits);
+  if (donor == nullptr) return nullptr;
+  std::uint32_t size = donor->size < most ? donor->size.count : most.count;
+  if (const Seams* const seams = donor->region->seams) {
+    size = seams->run_from(slice_in_region(*donor), size);
+  }
+  take_part_to_purge(donor, Slices{size}.bytes());
+  return donor;
+}
+
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::has_seams(Region& region) noexcept {
+  if (region.seams != nullptr) return true;
+  void* const memory = metadata_.allocate(platform_, Seams::bytes_for(region.size));
+  if (memory == nullptr) return false;
+  region.seams = new (memory) Seams{region.size};
+  return true;
+}
+
+// Whether pages have moved to a free span, whose region is then one mapping no more.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::has_moved_pages(const Span& span) noexcept {
+  const Seams* const seams = span.region->seams;
+  return seams != nullptr && seams->has_moved(slice_in_region(span), span.size.count);
+}
+
+// Calls change(seams, first, count) for the slices of a span.
+template <os::Platform P, CheckLevel kChecks>
+template <class Change>
+void Space<P, kChecks>::change_seams(const Span& span, Change&& change) noexcept {
+  Seams& seams = *span.region->seams;
+  seams_ -= seams.count();
+  change(seams, slice_in_region(span), span.size.count);
+  seams_ += seams.count();
+}
+
+// Maps a purged span anew, as one mapping with its neighbours. False, and no change, if the system
+// refuses.
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::renew(const Span& span) noexcept {
+  void* const memory = reinterpret_cast<void*>(span.base);
+  const std::size_t bytes = span.size.bytes();
+  if (!platform_.renew(memory, bytes)) return false;
+  if (span.region->avoids_huge) platform_.avoid_huge(memory, bytes);
+  platform_.name(memory, bytes, kName);
+  return true;
+}
+
+}  // namespace allod::space
