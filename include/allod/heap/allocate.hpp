@@ -44,7 +44,7 @@ void* Engine<Policy, Above>::allocate_huge(Domain& domain, std::size_t size, Sli
     span = space_.allocate(slices, alignment);
   }
   if (span == nullptr) return nullptr;
-  if (zero == nullptr && !kBlockStates && written_.is_whole()) space_.fill(*span);
+  if (zero == nullptr) fill(*span);
   if (zero != nullptr) *zero = span->zero;
   populate(*span, false);
   void* const block = make_huge(span, space::kHugeTag);

@@ -95,23 +95,34 @@ struct Kept {
   Sparse sparse[kMostSparse] = {};
 };
 
-// How much of the latest huge blocks was written. Thread-safe, approximate.
+// How much of each of the latest huge blocks was resident at its end. Thread-safe, approximate.
 class Written {
  public:
   void note(std::size_t present, std::size_t bytes) noexcept {
-    const std::size_t now = present / (bytes / kWhole);
-    const std::size_t before = share_.load(std::memory_order_relaxed);
-    share_.store(before - before / kWeight + now / kWeight, std::memory_order_relaxed);
+    const auto share = static_cast<std::uint32_t>(present / (bytes / kWhole));
+    const std::uint32_t before = shares_.load(std::memory_order_relaxed) << kBits;
+    shares_.store(before | (share < kWhole ? share : kWhole), std::memory_order_relaxed);
   }
   // Whether nearly all of each was.
-  [[nodiscard]] bool is_whole() const noexcept {
-    return share_.load(std::memory_order_relaxed) >= kWhole - kWhole / 8;
+  [[nodiscard]] bool is_whole() const noexcept { return least() >= kWhole - kWhole / 8; }
+  // The same part of `bytes` as of the block of which the least was.
+  [[nodiscard]] std::size_t least_of(std::size_t bytes) const noexcept {
+    return bytes / kWhole * least();
   }
 
  private:
-  static constexpr std::size_t kWhole = 256;
-  static constexpr std::size_t kWeight = 4;  // of those before
-  std::atomic<std::size_t> share_{0};
+  static constexpr unsigned kBits = 8;
+  static constexpr std::uint32_t kWhole = (1U << kBits) - 1;
+  [[nodiscard]] std::uint32_t least() const noexcept {
+    std::uint32_t least = kWhole;
+    for (std::uint32_t left = shares_.load(std::memory_order_relaxed), i = 0; i < 4; ++i) {
+      if ((left & kWhole) < least) least = left & kWhole;
+      left >>= kBits;
+    }
+    return least;
+  }
+
+  std::atomic<std::uint32_t> shares_{0};  // of four blocks
 };
 
 enum class DomainState : std::uint8_t {

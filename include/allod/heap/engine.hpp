@@ -395,6 +395,8 @@ class Engine {
   ALLOD_NOINLINE void put_last_aside(Domain& domain) noexcept;
   void add_sparse(Kept& kept, space::Span& span, std::size_t present) noexcept;
   static space::Span* remove_sparse(Kept& kept, std::uint32_t index) noexcept;
+  void free_sparse(Kept& kept, std::uint32_t index, std::uint32_t age_ms = 0) noexcept;
+  void fill(space::Span& span) noexcept;
   void end_old_sparse(Kept& kept) noexcept;
   ALLOD_INLINE void give_back_kept(Kept& kept, std::uint32_t age_ms = 0) noexcept {
     if (__builtin_expect(!kept.is_nothing(), 0)) give_back_all_kept(kept, age_ms);

@@ -56,7 +56,7 @@ bool Engine<Policy, Above>::make_room_for_kept(Kept& kept, std::size_t bytes) no
       ask_for_share(kept, bytes);
       return false;
     }
-    space_.free(remove_sparse(kept, 0));
+    free_sparse(kept, 0);
   }
   return true;
 }
@@ -153,11 +153,14 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
     best = i;
   }
   if (best == kNone) return nullptr;
+  const std::size_t present = kept.sparse[best].present;
   space::Span& span = *remove_sparse(kept, best);
   if (!is_hardly_more(span, size) && space_.unguard(span)) {
-    space_.shrink(&span, size);
+    space_.shrink(&span, size, space::Tail::absent);
     maybe_purge();
   }
+  span.absent_from = span.base + align_up(present, kSliceBytes);
+  fill(span);
   return hand_out_kept(domain, span);
 }
 
@@ -190,7 +193,7 @@ void Engine<Policy, Above>::add_sparse(Kept& kept, space::Span& span,
   // A block of no bytes would never be freed.
   if (present < kSliceBytes) present = kSliceBytes;
   end_old_sparse(kept);
-  if (kept.sparse_count == Kept::kMostSparse) space_.free(remove_sparse(kept, 0));
+  if (kept.sparse_count == Kept::kMostSparse) free_sparse(kept, 0);
   const auto now = static_cast<std::uint32_t>(space_.platform().now_ms());
   kept.sparse[kept.sparse_count++] = {&span, present, now};
   kept.sparse_bytes += present;
@@ -205,6 +208,26 @@ space::Span* Engine<Policy, Above>::remove_sparse(Kept& kept, std::uint32_t inde
   return removed.span;
 }
 
+// Only what is resident, mostly at the start, becomes dirty.
+template <class Policy, class Above>
+void Engine<Policy, Above>::free_sparse(Kept& kept, std::uint32_t index,
+                                        std::uint32_t age_ms) noexcept {
+  const Slices present = Slices::covering(kept.sparse[index].present);
+  space::Span* const span = remove_sparse(kept, index);
+  if (!kBlockStates && present < span->size) space_.shrink(span, present, space::Tail::absent);
+  space_.free(span, age_ms);
+}
+
+// For a huge block that is handed out: its owner will probably write as large a part of it as of
+// the blocks before.
+template <class Policy, class Above>
+void Engine<Policy, Above>::fill(space::Span& span) noexcept {
+  if constexpr (kBlockStates) return;
+  if (written_.is_whole()) return space_.fill(span, span.size);
+  const std::size_t part = written_.least_of(span.size.bytes());
+  if (part >= kSliceBytes) space_.fill(span, Slices::covering(part));
+}
+
 // Frees those that were not reused within the purge delay.
 template <class Policy, class Above>
 void Engine<Policy, Above>::end_old_sparse(Kept& kept) noexcept {
@@ -212,7 +235,7 @@ void Engine<Policy, Above>::end_old_sparse(Kept& kept) noexcept {
   const auto age_ms = static_cast<std::uint32_t>(options_.purge_delay_ms);
   const auto now = static_cast<std::uint32_t>(space_.platform().now_ms());
   while (kept.sparse_count != 0 && now - kept.sparse[0].since_ms >= age_ms) {
-    space_.free(remove_sparse(kept, 0), age_ms);
+    free_sparse(kept, 0, age_ms);
   }
 }
 
@@ -220,7 +243,7 @@ void Engine<Policy, Above>::end_old_sparse(Kept& kept) noexcept {
 // `age_ms`.
 template <class Policy, class Above>
 void Engine<Policy, Above>::give_back_all_kept(Kept& kept, std::uint32_t age_ms) noexcept {
-  while (kept.sparse_count != 0) space_.free(remove_sparse(kept, 0), age_ms);
+  while (kept.sparse_count != 0) free_sparse(kept, 0, age_ms);
   if (kept.span != nullptr) space_.free(std::exchange(kept.span, nullptr), age_ms);
 }
 

@@ -91,18 +91,19 @@ class Space {
   ALLOD_HOT void free(Span* span, std::uint32_t age_ms = 0,
                       Contents contents = Contents::nobodys) noexcept;
 
-  // The owner of a new span will probably write all of it: it gets the memory of dirty spans, if it
-  // has none, and counts in below_peak(). Then it does not read as zero. Thread-safe; calls the
-  // system without the lock. See space_move.hpp.
-  void fill(Span& span) noexcept;
+  // The owner of a new span will probably write its first `part` slices. Where these have no
+  // memory, they get that of dirty spans; then the span does not read as zero. If they are all of
+  // it, it counts in below_peak(). Thread-safe; calls the system without the lock. See
+  // space_move.hpp.
+  void fill(Span& span, Slices part) noexcept;
 
   // Lengthens a used span into its free neighbour. False, and no change, if that is used or too
   // small. The caller sets the tags. Thread-safe.
   [[nodiscard]] ALLOD_HOT bool grow(Span* span, Slices to) noexcept;
 
-  // Cuts a used span to its first `to` slices. Without metadata for the rest it keeps its size.
-  // Thread-safe.
-  ALLOD_HOT void shrink(Span* span, Slices to) noexcept;
+  // Cuts a used span to its first `to` slices. Without metadata for the rest it keeps its size. An
+  // absent rest has hardly any memory, and is purged at once. Thread-safe.
+  ALLOD_HOT void shrink(Span* span, Slices to, Tail tail = Tail::present) noexcept;
 
   // Moves or lengthens a used span that is a region of its own, by page tables. False, and no
   // change, if it shares a region or the system refuses. The caller sets the tags. Thread-safe.
@@ -334,6 +335,7 @@ class Space {
   // Whether a used span's memory behind its first `keep` slices was purged, if its source wants
   // that at once.
   [[nodiscard]] ALLOD_HOT bool is_purged_at_once(const Span& span, Slices keep) noexcept;
+  [[nodiscard]] ALLOD_HOT bool purge_behind(const Span& span, Slices keep) noexcept;
   // Whether the part that is cut off, for other owners, was erased and is not present.
   [[nodiscard]] ALLOD_HOT bool is_erased(const Span& span, Slices keep) noexcept;
   void abandon(Span& span) noexcept;
@@ -439,7 +441,7 @@ class Space {
   [[nodiscard]] bool renew(const Span& span) noexcept;
 
   // space_move.hpp
-  [[nodiscard]] Slices move_to(const Span& span, Slices to) noexcept;
+  [[nodiscard]] Slices move_to(const Span& span, Slices to, Slices end) noexcept;
   [[nodiscard]] Span* take_donor(Slices most) noexcept;
   [[nodiscard]] bool has_seams(Region& region) noexcept;
   [[nodiscard]] ALLOD_HOT static bool has_moved_pages(const Span& span) noexcept;

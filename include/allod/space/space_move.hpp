@@ -10,33 +10,33 @@
 namespace allod::space {
 
 template <os::Platform P, CheckLevel kChecks>
-void Space<P, kChecks>::fill(Span& span) noexcept {
-  {
+void Space<P, kChecks>::fill(Span& span, Slices part) noexcept {
+  if (part == span.size && !span.is_full) {
     LockGuard guard{lock_};
-    recent_.add(span.size.bytes() - bytes_if_full(span.size, span.is_full));
+    recent_.add(span.size.bytes() - bytes_if_full(span.size, false));
     span.is_full = true;
   }
   Region& region = *span.region;
   const bool is_own = region.source != nullptr || is_region(span);
   const Address from = span.zero ? span.base : span.absent_from;
   if (from == 0 || is_own || region.filling == Filling::dense) return;
-  for (Slices done = Slices::covering(from - span.base); done < span.size;) {
-    const Slices moved = move_to(span, done);
+  for (Slices done = Slices::covering(from - span.base); done < part;) {
+    const Slices moved = move_to(span, done, part);
     if (moved.count == 0) return;
     span.zero = false;
     done = done + moved;
   }
 }
 
-// Moves the memory of a dirty span, or of a part of one, to a used span from its slice `to` on.
-// Returns how much: perhaps none.
+// Moves the memory of a dirty span, or of a part of one, to the slices from `to` to `end` of a used
+// span. Returns how much: perhaps none.
 template <os::Platform P, CheckLevel kChecks>
-Slices Space<P, kChecks>::move_to(const Span& span, Slices to) noexcept {
+Slices Space<P, kChecks>::move_to(const Span& span, Slices to, Slices end) noexcept {
   Span* donor = nullptr;
   {
     LockGuard guard{lock_};
     if (seams_ + 2 > kMostSeams || !has_seams(*span.region)) return {};
-    donor = take_donor(span.size - to);
+    donor = take_donor(end - to);
     if (donor == nullptr) return {};
   }
   const Slices size = donor->size;

@@ -45,9 +45,10 @@ bool Space<P, kChecks>::grow(Span* span, Slices to) noexcept {
 }
 
 template <os::Platform P, CheckLevel kChecks>
-void Space<P, kChecks>::shrink(Span* span, Slices to) noexcept {
+void Space<P, kChecks>::shrink(Span* span, Slices to, Tail rest) noexcept {
   const auto now = now_ms();
-  const bool clean = is_purged_at_once(*span, to) || is_erased(*span, to);
+  const bool clean = (rest == Tail::absent && purge_behind(*span, to)) ||
+                     is_purged_at_once(*span, to) || is_erased(*span, to);
   LockGuard guard{lock_};
   Span* const tail = split(span, to);
   if (tail == nullptr) return;
@@ -60,9 +61,13 @@ template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::is_purged_at_once(const Span& span, Slices keep) noexcept {
   const PageSource* const source = span.region->source;
   if (__builtin_expect(source == nullptr, 1)) return false;
-  return source->purges_at_once() && keep < span.size &&
-         platform_.purge(reinterpret_cast<void*>(span.base + keep.bytes()),
-                         (span.size - keep).bytes());
+  return source->purges_at_once() && purge_behind(span, keep);
+}
+
+template <os::Platform P, CheckLevel kChecks>
+bool Space<P, kChecks>::purge_behind(const Span& span, Slices keep) noexcept {
+  return keep < span.size && platform_.purge(reinterpret_cast<void*>(span.base + keep.bytes()),
+                                             (span.size - keep).bytes());
 }
 
 template <os::Platform P, CheckLevel kChecks>

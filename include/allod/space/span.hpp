@@ -22,6 +22,9 @@ enum class Filling : std::uint8_t {
   return filling == Filling::dense ? Filling::sparse : Filling::dense;
 }
 
+// Of the part that is cut off a span.
+enum class Tail : bool { present, absent };
+
 struct PageSource;
 class Seams;
 
