@@ -152,15 +152,19 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
     space_.map().set_tags(span.base, span.size, space::kInteriorTag);
     best = i;
   }
-  if (best == kNone) return nullptr;
+  if (best == kNone) {
+    // A new block gets the pages of the oldest one, unless few are kept.
+    if (kept.sparse_count >= Kept::kMostSparse / 2) free_sparse(kept, 0);
+    return nullptr;
+  }
   const std::size_t present = kept.sparse[best].present;
   space::Span& span = *remove_sparse(kept, best);
   if (!is_hardly_more(span, size) && space_.unguard(span)) {
     space_.shrink(&span, size, space::Tail::absent);
     maybe_purge();
   }
-  span.absent_from = span.base + align_up(present, kSliceBytes);
-  fill(span);
+  span.absent_from = span.base + align_down(present, kSliceBytes);
+  if (written_.least_of(span.size.bytes()) > present) fill(span);
   return hand_out_kept(domain, span);
 }
 
@@ -193,7 +197,7 @@ void Engine<Policy, Above>::add_sparse(Kept& kept, space::Span& span,
   // A block of no bytes would never be freed.
   if (present < kSliceBytes) present = kSliceBytes;
   end_old_sparse(kept);
-  if (kept.sparse_count == Kept::kMostSparse) free_sparse(kept, 0);
+  if (kept.sparse_count >= Kept::kMostSparse / 2) free_sparse(kept, 0);
   const auto now = static_cast<std::uint32_t>(space_.platform().now_ms());
   kept.sparse[kept.sparse_count++] = {&span, present, now};
   kept.sparse_bytes += present;

@@ -181,25 +181,24 @@ class Linux {
   [[nodiscard]] static bool look(void* address, std::size_t bytes, unsigned char* pages) noexcept {
     return raw_syscall(SYS_mincore, to_long(address), to_long(bytes), to_long(pages)) == 0;
   }
+  // Samples the pages: to examine all would take longer than to use the present ones. Most blocks
+  // are written from the start, so the end of what is present is looked for page by page.
   [[nodiscard]] ALLOD_NOINLINE std::size_t present_bytes(void* address,
                                                          std::size_t bytes) noexcept {
-    // Samples the pages: examining all would take longer than using the present ones. Examines 1/8
-    // of each 2 MiB, the range of a page table, at varying positions.
-    constexpr std::size_t kTable = std::size_t{2} << 20;
-    constexpr std::size_t kPart = kTable / 8;
-    unsigned char pages[kPart / 4096] = {};
     std::size_t present = 0;
+    std::size_t before = 0;  // in the table before
+    bool has_ended = false;
     for (std::size_t done = 0; done < bytes; done += kTable) {
+      const Address table = address_of(address) + done;
       const std::size_t whole = bytes - done < kTable ? bytes - done : kTable;
-      const std::size_t part = whole < kPart ? whole : kPart;
-      const Address from = address_of(address) + done;
-      const std::size_t skipped = whole == kTable ? from / kTable * 5 % 8 * part : 0;
-      if (!look(reinterpret_cast<void*>(from + skipped), part, pages)) return bytes;
-      const std::size_t looked_at = part / page_size_;
-      if (looked_at == 0) break;
-      std::size_t found = 0;
-      for (std::size_t i = 0; i < looked_at; ++i) found += pages[i] & 1U;
-      present += found * page_size_ * (whole / page_size_) / looked_at;
+      std::size_t here = sample(table, whole);
+      if (!has_ended && here < whole / 2) {
+        has_ended = true;
+        if (done != 0) present += present_in(table - kTable, kTable) - before;
+        here = present_in(table, whole);
+      }
+      present += here;
+      before = here;
     }
     return present;
   }
@@ -350,6 +349,23 @@ class Linux {
   static bool is_error(long result) noexcept { return result < 0 && result > -4096; }
   static bool is_aligned(void* address, std::size_t alignment) noexcept {
     return (address_of(address) & (alignment - 1)) == 0;
+  }
+  // The range of a page table.
+  static constexpr std::size_t kTable = std::size_t{2} << 20;
+  // Present bytes of at most that; all if unknown.
+  [[nodiscard]] std::size_t present_in(Address from, std::size_t bytes) const noexcept {
+    unsigned char pages[kTable / 4096] = {};
+    if (!look(reinterpret_cast<void*>(from), bytes, pages)) return bytes;
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < bytes / page_size_; ++i) found += pages[i] & 1U;
+    return found * page_size_;
+  }
+  // The same by 1/8 of them, at varying positions.
+  [[nodiscard]] std::size_t sample(Address table, std::size_t bytes) const noexcept {
+    constexpr std::size_t kPart = kTable / 8;
+    if (bytes <= kPart) return present_in(table, bytes);
+    const std::size_t skipped = bytes == kTable ? table / kTable * 5 % 8 * kPart : 0;
+    return present_in(table + skipped, kPart) / page_size_ * bytes / kPart * page_size_;
   }
   // Asks to lengthen it, which fails behind its end first.
   [[nodiscard]] bool is_one_mapping(void* address, std::size_t bytes) noexcept {
