@@ -106,6 +106,8 @@ typedef struct allod_stats {
   size_t huge_blocks;
   uint64_t purges;       /* number of purges */
   uint64_t purged;       /* bytes purged so far */
+  uint64_t moves;        /* number of moves of pages from free memory to a new block */
+  uint64_t moved;        /* bytes moved so far */
   uint64_t remote_frees; /* blocks freed by a thread that does not own their slab */
   uint64_t contended;    /* times that a thread waited for a lock */
 } allod_stats_t;

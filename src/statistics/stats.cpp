@@ -184,6 +184,8 @@ allod_stats_t summarise(const Count& count) noexcept {
   stats.metadata = count.metadata_mapped;
   stats.purges = count.space.purges;
   stats.purged = count.space.purged;
+  stats.moves = count.space.moves;
+  stats.moved = count.space.moved;
   stats.contended = contention().sum();
   return stats;
 }
@@ -287,7 +289,8 @@ void write_stats_text(Text& out) noexcept {
       << sums.slabs_retired << " retired, " << sums.slabs_adopted << " adopted\n";
   out << "remote     " << sums.remote_frees << " frees in " << sums.remote_batches << " batches, "
       << sums.collected << " collected\n";
-  out << "purges     " << all.purges << " of " << Human{all.purged} << "\n";
+  out << "purges     " << all.purges << " of " << Human{all.purged} << "; " << all.moves
+      << " moves of " << Human{all.moved} << "\n";
   out << "contention " << locks.domains << " domains, " << locks.registry << " registry, "
       << locks.space << " space, " << locks.metadata << " metadata\n";
   out << "faults     " << faults.minor << " minor, " << faults.major << " major\n";
@@ -350,6 +353,7 @@ void write_sums_json(Text& out, JsonObject& json, const Snapshot& now) noexcept 
     json.key("purge");
     JsonObject purge{out};
     purge.field("steps", all.purges).field("bytes", all.purged);
+    purge.field("moves", all.moves).field("moved", all.moved);
   }
   {
     json.key("contention");

@@ -82,7 +82,7 @@ regions    \d+ of {HUMAN} of addresses; metadata {HUMAN} of {HUMAN}
 domains    \d+ active, \d+ shared, \d+ ever at once; \d+ caches; \d+ orphaned slabs
 slow paths \d+ refills, \d+ flushes, \d+ shrinks; slabs: \d+ created, \d+ retired, \d+ adopted
 remote     \d+ frees in \d+ batches, \d+ collected
-purges     \d+ of {HUMAN}
+purges     \d+ of {HUMAN}; \d+ moves of {HUMAN}
 contention \d+ domains, \d+ registry, \d+ space, \d+ metadata
 faults     \d+ minor, \d+ major
      size    slabs     live     free   cached

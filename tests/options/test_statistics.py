@@ -240,6 +240,8 @@ def test_all_forms_agree(release: Runner) -> None:
         "metadata": first["metadata"]["mapped"],
         "purges": first["purge"]["steps"],
         "purged": first["purge"]["bytes"],
+        "moves": first["purge"]["moves"],
+        "moved": first["purge"]["moved"],
         "remote_frees": first["remote"]["frees"],
         "contended": sum(first["contention"].values()),
     }
@@ -317,7 +319,8 @@ def expected_text(stats: Json) -> list[str]:
         f" {slow['slabs_retired']} retired, {slow['slabs_adopted']} adopted",
         f"remote     {remote['frees']} frees in {remote['batches']} batches,"
         f" {remote['collected']} collected",
-        f"purges     {purge['steps']} of {human(purge['bytes'])}",
+        f"purges     {purge['steps']} of {human(purge['bytes'])};"
+        f" {purge['moves']} moves of {human(purge['moved'])}",
         f"contention {locks['domains']} domains, {locks['registry']} registry,"
         f" {locks['space']} space, {locks['metadata']} metadata",
         *(

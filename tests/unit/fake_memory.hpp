@@ -76,6 +76,8 @@ class FakeMemory {
     const auto found = segment_around(address_of(address));
     return found == state().segments.end() ? Pages::none : found->second.pages;
   }
+  // Where pages moved to: each is a mapping of its own.
+  [[nodiscard]] std::size_t moved_pieces() { return state().pieces.size(); }
   // Bytes of the range that are in memory. The range must be mapped, and its bounds multiples of
   // the page size of the machine that the test runs on.
   [[nodiscard]] static std::size_t resident_bytes(const void* address, std::size_t bytes) {
@@ -111,12 +113,14 @@ class FakeMemory {
     Address end;
     Pages pages;
   };
+  using Pieces = std::map<Address, Address>;  // from there to there; disjoint
   using Segments = std::map<Address, Segment>;  // disjoint; what is in none is not mapped
   struct State {
     Address raw = 0;
     Address base = 0;
     Segments segments;
     Advices advice;
+    Pieces pieces;
   };
 
   // --- limits -----------------------------------------------------------------------------------
@@ -313,6 +317,33 @@ class FakeMemory {
       if (pages == from) set_pages(reinterpret_cast<void*>(at), stop - at, to);
       at = stop;
     }
+  }
+  // Whether the range is within one piece, or touches none.
+  bool is_one_piece(void* address, std::size_t bytes) noexcept {
+    const Address first = address_of(address);
+    const auto next = first_piece_behind(first);
+    if (next == state().pieces.end() || next->first >= first + bytes) return true;
+    return next->first <= first && next->second >= first + bytes;
+  }
+  void add_piece(void* address, std::size_t bytes) noexcept {
+    state().pieces.emplace(address_of(address), address_of(address) + bytes);
+  }
+  // The range is no part of a piece any more.
+  void forget_pieces(void* address, std::size_t bytes) noexcept {
+    const Address first = address_of(address);
+    const Address end = first + bytes;
+    for (auto at = first_piece_behind(first); at != state().pieces.end() && at->first < end;) {
+      const auto [from, to] = *at;
+      at = state().pieces.erase(at);
+      if (from < first) state().pieces.emplace(from, first);
+      if (to > end) state().pieces.emplace(end, to);
+    }
+  }
+  Pieces::iterator first_piece_behind(Address at) noexcept {
+    Pieces& pieces = state().pieces;
+    auto next = pieces.upper_bound(at);
+    if (next != pieces.begin() && std::prev(next)->second > at) --next;
+    return next;
   }
   // Adjacent segments that allow the same become one, as in the system's own list.
   static void merge(Segments& segments, Segments::iterator segment) noexcept {

@@ -102,6 +102,7 @@ class Fake : public FakeThreads, public FakeMemory {
                  "unmap: pages that are not mapped");
     set_pages(address, bytes, Pages::none);
     forget_advice(address, bytes);
+    forget_pieces(address, bytes);
   }
   [[nodiscard]] bool purge(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "purge");
@@ -180,9 +181,12 @@ class Fake : public FakeThreads, public FakeMemory {
     const auto is_usable = [](Pages pages) { return pages == Pages::usable; };
     always_check(is_all(address, bytes, is_usable) && is_all(target, bytes, is_usable),
                  "move_pages: pages that are not usable");
+    always_check(is_one_piece(address, bytes), "move_pages: pages in several mappings");
     if (fails(Call::move_pages, 0)) return false;
     std::memcpy(target, address, bytes);
     always_check(madvise(address, bytes, MADV_DONTNEED) == 0, "the fake cannot move pages");
+    forget_pieces(target, bytes);
+    add_piece(target, bytes);
     return true;
   }
   [[nodiscard]] bool renew(void* address, std::size_t bytes) noexcept {
@@ -190,6 +194,7 @@ class Fake : public FakeThreads, public FakeMemory {
     always_check(resident_bytes(address, bytes) == 0, "renew: pages that were not purged");
     if (fails(Call::renew, 0)) return false;
     forget_advice(address, bytes);
+    forget_pieces(address, bytes);
     return true;
   }
   [[nodiscard]] std::size_t guard_bytes(bool) const noexcept { return guards_ ? page_size() : 0; }

@@ -30,7 +30,8 @@ class HeapWorld : public testing::Test {
     options.purge_delay_ms = -1;
     return options;
   }
-  void SetUp() override { program.start(calm()); }
+  virtual heap::HeapOptions options() const { return calm(); }
+  void SetUp() override { program.start(options()); }
   void TearDown() override {
     heap.check_invariants();
     for (const Misuse& misuse : RecordingReporter::reports) {

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/auxv.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -203,6 +204,97 @@ TEST(Linux, knows_the_only_processor_that_a_thread_may_run_on) {
     EXPECT_EQ(os::Vdso::processor(), i);
   }
   sched_setaffinity(0, sizeof before, &before);
+}
+
+// --- pages that move ----------------------------------------------------------------------------
+
+class MovedPages : public testing::Test {
+ protected:
+  void SetUp() override {
+    system.start();
+    bytes = kPages * system.page_size();
+    memory = static_cast<char*>(system.map(4 * bytes));
+    ASSERT_NE(memory, nullptr);
+    target = memory + 2 * bytes;
+    std::memset(memory, 7, bytes);
+    std::memset(target, 1, bytes);
+    if (!system.move_pages(memory, bytes, target)) {
+      system.unmap(memory, 4 * bytes);
+      GTEST_SKIP() << "this kernel moves no pages and leaves the mapping";
+    }
+  }
+  void TearDown() override {
+    if (!IsSkipped()) system.unmap(memory, 4 * bytes);
+  }
+  bool is_all(const char* at, char value) const {
+    return std::all_of(at, at + bytes, [&](char byte) { return byte == value; });
+  }
+  std::size_t mappings() const {
+    std::ifstream maps{"/proc/self/maps"};
+    std::size_t count = 0;
+    for (std::string line; std::getline(maps, line);) {
+      const Address from = std::stoull(line, nullptr, 16);
+      if (from >= address_of(memory) && from < address_of(memory) + 4 * bytes) ++count;
+    }
+    return count;
+  }
+  static constexpr std::size_t kPages = 16;
+  os::Linux system;
+  std::size_t bytes = 0;
+  char* memory = nullptr;
+  char* target = nullptr;
+};
+
+TEST_F(MovedPages, take_their_content_along) {
+  EXPECT_TRUE(is_all(target, 7));
+  EXPECT_TRUE(is_all(memory, 0));
+  std::memset(memory, 2, bytes);
+  EXPECT_TRUE(is_all(target, 7));
+}
+
+TEST_F(MovedPages, stay_if_they_are_in_two_mappings) {
+  std::memset(target - bytes, 3, 2 * bytes);
+  EXPECT_FALSE(system.move_pages(target - bytes, 2 * bytes, memory - 0));
+  EXPECT_TRUE(is_all(target, 3));
+  EXPECT_TRUE(is_all(target - bytes, 3));
+  memory[0] = 1;
+}
+
+TEST_F(MovedPages, move_on_from_within_their_mapping) {
+  const std::size_t half = bytes / 2;
+  EXPECT_TRUE(system.move_pages(target + half, half, memory));
+  EXPECT_EQ(memory[0], 7);
+  EXPECT_EQ(target[0], 7);
+  EXPECT_EQ(target[half], 0);
+}
+
+TEST_F(MovedPages, stay_if_they_are_locked) {
+  if (system.lock(target, bytes) != 0) GTEST_SKIP() << "no memory may be locked";
+  EXPECT_FALSE(system.move_pages(target, bytes, memory));
+  EXPECT_TRUE(is_all(target, 7));
+}
+
+TEST_F(MovedPages, are_one_mapping_with_their_neighbours_once_renewed) {
+  const std::size_t before = mappings();
+  EXPECT_TRUE(system.purge(target, bytes));
+  EXPECT_EQ(mappings(), before);
+  EXPECT_TRUE(system.renew(target, bytes));
+  EXPECT_LT(mappings(), before);
+  EXPECT_TRUE(is_all(target, 0));
+  target[0] = 1;
+}
+
+// The last page of a mapping has nothing behind it.
+TEST_F(MovedPages, leave_what_is_behind_them_alone) {
+  auto* const alone = static_cast<char*>(system.map(3 * bytes));
+  system.unmap(alone, bytes);
+  system.unmap(alone + 2 * bytes, bytes);
+  std::memset(alone + bytes, 5, bytes);
+  EXPECT_TRUE(system.move_pages(alone + bytes, bytes, target));
+  EXPECT_TRUE(is_all(target, 5));
+  unsigned char page = 0;
+  EXPECT_FALSE(os::Linux::look(alone + 2 * bytes, system.page_size(), &page)) << "nothing is there";
+  system.unmap(alone + bytes, bytes);
 }
 
 // --- pieces -------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include "allod/heap/rest_walk.hpp"
 #include "allod/heap/slow_path.hpp"
 #include "allod/heap/turn.hpp"
+#include "allod/heap/written.hpp"
 
 namespace allod::heap {
 
@@ -134,8 +135,7 @@ class Engine {
   ALLOD_HOT void release(Domain& domain, void* address) noexcept;
   // For a thread that has no domain and shall not get one.
   void release_detached(void* address) noexcept;
-  // Whether the caller is a signal handler that interrupted a holder of a lock of the space.
-  // Waiting for that lock would be a deadlock.
+  // Whether the caller is a signal handler that would wait for ever for a lock of the space.
   [[nodiscard]] ALLOD_INLINE bool is_interrupting() const noexcept {
     return __builtin_expect(HeldLocks::any_of_space(), 0) && !gate_.lets_pass();
   }
@@ -395,7 +395,8 @@ class Engine {
   ALLOD_NOINLINE void put_last_aside(Domain& domain) noexcept;
   void add_sparse(Kept& kept, space::Span& span, std::size_t present) noexcept;
   static space::Span* remove_sparse(Kept& kept, std::uint32_t index) noexcept;
-  void free_sparse(Kept& kept, std::uint32_t index, std::uint32_t age_ms = 0) noexcept;
+  void note_written(const space::Span& span, std::size_t present) noexcept;
+  void free_sparse(Kept& kept) noexcept;
   void fill(space::Span& span) noexcept;
   void end_old_sparse(Kept& kept) noexcept;
   ALLOD_INLINE void give_back_kept(Kept& kept, std::uint32_t age_ms = 0) noexcept {
@@ -477,7 +478,7 @@ class Engine {
   std::atomic<std::size_t> kept_bytes_{0};                // reserved by domains
   std::atomic<std::uint32_t> keepers_{0};                 // domains that reserve some
   std::atomic<std::size_t> kept_share_{~std::size_t{0}};  // the most that one domain may reserve
-  Written written_;                      // of the huge blocks put aside lately
+  Written written_;
   std::atomic<bool> kept_short_{false};  // a domain has less than its share, and was refused
   HelperState helper_;  // kept blocks need a running helper, which frees them later
   ForkPause fork_pause_;

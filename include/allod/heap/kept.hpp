@@ -56,7 +56,7 @@ bool Engine<Policy, Above>::make_room_for_kept(Kept& kept, std::size_t bytes) no
       ask_for_share(kept, bytes);
       return false;
     }
-    free_sparse(kept, 0);
+    free_sparse(kept);
   }
   return true;
 }
@@ -113,6 +113,7 @@ void* Engine<Policy, Above>::take_kept(Domain& domain, Slices size, Slices align
   space::Span* const span = domain.kept.span;
   if (span != nullptr && is_hardly_more(*span, size) && span->base % alignment.bytes() == 0) {
     domain.kept.span = nullptr;
+    span->absent_from = 0;
     return hand_out_kept(domain, *span);
   }
   put_aside(domain);
@@ -154,7 +155,7 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
   }
   if (best == kNone) {
     // A new block gets the pages of the oldest one, unless few are kept.
-    if (kept.sparse_count >= Kept::kMostSparse / 2) free_sparse(kept, 0);
+    if (kept.sparse_count >= Kept::kMostSparse / 2) free_sparse(kept);
     return nullptr;
   }
   const std::size_t present = kept.sparse[best].present;
@@ -163,8 +164,11 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
     space_.shrink(&span, size, space::Tail::absent);
     maybe_purge();
   }
-  span.absent_from = span.base + align_down(present, kSliceBytes);
-  if (written_.least_of(span.size.bytes()) > present) fill(span);
+  span.absent_from = 0;
+  if (written_.least_of(span.size.bytes()) > present) {
+    span.absent_from = span.base + align_down(present, kSliceBytes);
+    fill(span);
+  }
   return hand_out_kept(domain, span);
 }
 
@@ -186,8 +190,19 @@ std::size_t Engine<Policy, Above>::present_in_kept(const space::Span& span) noex
   if (bytes <= Sizes::kMaxSize) return bytes;
   void* const memory = reinterpret_cast<void*>(span.base);
   const std::size_t present = space_.platform().present_bytes(memory, bytes);
-  written_.note(present, bytes);
+  note_written(span, present);
   return present;
+}
+
+// Of memory that was present when it was handed out, nobody knows whether it was written. Of a
+// filled block, the slice behind that memory tells.
+template <class Policy, class Above>
+void Engine<Policy, Above>::note_written(const space::Span& span, std::size_t present) noexcept {
+  const Address from = span.absent_from;
+  if (from == 0 || from >= space::end_of(span)) return;
+  void* const probe = reinterpret_cast<void*>(from);
+  const bool is_less = from != span.base && space_.platform().present_bytes(probe, kSliceBytes) == 0;
+  written_.note(is_less ? 0 : present, span.size.bytes());
 }
 
 // Much more than a sparse block needs is reserved, as it was the last block until now.
@@ -197,7 +212,7 @@ void Engine<Policy, Above>::add_sparse(Kept& kept, space::Span& span,
   // A block of no bytes would never be freed.
   if (present < kSliceBytes) present = kSliceBytes;
   end_old_sparse(kept);
-  if (kept.sparse_count >= Kept::kMostSparse / 2) free_sparse(kept, 0);
+  if (kept.sparse_count == Kept::kMostSparse) free_sparse(kept);
   const auto now = static_cast<std::uint32_t>(space_.platform().now_ms());
   kept.sparse[kept.sparse_count++] = {&span, present, now};
   kept.sparse_bytes += present;
@@ -212,14 +227,13 @@ space::Span* Engine<Policy, Above>::remove_sparse(Kept& kept, std::uint32_t inde
   return removed.span;
 }
 
-// Only what is resident, mostly at the start, becomes dirty.
+// Frees the oldest one for new blocks. Only what is resident, mostly at the start, becomes dirty.
 template <class Policy, class Above>
-void Engine<Policy, Above>::free_sparse(Kept& kept, std::uint32_t index,
-                                        std::uint32_t age_ms) noexcept {
-  const Slices present = Slices::covering(kept.sparse[index].present);
-  space::Span* const span = remove_sparse(kept, index);
+void Engine<Policy, Above>::free_sparse(Kept& kept) noexcept {
+  const Slices present = Slices::covering(kept.sparse[0].present);
+  space::Span* const span = remove_sparse(kept, 0);
   if (!kBlockStates && present < span->size) space_.shrink(span, present, space::Tail::absent);
-  space_.free(span, age_ms);
+  space_.free(span);
 }
 
 // For a huge block that is handed out: its owner will probably write as large a part of it as of
@@ -239,7 +253,7 @@ void Engine<Policy, Above>::end_old_sparse(Kept& kept) noexcept {
   const auto age_ms = static_cast<std::uint32_t>(options_.purge_delay_ms);
   const auto now = static_cast<std::uint32_t>(space_.platform().now_ms());
   while (kept.sparse_count != 0 && now - kept.sparse[0].since_ms >= age_ms) {
-    free_sparse(kept, 0, age_ms);
+    space_.free(remove_sparse(kept, 0), age_ms);
   }
 }
 
@@ -247,7 +261,7 @@ void Engine<Policy, Above>::end_old_sparse(Kept& kept) noexcept {
 // `age_ms`.
 template <class Policy, class Above>
 void Engine<Policy, Above>::give_back_all_kept(Kept& kept, std::uint32_t age_ms) noexcept {
-  while (kept.sparse_count != 0) free_sparse(kept, 0, age_ms);
+  while (kept.sparse_count != 0) space_.free(remove_sparse(kept, 0), age_ms);
   if (kept.span != nullptr) space_.free(std::exchange(kept.span, nullptr), age_ms);
 }
 

@@ -92,9 +92,9 @@ class Space {
                       Contents contents = Contents::nobodys) noexcept;
 
   // The owner of a new span will probably write its first `part` slices. Where these have no
-  // memory, they get that of dirty spans; then the span does not read as zero. If they are all of
-  // it, it counts in below_peak(). Thread-safe; calls the system without the lock. See
-  // space_move.hpp.
+  // memory, all but the last get that of dirty spans; then the span does not read as zero. Whether
+  // the last one has memory later tells whether the guess was right. If they are all of the span,
+  // it counts in below_peak(). Thread-safe; calls the system without the lock. See space_move.hpp.
   void fill(Span& span, Slices part) noexcept;
 
   // Lengthens a used span into its free neighbour. False, and no change, if that is used or too
@@ -441,7 +441,7 @@ class Space {
   [[nodiscard]] bool renew(const Span& span) noexcept;
 
   // space_move.hpp
-  [[nodiscard]] Slices move_to(const Span& span, Slices to, Slices end) noexcept;
+  [[nodiscard]] Slices move_to(const Span& span, Address end) noexcept;
   [[nodiscard]] Span* take_donor(Slices most) noexcept;
   [[nodiscard]] bool has_seams(Region& region) noexcept;
   [[nodiscard]] ALLOD_HOT static bool has_moved_pages(const Span& span) noexcept;

@@ -83,6 +83,7 @@ Span* Space<P, kChecks>::hand_out(Take&& take) noexcept {
     if (span == nullptr) return nullptr;
     note_used(span);
   }
+  if (span->zero) span->absent_from = span->base;
   map_.set_spans(span->base, span->size, span);
   if (__builtin_expect(span->wants_huge, 0)) prefer_huge_again(*span);
   return span;

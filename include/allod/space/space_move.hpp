@@ -18,30 +18,30 @@ void Space<P, kChecks>::fill(Span& span, Slices part) noexcept {
   }
   Region& region = *span.region;
   const bool is_own = region.source != nullptr || is_region(span);
-  const Address from = span.zero ? span.base : span.absent_from;
-  if (from == 0 || is_own || region.filling == Filling::dense) return;
-  for (Slices done = Slices::covering(from - span.base); done < part;) {
-    const Slices moved = move_to(span, done, part);
+  if (span.absent_from == 0 || is_own || region.filling == Filling::dense) return;
+  const Address end = span.base + (part.bytes() - kSliceBytes);
+  while (span.absent_from < end) {
+    const Slices moved = move_to(span, end);
     if (moved.count == 0) return;
     span.zero = false;
-    done = done + moved;
+    span.absent_from += moved.bytes();
   }
 }
 
-// Moves the memory of a dirty span, or of a part of one, to the slices from `to` to `end` of a used
-// span. Returns how much: perhaps none.
+// Moves the memory of a dirty span, or of a part of one, to the absent part of a used span, up to
+// `end` at most. Returns how much: perhaps none.
 template <os::Platform P, CheckLevel kChecks>
-Slices Space<P, kChecks>::move_to(const Span& span, Slices to, Slices end) noexcept {
+Slices Space<P, kChecks>::move_to(const Span& span, Address end) noexcept {
   Span* donor = nullptr;
   {
     LockGuard guard{lock_};
     if (seams_ + 2 > kMostSeams || !has_seams(*span.region)) return {};
-    donor = take_donor(end - to);
+    donor = take_donor(Slices::covering(end - span.absent_from));
     if (donor == nullptr) return {};
   }
   const Slices size = donor->size;
   Span target = span;
-  target.base = span.base + to.bytes();
+  target.base = span.absent_from;
   target.size = size;
   const bool has_moved = platform_.move_pages(reinterpret_cast<void*>(donor->base), size.bytes(),
                                               reinterpret_cast<void*>(target.base));

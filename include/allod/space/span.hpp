@@ -64,7 +64,7 @@ struct Span {
   // Used, with a larger descriptor: the descriptor when free, so that a free needs no allocation.
   Span* home = nullptr;
   std::uint32_t freed_ms = 0;
-  // Used, new, and not zero: where the memory begins that is not present; 0: nowhere.
+  // Used: from here on it had no memory when it was handed out; 0: unknown.
   Address absent_from = 0;
   // Used: parts besides the guard may be closed by the owner; see Space::note_closed().
   bool has_closed = false;

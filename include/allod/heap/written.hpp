@@ -1,0 +1,40 @@
+// How much of their huge blocks programs write.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace allod::heap {
+
+// The resident parts of the latest four, when their owners freed them. Thread-safe, approximate.
+class Written {
+ public:
+  void note(std::size_t present, std::size_t bytes) noexcept {
+    const std::size_t share = present / (bytes / kWhole) + 1;
+    const std::uint64_t before = shares_.load(std::memory_order_relaxed) << kBits;
+    shares_.store(before | (share < kWhole ? share : kWhole), std::memory_order_relaxed);
+  }
+  // Whether nearly all of each was.
+  [[nodiscard]] bool is_whole() const noexcept { return least() >= kWhole - kWhole / 8; }
+  // As large a part of `bytes` as of the block of which the least was.
+  [[nodiscard]] std::size_t least_of(std::size_t bytes) const noexcept {
+    return bytes / kWhole * least();
+  }
+
+ private:
+  static constexpr unsigned kBits = 16;  // for each of four blocks
+  static constexpr std::uint64_t kWhole = (1U << kBits) - 1;
+  [[nodiscard]] std::size_t least() const noexcept {
+    std::uint64_t least = kWhole;
+    for (std::uint64_t left = shares_.load(std::memory_order_relaxed), i = 0; i < 4; ++i) {
+      if ((left & kWhole) < least) least = left & kWhole;
+      left >>= kBits;
+    }
+    return least;
+  }
+
+  std::atomic<std::uint64_t> shares_{0};
+};
+
+}  // namespace allod::heap

@@ -1,0 +1,288 @@
+// Layer 3: pages that move from free spans to a new one.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "space_world.hpp"
+
+namespace allod::test {
+namespace {
+
+using space::Seams;
+
+// --- where mappings begin -----------------------------------------------------------------------
+
+// Two bits for each slice, beside a model that knows the mapping of each.
+class SeamsAndModel : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kSlices = 200;
+  static constexpr std::uint32_t kNone = 0;
+
+  void TearDown() override {
+    std::uint32_t count = 0;
+    for (std::uint32_t at = 1; at < kSlices; ++at) count += mapping[at] != mapping[at - 1] ? 1U : 0U;
+    EXPECT_EQ(seams->count(), count);
+  }
+  std::uint32_t run_in_model(std::uint32_t first, std::uint32_t most) const {
+    std::uint32_t run = 1;
+    while (run < most && mapping[first + run] == mapping[first]) ++run;
+    return run;
+  }
+  void move(std::uint32_t first, std::uint32_t size) {
+    seams->note_moved(first, size);
+    std::fill_n(mapping.begin() + first, size, ++last);
+  }
+  void renew(std::uint32_t first, std::uint32_t size) {
+    seams->note_renewed(first, size);
+    std::fill_n(mapping.begin() + first, size, kNone);
+  }
+
+  std::vector<std::uint64_t> memory = std::vector<std::uint64_t>(Seams::bytes_for({kSlices}) / 8);
+  Seams* seams = new (memory.data()) Seams{{kSlices}};
+  std::vector<std::uint32_t> mapping = std::vector<std::uint32_t>(kSlices, kNone);
+  std::uint32_t last = kNone;
+};
+
+TEST_F(SeamsAndModel, agree_after_any_moves) {
+  std::mt19937 random{1};
+  for (int i = 0; i < 20'000; ++i) {
+    const auto first = static_cast<std::uint32_t>(random() % kSlices);
+    const auto size = static_cast<std::uint32_t>(1 + random() % (kSlices - first));
+    const bool has_moved = std::any_of(mapping.begin() + first, mapping.begin() + first + size,
+                                       [](std::uint32_t id) { return id != kNone; });
+    ASSERT_EQ(seams->run_from(first, size), run_in_model(first, size));
+    ASSERT_EQ(seams->has_moved(first, size), has_moved);
+    // Where all is split, few runs are long: so most moves are small.
+    const std::uint32_t part = random() % 4 != 0 ? 1 + size % 8 : size;
+    const std::uint32_t most = part < size ? part : size;
+    random() % 3 == 0 ? renew(first, size) : move(first, most);
+    if (i % 100 == 0) TearDown();
+  }
+}
+
+// --- the space ----------------------------------------------------------------------------------
+
+class SpaceMoves : public SpaceOfSpans {
+ protected:
+  void SetUp() override { start(); }
+  // Written spans that merge with no other, free but for the first; all are made before one is
+  // freed.
+  std::vector<Span*> dirty(const Sizes& sizes) {
+    std::vector<Span*> spans;
+    for (const std::uint32_t size : sizes) {
+      spans.push_back(allocate(size));
+      static_cast<void>(allocate(1));
+      fill(spans.back(), 7);
+    }
+    for (Span* const span : spans) space.free(span);
+    return spans;
+  }
+  // The last slice shows later whether the others were written.
+  Span* filled(std::uint32_t slices, std::uint32_t part = ~0U) {
+    Span* const span = allocate(slices + 1);
+    space.fill(*span, {(part < slices ? part : slices) + 1});
+    return span;
+  }
+  static std::size_t resident(const Span* span) {
+    return Fake::resident_bytes(memory(span), span->size.bytes());
+  }
+  static constexpr std::size_t kEverything = ~std::size_t{0};
+};
+
+TEST_F(SpaceMoves, give_a_new_span_the_memory_of_smaller_ones) {
+  dirty({8, 5, 3});
+  Span* const span = filled(16);
+  EXPECT_EQ(resident(span), Slices{16}.bytes());
+  EXPECT_FALSE(span->zero);
+  EXPECT_EQ(memory(span)[0], 7);
+  EXPECT_EQ(memory(span)[Slices{16}.bytes() - 1], 7);
+  EXPECT_EQ(space.dirty_bytes(), 0U);
+  EXPECT_EQ(space.counters().moved, Slices{16}.bytes());
+  EXPECT_EQ(space.counters().moves, 3U);
+  EXPECT_EQ(space.counters().purged, 0U);
+}
+
+TEST_F(SpaceMoves, leave_zeros_where_they_were) {
+  dirty({8});
+  static_cast<void>(filled(9));
+  Span* const again = allocate(8);
+  EXPECT_TRUE(again->zero);
+  EXPECT_TRUE(is_all(again, 0));
+}
+
+TEST_F(SpaceMoves, stop_when_nothing_is_left) {
+  dirty({4});
+  Span* const span = filled(9);
+  EXPECT_EQ(resident(span), Slices{4}.bytes());
+  EXPECT_FALSE(span->zero);
+}
+
+TEST_F(SpaceMoves, take_no_more_than_will_be_written) {
+  dirty({12});
+  Span* const span = filled(16, 5);
+  EXPECT_EQ(resident(span), Slices{5}.bytes());
+  EXPECT_EQ(space.dirty_bytes(), Slices{7}.bytes());
+}
+
+TEST_F(SpaceMoves, leave_a_span_alone_that_has_memory) {
+  dirty({12, 9});
+  Span* const span = filled(10);
+  EXPECT_EQ(space.counters().moves, 0U);
+  EXPECT_TRUE(is_all(span, 7));
+}
+
+TEST_F(SpaceMoves, fill_a_span_behind_the_memory_that_it_has) {
+  Span* const large = allocate(20);
+  fill(large, 6);
+  Span* const small = allocate(4);
+  static_cast<void>(allocate(1));
+  Span* const other = allocate(9);
+  fill(other, 5);
+  static_cast<void>(allocate(1));
+  space.free(small);
+  EXPECT_GT(space.purge(0, 0, kEverything) + space.purge(0, 0, kEverything), 0U);
+  space.free(large);
+  space.free(other);
+  Span* const span = allocate(24);
+  EXPECT_EQ(span->base, large->base) << "lengthened into clean memory";
+  space.fill(*span, span->size);
+  EXPECT_EQ(resident(span), Slices{23}.bytes());
+  EXPECT_EQ(memory(span)[0], 6);
+  EXPECT_EQ(memory(span)[Slices{20}.bytes()], 5);
+}
+
+TEST_F(SpaceMoves, go_on_from_within_one_mapping_at_a_time) {
+  dirty({6, 5, 4});
+  Span* const span = filled(15);
+  EXPECT_EQ(system.moved_pieces(), 3U);
+  space.free(span);
+  // The fake refuses pages in several mappings. One more slice has not moved.
+  Span* const next = filled(40);
+  EXPECT_EQ(resident(next), Slices{16}.bytes());
+  EXPECT_EQ(space.counters().moves, 3U + 4U);
+  EXPECT_EQ(system.moved_pieces(), 3U + 4U) << "where pages were, nothing changes";
+}
+
+TEST_F(SpaceMoves, end_with_one_mapping_once_all_is_purged) {
+  dirty({6, 5, 4});
+  Span* const span = filled(15);
+  space.free(span);
+  space.free(allocate(1));
+  static_cast<void>(space.purge_free());
+  EXPECT_EQ(system.moved_pieces(), 0U);
+  EXPECT_EQ(system.count(Fake::Call::renew), 1U);
+  static_cast<void>(filled(30));
+  Span* const other = allocate(3);
+  fill(other, 1);
+  space.free(other);
+  static_cast<void>(space.purge_free());
+  EXPECT_EQ(system.count(Fake::Call::renew), 1U) << "nothing moved there";
+}
+
+TEST_F(SpaceMoves, may_stay_a_mapping_if_the_system_refuses) {
+  dirty({6});
+  space.free(filled(7));
+  system.fail_call(Fake::Call::renew, 1);
+  EXPECT_GT(space.purge_free(), 0U);
+  EXPECT_EQ(system.moved_pieces(), 1U);
+  EXPECT_EQ(resident(filled(8)), 0U);
+}
+
+TEST_F(SpaceMoves, change_nothing_if_the_system_refuses) {
+  const auto spans = dirty({8, 5});
+  const std::size_t before = space.dirty_bytes();
+  system.fail_call(Fake::Call::move_pages, 1);
+  Span* const span = filled(12);
+  EXPECT_TRUE(span->zero);
+  EXPECT_TRUE(is_all(span, 0));
+  EXPECT_EQ(space.dirty_bytes(), before);
+  EXPECT_EQ(space.counters().moved, 0U);
+}
+
+TEST_F(SpaceMoves, leave_huge_pages_where_they_are) {
+  const auto spans = three_huge_pages();
+  for (Span* const span : spans) {
+    fill(span, 7);
+    space.free(span);
+  }
+  const std::size_t before = space.dirty_bytes();
+  ASSERT_GT(before, 0U);
+  Span* const span = filled(static_cast<std::uint32_t>(spans.size()) + 1);
+  EXPECT_EQ(space.counters().moved, 0U);
+  EXPECT_EQ(space.dirty_bytes(), before);
+  EXPECT_TRUE(span->zero);
+}
+
+// Such a region grows and moves as one mapping.
+TEST_F(SpaceMoves, leave_a_span_alone_that_is_a_region) {
+  dirty({8});
+  Span* const span = filled(kRegionBytes / kSliceBytes + 1);
+  EXPECT_EQ(space.counters().moved, 0U);
+  EXPECT_TRUE(space.remap(span, span->size + Slices{1}));
+}
+
+TEST_F(SpaceMoves, keep_the_order_of_what_stays) {
+  Span* const old = allocate(4);
+  static_cast<void>(allocate(1));
+  Span* const young = allocate(9);
+  static_cast<void>(allocate(1));
+  space.free(old);
+  system.advance_clock(60);
+  space.free(young);
+  static_cast<void>(filled(20, 5));
+  system.advance_clock(50);
+  EXPECT_EQ(space.purge(100, kEverything, kEverything), Slices{4}.bytes());
+  system.advance_clock(60);
+  EXPECT_EQ(space.purge(100, kEverything, kEverything), Slices{4}.bytes());
+}
+
+TEST_F(SpaceMoves, count_whole_spans_in_the_recent_peak) {
+  constexpr std::uint32_t kLarge = 100;
+  const auto use = [&](std::uint32_t part) {
+    Span* const span = allocate(kLarge);
+    space.fill(*span, {part});
+    return span;
+  };
+  space.free(allocate(kLarge));
+  EXPECT_EQ(space.below_peak(), 0U) << "a large span may be untouched";
+  space.free(use(kLarge));
+  EXPECT_EQ(space.below_peak(), Slices{kLarge}.bytes());
+  space.free(use(50));
+  EXPECT_EQ(space.below_peak(), Slices{kLarge}.bytes());
+  Span* const shorter = use(kLarge);
+  space.shrink(shorter, {60});
+  EXPECT_EQ(space.below_peak(), Slices{40}.bytes());
+  ASSERT_TRUE(space.grow(shorter, {80}));
+  EXPECT_EQ(space.below_peak(), Slices{20}.bytes());
+}
+
+// Each begins and ends a mapping within a clean span. There are as many as the process can spare.
+TEST_F(SpaceMoves, end_before_mappings_are_scarce) {
+  constexpr std::size_t kMost = 8192 / 2;
+  const auto make = [&](std::uint32_t slices) {
+    std::vector<Span*> spans(kMost + 200);
+    for (Span*& span : spans) {
+      span = allocate(slices);
+      static_cast<void>(allocate(1));
+    }
+    return spans;
+  };
+  std::vector<Span*> holes = make(3);
+  const std::vector<Span*> donors = make(1);
+  for (Span* const span : holes) space.free(span);
+  static_cast<void>(space.purge_free());
+  for (Span* const span : donors) space.free(span);
+  for (Span*& span : holes) span = filled(3, 1);
+  const std::uint64_t moves = space.counters().moves;
+  EXPECT_GE(moves, kMost);
+  EXPECT_LT(moves, holes.size()) << "the first in a region begins nothing";
+  EXPECT_EQ(system.moved_pieces(), moves);
+  space.free(holes.front());
+  static_cast<void>(space.purge_free());
+  for (Span* const span : make(1)) space.free(span);
+  static_cast<void>(filled(3, 1));
+  EXPECT_EQ(space.counters().moves, moves + 1) << "one mapping is spare again";
+}
+
+}  // namespace
+}  // namespace allod::test
