@@ -228,8 +228,8 @@ CASE(all_forms) {
       "\"moved\": %zu, \"remote_frees\": %zu, \"contended\": %zu}\n",
       summary.live, summary.live_blocks, summary.cached, summary.free_in_slabs, summary.dirty,
       summary.clean, summary.reserved, summary.metadata, summary.huge, summary.huge_blocks,
-      (size_t)summary.purges, (size_t)summary.purged, (size_t)summary.moves,
-      (size_t)summary.moved, (size_t)summary.remote_frees, (size_t)summary.contended);
+      (size_t)summary.purges, (size_t)summary.purged, (size_t)summary.moves, (size_t)summary.moved,
+      (size_t)summary.remote_frees, (size_t)summary.contended);
 }
 
 // A line for each number that the system has of this process.

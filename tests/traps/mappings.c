@@ -127,6 +127,30 @@ CASE(a_gibibyte_takes_two_mappings) {
   CHECK(purged <= full + 1 + holes, "%ld mappings became %ld after frees", full, purged);
 }
 
+// Pages that moved are mappings of their own, until they are given back.
+CASE(replaced_blocks_take_few_mappings) {
+  enum { kBlocks = 20, kSteps = 400 };
+  static char* blocks[kBlocks];
+  const long before = mappings();
+  unsigned turn = 1;
+  for (int i = 0; i < kSteps; ++i) {
+    char** const block = &blocks[turn % kBlocks];
+    turn = turn * 1103515245 + 12345;
+    free(*block);
+    const size_t bytes = 4 * MIB + (turn >> 8) % (12 * MIB);
+    *block = obtain(bytes);
+    for (size_t at = 0; at < bytes; at += 4096) (*block)[at] = 1;
+  }
+  const long between = mappings();
+  CHECK(between < before + 8192, "%ld mappings became %ld", before, between);
+  for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
+  malloc_trim(0);
+  // Linux does not merge two mappings that were written to while they were apart.
+  const long after = mappings();
+  CHECK(after < before + 64, "%ld mappings became %ld, and %ld after frees", before, between,
+        after);
+}
+
 // For a debugger that writes a core file, and the kernel, which does.
 __attribute__((noinline)) void stand_here(void) { __asm__ volatile("" ::: "memory"); }
 

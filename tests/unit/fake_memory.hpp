@@ -113,7 +113,7 @@ class FakeMemory {
     Address end;
     Pages pages;
   };
-  using Pieces = std::map<Address, Address>;  // from there to there; disjoint
+  using Pieces = std::map<Address, Address>;    // from there to there; disjoint
   using Segments = std::map<Address, Segment>;  // disjoint; what is in none is not mapped
   struct State {
     Address raw = 0;

@@ -189,6 +189,10 @@ class Fake : public FakeThreads, public FakeMemory {
     add_piece(target, bytes);
     return true;
   }
+  [[nodiscard]] bool is_one_mapping(void* address, std::size_t bytes) noexcept {
+    check_range(address, bytes, "is_one_mapping");
+    return is_one_piece(address, bytes);
+  }
   [[nodiscard]] bool renew(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "renew");
     always_check(resident_bytes(address, bytes) == 0, "renew: pages that were not purged");

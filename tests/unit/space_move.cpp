@@ -20,7 +20,8 @@ class SeamsAndModel : public testing::Test {
 
   void TearDown() override {
     std::uint32_t count = 0;
-    for (std::uint32_t at = 1; at < kSlices; ++at) count += mapping[at] != mapping[at - 1] ? 1U : 0U;
+    for (std::uint32_t at = 1; at < kSlices; ++at)
+      count += mapping[at] != mapping[at - 1] ? 1U : 0U;
     EXPECT_EQ(seams->count(), count);
   }
   std::uint32_t run_in_model(std::uint32_t first, std::uint32_t most) const {
@@ -33,8 +34,10 @@ class SeamsAndModel : public testing::Test {
     std::fill_n(mapping.begin() + first, size, ++last);
   }
   void renew(std::uint32_t first, std::uint32_t size) {
-    seams->note_renewed(first, size);
     std::fill_n(mapping.begin() + first, size, kNone);
+    const std::uint32_t end = first + size;
+    const bool joins_before = first == 0 || mapping[first - 1] == kNone;
+    seams->note_renewed(first, size, joins_before, end == kSlices || mapping[end] == kNone);
   }
 
   std::vector<std::uint64_t> memory = std::vector<std::uint64_t>(Seams::bytes_for({kSlices}) / 8);
@@ -160,7 +163,7 @@ TEST_F(SpaceMoves, go_on_from_within_one_mapping_at_a_time) {
   Span* const next = filled(40);
   EXPECT_EQ(resident(next), Slices{16}.bytes());
   EXPECT_EQ(space.counters().moves, 3U + 4U);
-  EXPECT_EQ(system.moved_pieces(), 3U + 4U) << "where pages were, nothing changes";
+  EXPECT_EQ(system.moved_pieces(), 4U) << "where pages were, all is one again";
 }
 
 TEST_F(SpaceMoves, end_with_one_mapping_once_all_is_purged) {
@@ -197,6 +200,14 @@ TEST_F(SpaceMoves, change_nothing_if_the_system_refuses) {
   EXPECT_TRUE(is_all(span, 0));
   EXPECT_EQ(space.dirty_bytes(), before);
   EXPECT_EQ(space.counters().moved, 0U);
+}
+
+TEST_F(SpaceMoves, do_not_make_memory_younger_that_stays) {
+  static_cast<void>(dirty({8}));
+  system.advance_clock(60);
+  system.fail_call(Fake::Call::move_pages, 1);
+  static_cast<void>(filled(12));
+  EXPECT_EQ(space.next_purge_in(100), 40U);
 }
 
 TEST_F(SpaceMoves, leave_huge_pages_where_they_are) {

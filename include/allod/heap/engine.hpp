@@ -155,12 +155,11 @@ class Engine {
   [[nodiscard]] bool describe_behind(const void* address, Misuse* misuse) const noexcept;
   // Whether the address is in a guard behind a slab or a block.
   [[nodiscard]] bool is_guarded(const void* address) const noexcept;
-  // Whether a domain keeps the span for its next request. The space counts such a span as used. Its
-  // memory is present in whole or in part.
+  // Whether a domain keeps the span, in whole or in part present, for its next request. For the
+  // space it is used.
   [[nodiscard]] ALLOD_HOT static bool is_kept(const space::Span& span) noexcept;
-  // The present bytes of a kept span.
   [[nodiscard]] std::size_t present_in_kept(const space::Span& span) noexcept;
-  // The kind of misuse if an address in a span, but not in its first slice, is freed.
+  // The misuse if an address in a span, but not in its first slice, is freed.
   [[nodiscard]] MisuseKind kind_of_interior(const void* address) const noexcept;
   // The bytes from an address in a slab to the end of its block, free or used; behind the last
   // block, to the end of the slab. SIZE_MAX for other addresses. Takes no lock and never faults.
@@ -375,9 +374,7 @@ class Engine {
 
   // kept.hpp
   [[nodiscard]] ALLOD_HOT bool keep(Domain& domain, space::Span& span) noexcept;
-  [[nodiscard]] bool may_keep() const noexcept {
-    return options_.purge_delay_ms > 0 && options_.purge_thread && !space_.refuses_purge();
-  }
+  [[nodiscard]] bool may_keep() const noexcept;
   [[nodiscard]] bool make_room_for_kept(Kept& kept, std::size_t bytes) noexcept;
   [[nodiscard]] bool reserve_kept(Kept& kept, std::size_t bytes) noexcept;
   void ask_for_share(const Kept& kept, std::size_t bytes) noexcept;
@@ -487,7 +484,7 @@ class Engine {
   std::atomic<std::size_t> fresh_before_{0};   // fresh_bytes() when that grew last
   std::atomic<bool> holes_are_wanted_{false};  // the program takes fresh memory meanwhile
   std::uint64_t signals_in_pause_ = 0;         // the mask before it; guarded by fork_lock_
-  RestWalk rest_walk_;                         // the helper's
+  RestWalk rest_walk_;
 };
 
 }  // namespace allod::heap

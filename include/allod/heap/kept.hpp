@@ -16,6 +16,11 @@
 
 namespace allod::heap {
 
+template <class Policy, class Above>
+inline bool Engine<Policy, Above>::may_keep() const noexcept {
+  return options_.purge_delay_ms > 0 && options_.purge_thread && !space_.refuses_purge();
+}
+
 // Within a slow path of the domain. False if the caller has to free the block.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::keep(Domain& domain, space::Span& span) noexcept {
@@ -201,7 +206,8 @@ void Engine<Policy, Above>::note_written(const space::Span& span, std::size_t pr
   const Address from = span.absent_from;
   if (from == 0 || from >= space::end_of(span)) return;
   void* const probe = reinterpret_cast<void*>(from);
-  const bool is_less = from != span.base && space_.platform().present_bytes(probe, kSliceBytes) == 0;
+  const bool is_less =
+      from != span.base && space_.platform().present_bytes(probe, kSliceBytes) == 0;
   written_.note(is_less ? 0 : present, span.size.bytes());
 }
 

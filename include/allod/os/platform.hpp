@@ -51,6 +51,8 @@ struct Piece {
 //                                usable ones, which lose theirs; the former read as zero then.
 //                                False, and nothing changed, if the system refuses, or the program
 //                                has locked them
+//   is_one_mapping(address, bytes)
+//                                whether usable pages are in one mapping
 //   renew(address, bytes)        maps purged pages anew, without what was said of them, so that
 //                                those that moved there merge with their neighbours; false, and
 //                                nothing changed, if the system refuses
@@ -111,6 +113,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.grow(address, bytes, bytes) } -> std::same_as<int>;
   { platform.move(address, bytes, address, bytes) } -> std::same_as<bool>;
   { platform.move_pages(address, bytes, address) } -> std::same_as<bool>;
+  { platform.is_one_mapping(address, bytes) } -> std::same_as<bool>;
   { platform.renew(address, bytes) } -> std::same_as<bool>;
   { platform.map_huge(bytes, 21U, &error) } -> std::same_as<void*>;
   { platform.present_bytes(address, bytes) } -> std::same_as<std::size_t>;

@@ -42,21 +42,21 @@ class Seams {
   }
   // Pages have moved to these slices, as one mapping.
   void note_moved(std::uint32_t first, std::uint32_t size) noexcept {
-    for_each_word(first, size, [&](std::uint32_t word, Word mask) noexcept {
-      moved()[word] |= mask;
-    });
+    for_each_word(first, size,
+                  [&](std::uint32_t word, Word mask) noexcept { moved()[word] |= mask; });
     join(first, size);
     set_start(first, true);
     set_start(first + size, true);
   }
-  // These slices have been mapped anew, and merge with neighbours to which nothing moved.
-  void note_renewed(std::uint32_t first, std::uint32_t size) noexcept {
-    for_each_word(first, size, [&](std::uint32_t word, Word mask) noexcept {
-      moved()[word] &= ~mask;
-    });
+  // These slices have been mapped anew, as one mapping with what is before them and behind them, or
+  // not.
+  void note_renewed(std::uint32_t first, std::uint32_t size, bool joins_before,
+                    bool joins_behind) noexcept {
+    for_each_word(first, size,
+                  [&](std::uint32_t word, Word mask) noexcept { moved()[word] &= ~mask; });
     join(first, size);
-    set_start(first, first != 0 && has_moved(first - 1, 1));
-    set_start(first + size, first + size < slices_ && has_moved(first + size, 1));
+    set_start(first, !joins_before);
+    set_start(first + size, !joins_behind);
   }
 
  private:

@@ -175,15 +175,7 @@ class Space {
 
   // See PageMap::narrow.
   template <class Mappings>
-  void narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept {
-    LockGuard guard{lock_};
-    const auto each_region = [&](auto&& keep) noexcept {
-      for_each_region([&](const Region& region) noexcept {
-        keep(region.base, region.base + region.size.bytes());
-      });
-    };
-    map_.narrow(platform_, limit, is_alone, each_region, each_mapping);
-  }
+  void narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept;
 
   // Milliseconds until the oldest free span has been free for `delay_ms`; the largest value if
   // nothing is dirty. Thread-safe.
@@ -433,12 +425,12 @@ class Space {
   ALLOD_HOT void take_part_to_purge(Span* span, std::size_t limit) noexcept;
   template <class Choose>
   ALLOD_HOT std::size_t purge_chosen(std::size_t limit, Choose&& choose) noexcept;
-  ALLOD_HOT void finish_purge(Span* span, bool reads_zero) noexcept;
+  ALLOD_HOT void finish_purge(Span* span, bool reads_zero, std::uint32_t freed_ms) noexcept;
   ALLOD_HOT void finish_clean(Span* span) noexcept;
   ALLOD_HOT void avoid_huge_pages(Region& region, Address to) noexcept;
   void avoid_used_pages(Region& region) noexcept;
   void release_region(Span* span) noexcept;
-  [[nodiscard]] bool renew(const Span& span) noexcept;
+  void renew(const Span& span) noexcept;
 
   // space_move.hpp
   [[nodiscard]] Slices move_to(const Span& span, Address end) noexcept;
@@ -488,7 +480,7 @@ class Space {
   Region* spare_region_ = nullptr;  // the same
   std::atomic<bool> refuses_purge_{false};
   std::atomic<bool> refuses_to_reopen_{false};
-  std::uint32_t seams_ = 0;  // of all regions
+  std::uint32_t seams_ = 0;                   // of all regions
   std::atomic<std::uint32_t> shut_spans_{0};  // with pages that are or were shut
   RecentUse recent_;                          // of spans up to kLargestHuge
   SpaceCounters counters_;

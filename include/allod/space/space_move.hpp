@@ -33,28 +33,31 @@ void Space<P, kChecks>::fill(Span& span, Slices part) noexcept {
 template <os::Platform P, CheckLevel kChecks>
 Slices Space<P, kChecks>::move_to(const Span& span, Address end) noexcept {
   Span* donor = nullptr;
+  bool had_moved = false;
   {
     LockGuard guard{lock_};
     if (seams_ + 2 > kMostSeams || !has_seams(*span.region)) return {};
     donor = take_donor(Slices::covering(end - span.absent_from));
     if (donor == nullptr) return {};
+    had_moved = has_moved_pages(*donor);
   }
-  const Slices size = donor->size;
   Span target = span;
   target.base = span.absent_from;
-  target.size = size;
-  const bool has_moved = platform_.move_pages(reinterpret_cast<void*>(donor->base), size.bytes(),
-                                              reinterpret_cast<void*>(target.base));
+  target.size = donor->size;
+  const bool has_moved =
+      platform_.move_pages(reinterpret_cast<void*>(donor->base), donor->size.bytes(),
+                           reinterpret_cast<void*>(target.base));
+  if (has_moved && had_moved) renew(*donor);
   LockGuard guard{lock_};
   if (has_moved) {
     change_seams(target, [](Seams& seams, std::uint32_t first, std::uint32_t count) noexcept {
       seams.note_moved(first, count);
     });
-    counters_.moved += size.bytes();
+    counters_.moved += target.size.bytes();
     ++counters_.moves;
   }
-  finish_purge(donor, has_moved);
-  return has_moved ? size : Slices{};
+  finish_purge(donor, has_moved, donor->freed_ms);
+  return has_moved ? target.size : Slices{};
 }
 
 // Takes a dirty span out of its bin, or a part of one, as for a purge: at most `most`, in one
@@ -102,16 +105,28 @@ void Space<P, kChecks>::change_seams(const Span& span, Change&& change) noexcept
   seams_ += seams.count();
 }
 
-// Maps a purged span anew, as one mapping with its neighbours. False, and no change, if the system
-// refuses.
+// Maps a purged span anew. Mostly it merges with its neighbours: not with pages that moved, nor
+// where both sides were touched while they were apart. No change if the system refuses. Called
+// without the lock.
 template <os::Platform P, CheckLevel kChecks>
-bool Space<P, kChecks>::renew(const Span& span) noexcept {
+void Space<P, kChecks>::renew(const Span& span) noexcept {
   void* const memory = reinterpret_cast<void*>(span.base);
   const std::size_t bytes = span.size.bytes();
-  if (!platform_.renew(memory, bytes)) return false;
-  if (span.region->avoids_huge) platform_.avoid_huge(memory, bytes);
+  if (!platform_.renew(memory, bytes)) return;
+  const Region& region = *span.region;
+  if (region.avoids_huge) platform_.avoid_huge(memory, bytes);
   platform_.name(memory, bytes, kName);
-  return true;
+  const auto is_joined_at = [&](Address at) noexcept {
+    const std::size_t page = platform_.page_size();
+    return at == region.base || at == region.base + region.size.bytes() ||
+           platform_.is_one_mapping(reinterpret_cast<void*>(at - page), 2 * page);
+  };
+  const bool joins_before = is_joined_at(span.base);
+  const bool joins_behind = is_joined_at(end_of(span));
+  LockGuard guard{lock_};
+  change_seams(span, [&](Seams& seams, std::uint32_t first, std::uint32_t count) noexcept {
+    seams.note_renewed(first, count, joins_before, joins_behind);
+  });
 }
 
 }  // namespace allod::space

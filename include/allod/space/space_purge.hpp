@@ -40,14 +40,10 @@ std::size_t Space<P, kChecks>::purge_chosen(std::size_t limit, Choose&& choose) 
     // No other thread can reach the span: it is in no bin, and merges with nothing.
     const std::size_t bytes = span->size.bytes();
     const bool zero = platform_.purge(reinterpret_cast<void*>(span->base), bytes);
-    const bool is_renewed = zero && has_moved && renew(*span);
+    if (zero && has_moved) renew(*span);
     LockGuard guard{lock_};
-    if (is_renewed) {
-      change_seams(*span, [](Seams& seams, std::uint32_t first, std::uint32_t count) noexcept {
-        seams.note_renewed(first, count);
-      });
-    }
-    finish_purge(span, zero);
+    // If the system refuses, it is the youngest now, so that others have their turn.
+    finish_purge(span, zero, now_ms());
     refuses_purge_.store(!zero, std::memory_order_relaxed);
     if (!zero) break;
     ++counters_.purges;
@@ -124,13 +120,13 @@ void Space<P, kChecks>::take_part_to_purge(Span* span, std::size_t limit) noexce
   map_.set_span(end_of(*span) - 1, span);
 }
 
+// If it does not read as zero, it stays dirty, and counts as freed at `freed_ms`.
 template <os::Platform P, CheckLevel kChecks>
-void Space<P, kChecks>::finish_purge(Span* span, bool reads_zero) noexcept {
+void Space<P, kChecks>::finish_purge(Span* span, bool reads_zero, std::uint32_t freed_ms) noexcept {
   purging_.remove(span);
   if (span->region->source != nullptr) --span->region->source->purging;
   if (!reads_zero) {
-    // The system refuses; the span stays dirty, as the youngest, so that others have their turn.
-    insert_free(span, SpanState::dirty, now_ms());
+    insert_free(span, SpanState::dirty, freed_ms);
   } else if (span->size == span->region->size && span->size > region_slices_ &&
              span->region->source == nullptr) {
     release_region(span);

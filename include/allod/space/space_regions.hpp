@@ -287,6 +287,19 @@ void Space<P, kChecks>::for_each_span(Visit&& visit) noexcept {
 }
 
 template <os::Platform P, CheckLevel kChecks>
+template <class Mappings>
+void Space<P, kChecks>::narrow_map(std::size_t limit, bool is_alone,
+                                   Mappings&& each_mapping) noexcept {
+  LockGuard guard{lock_};
+  const auto each_region = [&](auto&& keep) noexcept {
+    for_each_region([&](const Region& region) noexcept {
+      keep(region.base, region.base + region.size.bytes());
+    });
+  };
+  map_.narrow(platform_, limit, is_alone, each_region, each_mapping);
+}
+
+template <os::Platform P, CheckLevel kChecks>
 auto Space<P, kChecks>::range_from(Address at) noexcept -> Range {
   LockGuard guard{lock_};
   Range best;

@@ -154,6 +154,12 @@ class Linux {
     if (result == -EINVAL) no_moves_.store(true, std::memory_order_relaxed);
     return result == to_long(target);
   }
+  // Asks to lengthen it, which fails behind its end first.
+  [[nodiscard]] bool is_one_mapping(void* address, std::size_t bytes) noexcept {
+    const int error = grow(address, bytes, bytes + page_size_);
+    if (error == 0) unmap(static_cast<char*>(address) + bytes, page_size_);
+    return error == 0 || error == ENOMEM;
+  }
   [[nodiscard]] bool renew(void* address, std::size_t bytes) noexcept {
     const long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
     return !is_error(raw_syscall(SYS_mmap, to_long(address), to_long(bytes), PROT_READ | PROT_WRITE,
@@ -366,12 +372,6 @@ class Linux {
     if (bytes <= kPart) return present_in(table, bytes);
     const std::size_t skipped = bytes == kTable ? table / kTable * 5 % 8 * kPart : 0;
     return present_in(table + skipped, kPart) / page_size_ * bytes / kPart * page_size_;
-  }
-  // Asks to lengthen it, which fails behind its end first.
-  [[nodiscard]] bool is_one_mapping(void* address, std::size_t bytes) noexcept {
-    const int error = grow(address, bytes, bytes + page_size_);
-    if (error == 0) unmap(static_cast<char*>(address) + bytes, page_size_);
-    return error == 0 || error == ENOMEM;
   }
   // By advice that the kernel refuses for locked pages. It says of the first one that it will not
   // be needed soon.
