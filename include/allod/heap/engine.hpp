@@ -139,8 +139,7 @@ class Engine {
   [[nodiscard]] ALLOD_INLINE bool is_interrupting() const noexcept {
     return __builtin_expect(HeldLocks::any_of_space(), 0) && !gate_.lets_pass();
   }
-  // Frees for such a handler, and for one that would wait for a fork that waits for its thread.
-  // Marks blocks of slabs; leaks all others.
+  // Frees for it, or for one that would wait for a fork: marks blocks of slabs, leaks all others.
   ALLOD_COLD void release_interrupting(void* address) noexcept;
 
   // --- questions; see heap/inspect.hpp ------------------------------------------
@@ -183,7 +182,7 @@ class Engine {
 
   // Empties the domain's magazines into slabs, and retires empty slabs.
   void give_up(Domain& domain) noexcept;
-  // The same, and purges free memory. Returns the purged bytes.
+  // The same, and purges. Returns the purged bytes.
   std::size_t trim(Domain& domain) noexcept;
   // Frees the huge blocks that domains keep, except of domains in a slow path.
   void give_up_kept() noexcept { give_back_kept_of(Keepers::all); }

@@ -147,12 +147,9 @@ class Linux {
   // Linux before 6.17 has given the target back when it finds that the pages are in two mappings.
   // Another thread might map something there. So it is asked before.
   [[nodiscard]] bool move_pages(void* address, std::size_t bytes, void* target) noexcept {
-    if (kThreadSanitizer || no_moves_.load(std::memory_order_relaxed)) return false;
+    if (kThreadSanitizer || !has_moves()) return false;
     if (!is_one_mapping(address, bytes) || is_locked(address)) return false;
-    const long result = raw_syscall(SYS_mremap, to_long(address), to_long(bytes), to_long(bytes),
-                                    MREMAP_MAYMOVE | MREMAP_FIXED | kDontUnmap, to_long(target));
-    if (result == -EINVAL) no_moves_.store(true, std::memory_order_relaxed);
-    return result == to_long(target);
+    return move_only(address, bytes, target);
   }
   // Asks to lengthen it, which fails behind its end first.
   [[nodiscard]] bool is_one_mapping(void* address, std::size_t bytes) noexcept {
@@ -321,17 +318,31 @@ class Linux {
     raw_syscall(SYS_munmap, result, to_long(bytes));
     return true;
   }
-  // Probes once.
   [[nodiscard]] bool has_light_guards() noexcept {
-    enum { kUnknown, kNo, kYes };
-    const int known = light_guards_.load(std::memory_order_relaxed);
-    if (known != kUnknown) return known == kYes;
-    void* const page = map(page_size());
-    if (page == nullptr) return false;
-    const bool has = guard(page, page_size());
-    unmap(page, page_size());
-    light_guards_.store(has ? kYes : kNo, std::memory_order_relaxed);
-    return has;
+    return has(light_guards_, 1, [&](void* page) noexcept { return guard(page, page_size()); });
+  }
+  // Emulators of processors may forget the pages, and let nobody touch them any more.
+  [[nodiscard]] bool has_moves() noexcept {
+    return has(moves_, 2, [&](void* pages) noexcept {
+      auto* const from = static_cast<volatile unsigned char*>(pages);
+      unsigned char present = 0;
+      *from = 1;
+      return move_only(pages, page_size_, static_cast<char*>(pages) + page_size_) &&
+             from[page_size_] == 1 && look(pages, page_size_, &present) && *from == 0;
+    });
+  }
+  enum class Ability : std::uint8_t { unknown, no, yes };
+  // Tries it once, on new pages.
+  template <class Try>
+  [[nodiscard]] bool has(std::atomic<Ability>& ability, std::size_t pages, Try&& works) noexcept {
+    const Ability known = ability.load(std::memory_order_relaxed);
+    if (known != Ability::unknown) return known == Ability::yes;
+    void* const memory = map(pages * page_size_);
+    if (memory == nullptr) return false;
+    const bool is_able = works(memory);
+    unmap(memory, pages * page_size_);
+    ability.store(is_able ? Ability::yes : Ability::no, std::memory_order_relaxed);
+    return is_able;
   }
 
  private:
@@ -373,6 +384,11 @@ class Linux {
     const std::size_t skipped = bytes == kTable ? table / kTable * 5 % 8 * kPart : 0;
     return present_in(table + skipped, kPart) / page_size_ * bytes / kPart * page_size_;
   }
+  [[nodiscard]] static bool move_only(void* address, std::size_t bytes, void* target) noexcept {
+    return raw_syscall(SYS_mremap, to_long(address), to_long(bytes), to_long(bytes),
+                       MREMAP_MAYMOVE | MREMAP_FIXED | kDontUnmap,
+                       to_long(target)) == to_long(target);
+  }
   // By advice that the kernel refuses for locked pages. It says of the first one that it will not
   // be needed soon.
   [[nodiscard]] bool is_locked(void* address) const noexcept {
@@ -406,10 +422,10 @@ class Linux {
   static constexpr long kDontUnmap = 4;       // MREMAP_DONTUNMAP, Linux 5.7
   static constexpr long kCold = 20;           // MADV_COLD, Linux 5.4
   std::size_t page_size_ = 4096;
-  std::atomic<int> light_guards_{0};
+  std::atomic<Ability> light_guards_{Ability::unknown};
+  std::atomic<Ability> moves_{Ability::unknown};
   std::atomic<bool> no_names_{false};
   std::atomic<bool> no_batches_{false};
-  std::atomic<bool> no_moves_{false};
   static inline constinit LinuxRights rights_;  // of the purging thread
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local void* own_word_ = nullptr;
 };
