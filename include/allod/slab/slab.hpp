@@ -70,6 +70,10 @@ class Slab : public space::Span {
   [[nodiscard]] void* block_at(std::uint32_t index) const noexcept {
     return reinterpret_cast<void*>(base + std::size_t{index} * block_bytes_);
   }
+  // Whether the address is in the slab's span.
+  [[nodiscard]] ALLOD_INLINE bool holds(const void* address) const noexcept {
+    return address_of(address) - first_block_ < size.bytes();
+  }
   [[nodiscard]] bool is_marked_free(std::uint32_t index) const noexcept {
     return (free_bits()[index / kWordBits] & bit(index % kWordBits)) != 0;
   }
@@ -175,8 +179,8 @@ class Slab : public space::Span {
   // number.
   [[nodiscard]] std::uint32_t give(void* const* blocks, std::uint32_t count) noexcept {
     const Address start = base;
+    const Address bytes = Address{capacity_} * block_bytes_;
     const Divider divider = divider_;
-    const std::uint64_t capacity = capacity_;
     // The current word stays in a register: otherwise each block of a word would wait for the store
     // of the one before.
     std::uint32_t word = first_word_;
@@ -184,8 +188,10 @@ class Slab : public space::Span {
     std::uint32_t least = word;
     void* const* at = blocks;
     for (void* const* const end = blocks + count; at != end; ++at) {
-      const auto [index, is_start] = divider.divide(address_of(*at) - start);
-      if (!is_start || index >= capacity) break;
+      const Address offset = address_of(*at) - start;
+      if (offset >= bytes) break;
+      const auto [index, is_start] = divider.divide(offset);
+      if (!is_start) break;
       if (const auto other = static_cast<std::uint32_t>(index / kWordBits); other != word) {
         free_bits()[word] = bits;
         word = other;
