@@ -29,9 +29,10 @@ class HeapRest : public HeapPurge {
       std::memset(blocks_[i], static_cast<int>(i % 251), kSize);
     }
   }
-  void thin_out(Domain& domain) {
+  template <class Stays = bool (*)(std::size_t)>
+  void thin_out(Domain& domain, Stays&& does_stay = &stays) {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      if (!stays(i)) release(domain, blocks_[i]);
+      if (!does_stay(i)) release(domain, blocks_[i]);
     }
     pass_time(domain, 256);
   }
@@ -71,6 +72,23 @@ TEST_F(HeapRest, gives_back_the_free_pages_of_slabs_that_are_still_in_use) {
   // The pages can be used again.
   for (void* const block : allocate_many(domain, 8192, kSize)) std::memset(block, 255, kSize);
   expect_contents();
+}
+
+// In each page, one block stays. The other three are handed out before blocks on absent pages, also
+// those of other slabs.
+TEST_F(HeapRest, hands_out_blocks_on_present_pages_first) {
+  Domain& domain = attach();
+  fill_up(domain);
+  thin_out(domain, [](std::size_t i) { return i % 16 == 0; });
+  ASSERT_TRUE(system.helper_waits());
+  system.run_helper();
+  const std::size_t before = resident();
+  EXPECT_LE(before, 3 * kMiB);
+  heap.options().magazine_bytes = 16 * kSize;
+  for (void* const block : allocate_many(domain, 1024, kSize)) std::memset(block, 1, kSize);
+  EXPECT_EQ(resident(), before);
+  for (void* const block : allocate_many(domain, 2048, kSize)) std::memset(block, 1, kSize);
+  EXPECT_GT(resident(), before) << "and then those";
 }
 
 // More than a pause or a few of them have time for.

@@ -120,10 +120,15 @@ ALLOD_NOINLINE void* Engine<Policy, Above>::refill(Domain& domain, ClassIndex c,
     const std::uint32_t room = magazine.capacity() < usual ? magazine.capacity() : usual;
     const std::uint32_t wanted = (room + 1) / 2;
     const std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
-    take_some(*slab, magazine.bottom, count);
-    magazine.top = magazine.bottom + count;
+    std::uint32_t taken = 0;
+    if (__builtin_expect(slab->has_holes(), 0) && !kShuffles) {
+      taken = slab->take_present(count, space_.platform().page_size(), magazine.bottom);
+    }
+    if (taken == 0) take_some(*slab, magazine.bottom, taken = count);
+    magazine.top = magazine.bottom + taken;
     block = magazine.pop();
   }
+  slab->note_holes_used();
   if (slab->is_full()) {
     bin.partial.remove(slab);
     bin.full.push_front(slab);
@@ -134,11 +139,27 @@ ALLOD_NOINLINE void* Engine<Policy, Above>::refill(Domain& domain, ClassIndex c,
 template <class Policy, class Above>
 Slab* Engine<Policy, Above>::slab_with_free_block(Domain& domain, ClassIndex c) noexcept {
   Bin& bin = domain.bins()[c];
-  if (!bin.partial.empty()) return slab::as_slab(bin.partial.first());
+  if (!bin.partial.empty()) return first_present(bin);
   if (Slab* const adopted = adopt(domain, c)) return adopted;
   if (Slab* const fresh = new_slab(domain, c)) return fresh;
   give_up_everything(domain);
   return bin.partial.empty() ? new_slab(domain, c) : slab::as_slab(bin.partial.first());
+}
+
+// The first partial slab, unless its free blocks are on absent pages, and those of one of the next
+// slabs are not.
+template <class Policy, class Above>
+ALLOD_INLINE Slab* Engine<Policy, Above>::first_present(Bin& bin) noexcept {
+  Slab* slab = slab::as_slab(bin.partial.first());
+  constexpr int kLooks = 8;
+  for (int look = 0; look < kLooks; ++look) {
+    if (__builtin_expect(!slab->has_holes(), 1)) break;
+    if (slab->has_present(space_.platform().page_size())) break;
+    bin.partial.remove(slab);
+    bin.partial.push_back(slab);
+    slab = slab::as_slab(bin.partial.first());
+  }
+  return slab;
 }
 
 template <class Policy, class Above>

@@ -1,6 +1,8 @@
 // Layer 4: slabs, whose blocks are bits, and remote frees. Blocks are never read or written.
 #pragma once
 
+#include <algorithm>
+
 #include "allod/sizes/geometric.hpp"
 #include "allod/slab/inbox.hpp"
 #include "allod/space/space.hpp"
@@ -34,7 +36,7 @@ class Slab : public space::Span {
     first_word_ = 0;
     touched_ = 0;
     forget_filled();
-    seen_free_ = purged_free_ = kNever;
+    seen_free_ = purged_free_ = absent_free_ = kNever;
     for (std::uint32_t word = 0; word < words(); ++word) free_bits()[word] = ~Word{0};
     if (capacity_ % kWordBits != 0) free_bits()[words() - 1] = low_bits(capacity_ % kWordBits);
     set_owner(owner);
@@ -309,19 +311,42 @@ class Slab : public space::Span {
   // false; the result is then false. Pages wholly behind the last block stay as they are.
   template <class Purge>
   [[nodiscard]] bool purge_free_pages(std::size_t page, Purge&& purge) noexcept {
-    std::uint32_t begin = next_with(0, true);
     forget_filled();
-    while (begin < capacity_) {
-      const std::uint32_t end = next_with(begin, false);
-      const Address from = align_up(address_of(block_at(begin)), page);
-      // The last page of the last block holds nothing else.
-      const Address last = address_of(block_at(end));
-      const Address to = end == capacity_ ? align_up(last, page) : align_down(last, page);
-      if (from < to && !purge(from, to)) return false;
-      begin = next_with(end, true);
-    }
-    purged_free_ = free_count_;
-    return true;
+    absent_free_ = 0;
+    const bool is_done =
+        for_each_free_run(page, [&](std::uint32_t, std::uint32_t, Address from,
+                                    Address to) noexcept { return from >= to || purge(from, to); });
+    if (is_done) purged_free_ = free_count_;
+    return is_done;
+  }
+
+  // --- free blocks on present pages; owner only ----------------------------------
+
+  // Whether pages were purged since the slab was full. Then free blocks that share each of their
+  // pages with a block in use are on present pages.
+  [[nodiscard]] bool has_holes() const noexcept { return absent_free_ != kNever; }
+  // Looks for such a block, in a slab that has holes. Remembers if there is none.
+  [[nodiscard]] bool has_present(std::size_t page) noexcept {
+    if (free_count_ <= absent_free_) return false;
+    if (visit_present(1, page, [](std::uint32_t) noexcept {}) != 0) return true;
+    absent_free_ = free_count_;
+    return false;
+  }
+  // As take(), of such blocks, in a slab that has holes. Returns their number, which may be 0.
+  [[nodiscard]] std::uint32_t take_present(std::uint32_t count, std::size_t page,
+                                           void** out) noexcept {
+    void** end = out;
+    const std::uint32_t taken = visit_present(count, page, [&](std::uint32_t index) noexcept {
+      *end++ = block_at(index);
+      set_used(index, index + 1);
+      if (capacity_ <= kWordBits) touched_ |= bit(index);
+    });
+    std::reverse(out, end);
+    return taken;
+  }
+  // To be called after blocks were taken.
+  void note_holes_used() noexcept {
+    if (has_holes()) absent_free_ = is_full() ? kNever : 0;
   }
 
   // A recount, for checks.
@@ -367,6 +392,39 @@ class Slab : public space::Span {
   ALLOD_INLINE void note_taken(std::uint32_t count) noexcept {
     free_count_ -= count;
     seen_free_ = purged_free_ = kNever;
+  }
+  // Calls `visit(begin, end, from, to)` for each run of free blocks, with the whole pages in it,
+  // until it returns false; the result is then false.
+  template <class Visit>
+  bool for_each_free_run(std::size_t page, Visit&& visit) const noexcept {
+    std::uint32_t begin = next_with(0, true);
+    while (begin < capacity_) {
+      const std::uint32_t end = next_with(begin, false);
+      const Address from = align_up(address_of(block_at(begin)), page);
+      // The last page of the last block holds nothing else.
+      const Address last = address_of(block_at(end));
+      const Address to = end == capacity_ ? align_up(last, page) : align_down(last, page);
+      if (!visit(begin, end, from, to)) return false;
+      begin = next_with(end, true);
+    }
+    return true;
+  }
+  // Visits up to `count` free blocks outside of the whole pages of their runs. Returns their
+  // number.
+  template <class Visit>
+  std::uint32_t visit_present(std::uint32_t count, std::size_t page, Visit&& visit) const noexcept {
+    std::uint32_t left = count;
+    for_each_free_run(
+        page, [&](std::uint32_t begin, std::uint32_t end, Address from, Address to) noexcept {
+          // Blocks [before, behind) reach into the whole pages.
+          const bool is_any = from < to;
+          const std::uint32_t before = is_any ? index_around(from) : end;
+          const std::uint32_t behind = is_any ? index_around(to - 1) + 1 : end;
+          for (; begin < before && left > 0; ++begin, --left) visit(begin);
+          for (std::uint32_t i = behind; i < end && left > 0; ++i, --left) visit(i);
+          return left > 0;
+        });
+    return count - left;
   }
   // The first word with a free block, which must exist.
   [[nodiscard]] ALLOD_INLINE std::uint32_t find_free_word() noexcept {
@@ -442,6 +500,9 @@ class Slab : public space::Span {
   static constexpr std::uint32_t kNever = ~0U;
   std::uint32_t seen_free_;
   std::uint32_t purged_free_;
+  // kNever without holes. Otherwise, if it equals free_count(), all free blocks are on absent
+  // pages.
+  std::uint32_t absent_free_;
 };
 
 [[nodiscard]] inline Slab* as_slab(space::Span* span) noexcept { return static_cast<Slab*>(span); }
