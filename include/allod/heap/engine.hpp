@@ -315,7 +315,7 @@ class Engine {
   [[nodiscard]] static void* take_one(Slab& slab, bool* virgin) noexcept;
   static void take_some(Slab& slab, void** out, std::uint32_t count) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
-  [[nodiscard]] Slab* first_present(Bin& bin) noexcept;
+  [[nodiscard]] ALLOD_COLD Slab* take_present(Bin& bin, void** out, std::uint32_t* count) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT space::Filling filling_for(Bin& bin, ClassIndex c) noexcept;
   ALLOD_HOT void populate(const space::Span& span, bool will_be_full) noexcept;

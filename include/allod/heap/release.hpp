@@ -99,7 +99,7 @@ void Engine<Policy, Above>::flush_newest(Domain& domain, Magazine& magazine, Cla
 }
 
 // Marks blocks of own slabs as free. Blocks freed together tend to lie together, so each slab takes
-// a run of its own blocks.
+// a run of its own blocks. One whose successor lies in another slice goes back by itself.
 template <class Policy, class Above>
 void Engine<Policy, Above>::put_back(Domain& domain, ClassIndex c, void** blocks,
                                      std::uint32_t count) noexcept {
@@ -114,7 +114,8 @@ void Engine<Policy, Above>::put_back(Domain& domain, ClassIndex c, void** blocks
     }
     Slab& slab = *slab::as_slab(space_.map().span_at(block));
     const std::uint32_t free_before = slab.free_count();
-    const bool is_alone = done + 1 == count || !slab.holds(blocks[done + 1]);
+    const bool is_alone =
+        done + 1 == count || (block ^ address_of(blocks[done + 1])) >> kSliceShift != 0;
     const std::uint32_t given =
         is_alone ? slab.give_one(blocks[done]) : slab.give(blocks + done, count - done);
     if (__builtin_expect(given == 0, 0)) {

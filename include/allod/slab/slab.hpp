@@ -72,10 +72,6 @@ class Slab : public space::Span {
   [[nodiscard]] void* block_at(std::uint32_t index) const noexcept {
     return reinterpret_cast<void*>(base + std::size_t{index} * block_bytes_);
   }
-  // Whether the address is in the slab's span.
-  [[nodiscard]] ALLOD_INLINE bool holds(const void* address) const noexcept {
-    return address_of(address) - first_block_ < size.bytes();
-  }
   [[nodiscard]] bool is_marked_free(std::uint32_t index) const noexcept {
     return (free_bits()[index / kWordBits] & bit(index % kWordBits)) != 0;
   }
@@ -325,16 +321,10 @@ class Slab : public space::Span {
   // Whether pages were purged since the slab was full. Then free blocks that share each of their
   // pages with a block in use are on present pages.
   [[nodiscard]] bool has_holes() const noexcept { return absent_free_ != kNever; }
-  // Looks for such a block, in a slab that has holes. Remembers if there is none.
-  [[nodiscard]] bool has_present(std::size_t page) noexcept {
-    if (free_count_ <= absent_free_) return false;
-    if (visit_present(1, page, [](std::uint32_t) noexcept {}) != 0) return true;
-    absent_free_ = free_count_;
-    return false;
-  }
-  // As take(), of such blocks, in a slab that has holes. Returns their number, which may be 0.
+  // As take(), of up to `count` such blocks, in a slab that has holes. Returns their number.
   [[nodiscard]] std::uint32_t take_present(std::uint32_t count, std::size_t page,
                                            void** out) noexcept {
+    if (free_count_ <= absent_free_) return 0;
     void** end = out;
     const std::uint32_t taken = visit_present(count, page, [&](std::uint32_t index) noexcept {
       *end++ = block_at(index);
@@ -342,12 +332,15 @@ class Slab : public space::Span {
       if (capacity_ <= kWordBits) touched_ |= bit(index);
     });
     std::reverse(out, end);
+    absent_free_ = taken < count ? free_count_ : 0;
     return taken;
   }
-  // To be called after blocks were taken.
+  // After other blocks were taken from a slab that has holes: their pages are present now.
   void note_holes_used() noexcept {
-    if (has_holes()) absent_free_ = is_full() ? kNever : 0;
+    if (has_holes()) absent_free_ = 0;
   }
+  // All pages are present again, as the slab is full.
+  void forget_holes() noexcept { absent_free_ = kNever; }
 
   // A recount, for checks.
   [[nodiscard]] std::uint32_t count_free_bits() const noexcept {
@@ -397,7 +390,7 @@ class Slab : public space::Span {
   // until it returns false; the result is then false.
   template <class Visit>
   bool for_each_free_run(std::size_t page, Visit&& visit) const noexcept {
-    std::uint32_t begin = next_with(0, true);
+    std::uint32_t begin = next_with(first_word_ * kWordBits, true);
     while (begin < capacity_) {
       const std::uint32_t end = next_with(begin, false);
       const Address from = align_up(address_of(block_at(begin)), page);
@@ -500,8 +493,8 @@ class Slab : public space::Span {
   static constexpr std::uint32_t kNever = ~0U;
   std::uint32_t seen_free_;
   std::uint32_t purged_free_;
-  // kNever without holes. Otherwise, if it equals free_count(), all free blocks are on absent
-  // pages.
+  // kNever without holes. Otherwise so many free blocks are known to be on absent pages: all, if
+  // there are not more.
   std::uint32_t absent_free_;
 };
 
