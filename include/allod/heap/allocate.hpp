@@ -120,7 +120,7 @@ ALLOD_NOINLINE void* Engine<Policy, Above>::refill(Domain& domain, ClassIndex c,
     const std::uint32_t room = magazine.capacity() < usual ? magazine.capacity() : usual;
     const std::uint32_t wanted = (room + 1) / 2;
     std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
-    if (__builtin_expect(slab->has_holes(), 0)) {
+    if (__builtin_expect(!kShuffles && slab->has_holes(), 0)) {
       slab = take_present(bin, magazine.bottom, &count);
     } else {
       take_some(*slab, magazine.bottom, count);
@@ -147,7 +147,6 @@ Slab* Engine<Policy, Above>::take_present(Bin& bin, void** out, std::uint32_t* c
   for (int look = 0; look < kLooks && slab->has_holes(); ++look) {
     const std::uint32_t taken = slab->take_present(*count, page, out);
     if (taken != 0) {
-      if constexpr (kShuffles) Policy::shuffle(out, taken);
       *count = taken;
       return slab;
     }
