@@ -35,14 +35,16 @@ class FakeCalls {
     reopen,
     present,
     wait,  // of the helper, for time to pass
+    barrier,
   };
-  static constexpr std::size_t kCalls = 22;
+  static constexpr std::size_t kCalls = 23;
 
   constexpr FakeCalls() noexcept = default;
   FakeCalls(const FakeCalls&) = delete;
   FakeCalls& operator=(const FakeCalls&) = delete;
 
-  // Failures. Only calls that can report one are counted here: all but unmap, yield and wait.
+  // Failures. Only calls that can report one are counted here: all but unmap, yield, wait and
+  // barrier.
   // The `nth` call of this kind from now on fails, and only that one; 1 is the next.
   void fail_call(Call kind, std::uint64_t nth) noexcept { fail_kind_[index_of(kind)] = nth; }
   // The `nth` call of whatever kind fails, and only that one.

@@ -57,7 +57,7 @@ class FakeThreads : public FakeCalls {
   }
 
   [[nodiscard]] bool start_barriers() noexcept { return true; }
-  void barrier() noexcept {}
+  void barrier() noexcept { observe(Call::barrier); }
   // The other threads of a test run inside its observer, or not at all.
   void yield() noexcept { observe_yield(); }
   static void* self() noexcept { return &own_word(); }

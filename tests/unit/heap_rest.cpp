@@ -20,12 +20,19 @@ class HeapRest : public HeapPurge {
   }
   // Blocks full of their number; of each eight in a row, one stays.
   void fill_and_thin_out(Domain& domain, std::size_t count = 8192) {
+    fill_up(domain, count);
+    thin_out(domain);
+  }
+  void fill_up(Domain& domain, std::size_t count = 8192) {
     blocks_ = allocate_many(domain, count, kSize);
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       std::memset(blocks_[i], static_cast<int>(i % 251), kSize);
     }
+  }
+  template <class Stays = bool (*)(std::size_t)>
+  void thin_out(Domain& domain, Stays&& does_stay = &stays) {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      if (!stays(i)) release(domain, blocks_[i]);
+      if (!does_stay(i)) release(domain, blocks_[i]);
     }
     pass_time(domain, 256);
   }
@@ -67,6 +74,23 @@ TEST_F(HeapRest, gives_back_the_free_pages_of_slabs_that_are_still_in_use) {
   expect_contents();
 }
 
+// In each page, one block stays. The other three are handed out before blocks on absent pages, also
+// those of other slabs.
+TEST_F(HeapRest, hands_out_blocks_on_present_pages_first) {
+  Domain& domain = attach();
+  fill_up(domain);
+  thin_out(domain, [](std::size_t i) { return i % 16 == 0; });
+  ASSERT_TRUE(system.helper_waits());
+  system.run_helper();
+  const std::size_t before = resident();
+  EXPECT_LE(before, 3 * kMiB);
+  heap.options().magazine_bytes = 16 * kSize;
+  for (void* const block : allocate_many(domain, 1024, kSize)) std::memset(block, 1, kSize);
+  EXPECT_EQ(resident(), before);
+  for (void* const block : allocate_many(domain, 2048, kSize)) std::memset(block, 1, kSize);
+  EXPECT_GT(resident(), before) << "and then those";
+}
+
 // More than a pause or a few of them have time for.
 TEST_F(HeapRest, gives_all_back_of_many_slabs_in_two_rounds) {
   heap.options().region_bytes = 64 * kMiB;
@@ -79,6 +103,34 @@ TEST_F(HeapRest, gives_all_back_of_many_slabs_in_two_rounds) {
   system.run_helper();
   EXPECT_LE(system.now_ms(), start + 1000);
   EXPECT_LT(resident(), before / 4);
+  expect_contents();
+}
+
+// The first part of the heap is not yet at rest when the walk begins. The last part, where its last
+// round begins, is full.
+TEST_F(HeapRest, knows_at_the_end_of_several_rounds_what_was_moving_in_the_first) {
+  system.set_placement(Fake::Placement::ascending);
+  Domain& domain = attach();
+  fill_up(domain);
+  allocate_many(domain, 64 * kKiB, 2 * kSize);
+  thin_out(domain);
+  heap.give_up(domain);
+  ASSERT_LT(heap.space().dirty_bytes(), kMiB) << "nothing else keeps the helper";
+  ASSERT_TRUE(system.helper_waits());
+  const std::size_t before = resident();
+  // A round ends after two pauses.
+  std::uint64_t waits = 0;
+  std::uint64_t rounds = 0;
+  std::uint64_t waits_before = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::wait) ++waits;
+    if (call != Fake::Call::barrier) return;
+    system.advance_clock(60);
+    rounds += std::exchange(waits_before, waits) != waits ? 1 : 0;
+  });
+  system.run_helper();
+  EXPECT_LT(resident(), before / 4);
+  EXPECT_GE(rounds, 4U) << "two walks of several rounds";
   expect_contents();
 }
 
@@ -353,6 +405,49 @@ TEST_F(HeapRemoteRest, stay_marked_for_who_looks_next_when_they_were_freed_twice
   EXPECT_EQ(slab.remote_count(), 1U);
   heap.trim(other);
   expect_one(MisuseKind::double_free, twice);
+}
+
+// The walk reads slabs that would go meanwhile.
+TEST_F(HeapRemoteRest, of_ended_threads_stay_while_somebody_else_walks_through_slabs) {
+  Domain& owner = attach();
+  Domain& other = attach();
+  Domain& thin = attach();
+  const std::vector<void*> blocks = fill(owner);
+  fill_and_thin_out(thin);
+  heap.detach(owner);
+  release_all(other, blocks);
+  ASSERT_TRUE(system.helper_waits());
+  const std::size_t before = used();
+  ASSERT_GE(before, kSlabs * kSliceBytes / 2);
+  bool is_first = true;
+  std::uint64_t waits = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::wait && ++waits == 1000) {
+      heap.send_helper_away(FakeProgram::Heap::Wait::no);
+    }
+    if (call != Fake::Call::purge || !std::exchange(is_first, false)) return;
+    system.run_helper();
+    EXPECT_EQ(used(), before);
+  });
+  EXPECT_GT(heap.purge_slabs(), 0U);
+  EXPECT_GE(waits, 1000U);
+  heap.let_helper_come();
+}
+
+TEST_F(HeapRemoteRest, are_found_though_somebody_is_in_a_slow_path_for_long) {
+  Domain& asleep = attach();
+  Domain& other = attach();
+  const std::vector<void*> blocks = fill(asleep);
+  release_all(other, blocks);
+  heap.trim(other);
+  other.in_slow_path = true;
+  std::uint64_t tries = 0;
+  system.set_observer([&](Fake::Call call) {
+    if (call == Fake::Call::barrier && ++tries == 200) other.in_slow_path = false;
+  });
+  heap.collect_for_others();
+  EXPECT_LE(used(), kLittle);
+  system.run_helper();
 }
 
 TEST_F(HeapRemoteRest, are_found_by_who_wants_all_that_is_free) {

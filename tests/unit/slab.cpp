@@ -410,6 +410,29 @@ TEST(ClosedInbox, takes_nothing) {
 
 // --- pages without blocks in use ----------------------------------------------------------------
 
+// Takes the free blocks that reach into no purged page, lowest first, and none else.
+void expect_present(Slab& slab, std::size_t page, const std::vector<bool>& is_free,
+                    const std::vector<bool>& purged) {
+  std::vector<void*> expected;
+  for (std::uint32_t i = slab.capacity(); i-- > 0;) {
+    const std::size_t first = std::size_t{i} * slab.block_bytes();
+    bool is_present = is_free[i];
+    for (std::size_t at = first / page; at <= (first + slab.block_bytes() - 1) / page; ++at) {
+      is_present = is_present && !purged[at];
+    }
+    if (is_present) expected.push_back(slab.block_at(i));
+  }
+  if (slab.is_full()) return;
+  ASSERT_TRUE(slab.has_holes());
+  const std::uint32_t free_before = slab.free_count();
+  std::vector<void*> taken(slab.capacity());
+  taken.resize(slab.take_present(slab.capacity(), page, taken.data()));
+  ASSERT_EQ(taken, expected);
+  ASSERT_EQ(slab.free_count(), free_before - taken.size());
+  ASSERT_EQ(slab.count_free_bits(), slab.free_count());
+  ASSERT_EQ(slab.take_present(1, page, taken.data()), 0U);
+}
+
 TEST(SlabRest, finds_every_page_without_a_block_in_use_and_no_other) {
   Random random{20};
   for (ClassIndex c = 0; c < Sizes::kCount; c += 3) {
@@ -443,6 +466,7 @@ TEST(SlabRest, finds_every_page_without_a_block_in_use_and_no_other) {
         }
         ASSERT_EQ(purged[at / page], expected) << "class " << c << ", page at " << at;
       }
+      expect_present(*slab, page, is_free, purged);
     }
   }
 }

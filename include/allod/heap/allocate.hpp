@@ -103,7 +103,7 @@ ALLOD_NOINLINE void* Engine<Policy, Above>::refill(Domain& domain, ClassIndex c,
     domain.reuse_freed(c, ~0U);
     return domain.magazines[c].pop();
   }
-  Slab* const slab = slab_with_free_block(domain, c);
+  Slab* slab = slab_with_free_block(domain, c);
   if (__builtin_expect(slab == nullptr, 0)) return nullptr;
   domain.counters.refills.add(1);
 
@@ -120,16 +120,45 @@ ALLOD_NOINLINE void* Engine<Policy, Above>::refill(Domain& domain, ClassIndex c,
     // Half of the room, so that the next frees do not flush at once.
     const std::uint32_t room = magazine.capacity() < usual ? magazine.capacity() : usual;
     const std::uint32_t wanted = (room + 1) / 2;
-    const std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
-    take_some(*slab, magazine.bottom, count);
+    std::uint32_t count = wanted < slab->free_count() ? wanted : slab->free_count();
+    if (__builtin_expect(!kShuffles && slab->has_holes(), 0)) {
+      slab = take_present(bin, magazine.bottom, &count);
+    } else {
+      take_some(*slab, magazine.bottom, count);
+    }
     magazine.top = magazine.bottom + count;
     block = magazine.pop();
   }
   if (slab->is_full()) {
+    slab->forget_holes();
     bin.partial.remove(slab);
     bin.full.push_front(slab);
   }
   return block;
+}
+
+// Takes up to `*count` blocks of the first partial slab that has some on present pages, and sets
+// `*count` to their number. Slabs without such blocks go behind the others. If several in a row
+// have none, the next one gives any.
+template <class Policy, class Above>
+Slab* Engine<Policy, Above>::take_present(Bin& bin, void** out, std::uint32_t* count) noexcept {
+  const std::size_t page = space_.platform().page_size();
+  Slab* slab = slab::as_slab(bin.partial.first());
+  constexpr int kLooks = 8;
+  for (int look = 0; look < kLooks && slab->has_holes(); ++look) {
+    const std::uint32_t taken = slab->take_present(*count, page, out);
+    if (taken != 0) {
+      *count = taken;
+      return slab;
+    }
+    bin.partial.remove(slab);
+    bin.partial.push_back(slab);
+    slab = slab::as_slab(bin.partial.first());
+  }
+  if (slab->free_count() < *count) *count = slab->free_count();
+  take_some(*slab, out, *count);
+  slab->note_holes_used();
+  return slab;
 }
 
 template <class Policy, class Above>

@@ -188,8 +188,8 @@ class Engine {
   void give_up_kept() noexcept { give_back_kept_of(Keepers::all); }
   // Purges free pages within slabs, and returns their bytes. Not within slow paths.
   std::size_t purge_slabs() noexcept;
-  // Collects remote frees for all domains, and frees empty slabs. Gives up if a thread stays in a
-  // slow path for long. Not within slow paths.
+  // Collects remote frees for all domains, and frees empty slabs. Gives up, as purge_slabs() does,
+  // if a thread stays in a slow path for a second. Not within slow paths.
   void collect_for_others() noexcept;
   // Shrinks the page map for a new address-space limit that would leave the process too little; see
   // PageMap::narrow. Thread-safe; no thread is in a slow path meanwhile. Does nothing if one stays
@@ -313,6 +313,7 @@ class Engine {
   [[nodiscard]] static void* take_one(Slab& slab, bool* virgin) noexcept;
   static void take_some(Slab& slab, void** out, std::uint32_t count) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* slab_with_free_block(Domain& domain, ClassIndex c) noexcept;
+  [[nodiscard]] ALLOD_COLD Slab* take_present(Bin& bin, void** out, std::uint32_t* count) noexcept;
   [[nodiscard]] ALLOD_HOT Slab* new_slab(Domain& domain, ClassIndex c) noexcept;
   [[nodiscard]] ALLOD_HOT space::Filling filling_for(Bin& bin, ClassIndex c) noexcept;
   ALLOD_HOT void populate(const space::Span& span, bool will_be_full) noexcept;
@@ -447,11 +448,15 @@ class Engine {
   [[nodiscard]] bool pause_within(int tries) noexcept;
   [[nodiscard]] ALLOD_HOT bool pause_in_turn() noexcept;
   ALLOD_HOT bool resume() noexcept;
+  template <class Step>
+  void in_pauses(Step&& step) noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_resting() noexcept;
   enum class Owners : std::uint8_t { resting, loose, all };
   [[nodiscard]] ALLOD_HOT bool collect_for(Owners which) noexcept;
   [[nodiscard]] ALLOD_HOT bool collect_at_rest(Domain& domain, std::uint32_t* looks) noexcept;
   ALLOD_HOT void reap_at_rest() noexcept;
+  template <class GoesOn>
+  [[nodiscard]] ALLOD_HOT WalkEnd walk_slabs(Address* at, Owners which, GoesOn&& goes_on) noexcept;
   [[nodiscard]] ALLOD_HOT bool purge_resting() noexcept;
   void purge_holes() noexcept;
   [[nodiscard]] ALLOD_HOT bool grows_beside_holes() const noexcept;

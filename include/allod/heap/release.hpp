@@ -99,23 +99,27 @@ void Engine<Policy, Above>::flush_newest(Domain& domain, Magazine& magazine, Cla
 }
 
 // Marks blocks of own slabs as free. Blocks freed together tend to lie together, so each slab takes
-// a run of its own blocks.
+// a run of its own blocks. One whose successor lies in another slice goes back by itself.
 template <class Policy, class Above>
 void Engine<Policy, Above>::put_back(Domain& domain, ClassIndex c, void** blocks,
                                      std::uint32_t count) noexcept {
   Bin& bin = domain.bins()[c];
+  const space::Tag own = space::make_tag(domain.id(), c);
   for (std::uint32_t done = 0; done < count;) {
-    const space::Tag tag = space_.map().tag_of(address_of(blocks[done]));
-    if (__builtin_expect(tag != space::make_tag(domain.id(), c), 0)) {
+    const Address block = address_of(blocks[done]);
+    if (__builtin_expect(space_.map().tag_of(block) != own, 0)) {
       // A double free. Since the first free, the slab was freed, or has another owner or class.
       report(MisuseKind::double_free, blocks[done++]);
       continue;
     }
-    Slab& slab = *slab::as_slab(space_.map().span_of(address_of(blocks[done])));
+    Slab& slab = *slab::as_slab(space_.map().span_at(block));
     const std::uint32_t free_before = slab.free_count();
-    const std::uint32_t given = slab.give(blocks + done, count - done);
+    const bool is_alone =
+        done + 1 == count || (block ^ address_of(blocks[done + 1])) >> kSliceShift != 0;
+    const std::uint32_t given =
+        is_alone ? slab.give_one(blocks[done]) : slab.give(blocks + done, count - done);
     if (__builtin_expect(given == 0, 0)) {
-      const bool is_block = slab.index_of(address_of(blocks[done])) != Slab::kNoBlock;
+      const bool is_block = slab.index_of(block) != Slab::kNoBlock;
       report(is_block ? MisuseKind::double_free : MisuseKind::invalid_free, blocks[done]);
       ++done;
       continue;

@@ -76,6 +76,25 @@ bool Engine<Policy, Above>::resume() noexcept {
   return waited;
 }
 
+// For malloc_trim, outside of slow paths: calls `step` in pauses until it returns true. Threads
+// that a pause kept waiting go first, and so does a fork. Gives up after kTrimTries.
+template <class Policy, class Above>
+template <class Step>
+void Engine<Policy, Above>::in_pauses(Step&& step) noexcept {
+  std::uint32_t tries = kTrimTries;
+  while (tries > 0) {
+    bool waited = true;
+    if (pause()) {
+      const bool is_done = step();
+      waited = resume() || helper_.is_kept_away();
+      if (is_done) return;
+    }
+    if (!waited) continue;
+    --tries;
+    gate_.sleep_us(kTurnUs);
+  }
+}
+
 // Collects remote frees for sleeping owners: those without a slow operation since the last walk.
 // Returns whether active owners have remote frees, or work is left.
 template <class Policy, class Above>
@@ -108,11 +127,7 @@ bool Engine<Policy, Above>::collect_resting() noexcept {
 
 template <class Policy, class Above>
 void Engine<Policy, Above>::collect_for_others() noexcept {
-  constexpr int kTries = 64;
-  for (bool is_done = false; !is_done && pause_within(kTries);) {
-    is_done = collect_for(Owners::all);
-    resume();
-  }
+  in_pauses([&]() noexcept { return collect_for(Owners::all); });
 }
 
 template <class Policy, class Above>
@@ -191,32 +206,42 @@ void Engine<Policy, Above>::reap_at_rest() noexcept {
   }
 }
 
-// A round of the helper's walk, from the end of the last one: as long as it purges, and a little
-// further. Returns whether slabs that are not yet at rest may become so.
+// A round of the helper's walk from `*at`, in pauses, while `goes_on` says so after each, for
+// kRoundMs at most.
 template <class Policy, class Above>
-bool Engine<Policy, Above>::purge_resting() noexcept {
+template <class GoesOn>
+WalkEnd Engine<Policy, Above>::walk_slabs(Address* at, Owners which, GoesOn&& goes_on) noexcept {
   rest_walk_.wanted += loosened_.exchange(0, std::memory_order_relaxed);
-  std::size_t vain_looks = kVainLooks + rest_walk_.wanted / kBytesPerLook;
   const std::uint64_t began_ms = space_.platform().now_ms();
   for (;;) {
-    const auto range = space_.range_from(rest_walk_.at);
-    if (range.from == range.to) {
-      const bool moving = rest_walk_.moving;
-      rest_walk_ = {.wanted = rest_walk_.wanted / 2};
-      return moving;
-    }
-    if (space_.platform().now_ms() - began_ms > kRoundMs || !pause_in_turn()) return true;
-    const RestStep step = purge_resting_in(range.from, range.to, Owners::resting);
+    const auto range = space_.range_from(*at);
+    if (range.from == range.to) return WalkEnd::all;
+    if (space_.platform().now_ms() - began_ms > kRoundMs || !pause_in_turn()) return WalkEnd::early;
+    const RestStep step = purge_resting_in(range.from, range.to, which);
     const bool waited = resume();
-    rest_walk_.at = step.at;
-    rest_walk_.moving |= step.moving;
-    if (step.is_refused) return false;
-    if (step.bytes == 0) {
-      if (vain_looks <= step.looks + 1) return true;
-      vain_looks -= step.looks + 1;
-    }
+    *at = step.at;
+    if (step.is_refused) return WalkEnd::refused;
+    if (!goes_on(step)) return WalkEnd::early;
     if (waited) helper_.template doze_us<Platform>(kTurnUs);
   }
+}
+
+// A round from the end of the last one: as long as it purges, and a little further. Returns whether
+// slabs that are not yet at rest may become so.
+template <class Policy, class Above>
+bool Engine<Policy, Above>::purge_resting() noexcept {
+  std::size_t vain_looks = 0;
+  const WalkEnd end =
+      walk_slabs(&rest_walk_.at, Owners::resting, [&](const RestStep& step) noexcept {
+        rest_walk_.moving |= step.moving;
+        if (step.bytes != 0) return true;
+        vain_looks += step.looks + 1;
+        return vain_looks < kVainLooks + rest_walk_.wanted / kBytesPerLook;
+      });
+  if (end != WalkEnd::all) return end == WalkEnd::early;
+  const bool moving = rest_walk_.moving;
+  rest_walk_ = {.wanted = rest_walk_.wanted / 2};
+  return moving;
 }
 
 // Whether many slabs gained free blocks, and an eighth as much fresh memory was taken since.
@@ -233,43 +258,23 @@ bool Engine<Policy, Above>::grows_beside_holes() const noexcept {
 // free, at rest or not. So a program that changes to other sizes does not need the memory of both.
 template <class Policy, class Above>
 void Engine<Policy, Above>::purge_holes() noexcept {
-  rest_walk_.wanted += loosened_.exchange(0, std::memory_order_relaxed);
-  const std::uint64_t began_ms = space_.platform().now_ms();
-  for (Address at = 0;;) {
-    const auto range = space_.range_from(at);
-    if (range.from == range.to) return;
-    if (space_.platform().now_ms() - began_ms > kRoundMs || !pause_in_turn()) {
-      return holes_are_wanted_.store(true);
-    }
-    const RestStep step = purge_resting_in(range.from, range.to, Owners::loose);
-    const bool waited = resume();
-    at = step.at;
-    if (step.is_refused) return;
-    if (waited) helper_.template doze_us<Platform>(kTurnUs);
-  }
+  Address at = 0;
+  const auto goes_on = [](const RestStep&) noexcept { return true; };
+  if (walk_slabs(&at, Owners::loose, goes_on) == WalkEnd::early) holes_are_wanted_.store(true);
 }
 
-// All slabs at once, for a caller outside of slow paths. Threads that it kept waiting go first, and
-// so does a fork. Returns the purged bytes.
+// All slabs at once. Returns the purged bytes.
 template <class Policy, class Above>
 std::size_t Engine<Policy, Above>::purge_slabs() noexcept {
   std::size_t bytes = 0;
-  std::uint32_t tries = kTrimTries;
-  for (Address at = 0;;) {
-    const auto range = space_.range_from(at);
-    if (range.from == range.to) return bytes;
-    bool waited = true;
-    if (pause()) {
-      const RestStep step = purge_resting_in(range.from, range.to, Owners::all);
-      waited = resume() || helper_.is_kept_away();
-      at = step.at;
-      bytes += step.bytes;
-      if (step.is_refused) return bytes;
-    }
-    if (!waited) continue;
-    if (--tries == 0) return bytes;
-    gate_.sleep_us(kTurnUs);
-  }
+  auto range = space_.range_from(0);
+  in_pauses([&]() noexcept {
+    const RestStep step = purge_resting_in(range.from, range.to, Owners::all);
+    bytes += step.bytes;
+    range = space_.range_from(step.at);
+    return step.is_refused || range.from == range.to;
+  });
+  return bytes;
 }
 
 // In a pause. Purges whole slabs, so that no piece is purged twice.

@@ -15,6 +15,8 @@ struct RestWalk {
   bool moving = false;     // slabs were found that are not at rest
   std::size_t wanted = 0;  // bytes of slabs in which blocks became free
 };
+// How a round of it ends: at the end of all slabs, before, or when the system refuses to purge.
+enum class WalkEnd : std::uint8_t { all, early, refused };
 // Limits and result of the walk in one pause. The limits bound the time that callers wait; see
 // decision 0089.
 inline constexpr std::uint32_t kRestLooks = 256;

@@ -1,6 +1,8 @@
 // Layer 4: slabs, whose blocks are bits, and remote frees. Blocks are never read or written.
 #pragma once
 
+#include <algorithm>
+
 #include "allod/sizes/geometric.hpp"
 #include "allod/slab/inbox.hpp"
 #include "allod/space/space.hpp"
@@ -34,7 +36,7 @@ class Slab : public space::Span {
     first_word_ = 0;
     touched_ = 0;
     forget_filled();
-    seen_free_ = purged_free_ = kNever;
+    seen_free_ = purged_free_ = absent_free_ = kNever;
     for (std::uint32_t word = 0; word < words(); ++word) free_bits()[word] = ~Word{0};
     if (capacity_ % kWordBits != 0) free_bits()[words() - 1] = low_bits(capacity_ % kWordBits);
     set_owner(owner);
@@ -175,8 +177,8 @@ class Slab : public space::Span {
   // number.
   [[nodiscard]] std::uint32_t give(void* const* blocks, std::uint32_t count) noexcept {
     const Address start = base;
+    const Address bytes = Address{capacity_} * block_bytes_;
     const Divider divider = divider_;
-    const std::uint64_t capacity = capacity_;
     // The current word stays in a register: otherwise each block of a word would wait for the store
     // of the one before.
     std::uint32_t word = first_word_;
@@ -184,8 +186,10 @@ class Slab : public space::Span {
     std::uint32_t least = word;
     void* const* at = blocks;
     for (void* const* const end = blocks + count; at != end; ++at) {
-      const auto [index, is_start] = divider.divide(address_of(*at) - start);
-      if (!is_start || index >= capacity) break;
+      const Address offset = address_of(*at) - start;
+      if (offset >= bytes) break;
+      const auto [index, is_start] = divider.divide(offset);
+      if (!is_start) break;
       if (const auto other = static_cast<std::uint32_t>(index / kWordBits); other != word) {
         free_bits()[word] = bits;
         word = other;
@@ -303,20 +307,40 @@ class Slab : public space::Span {
   // false; the result is then false. Pages wholly behind the last block stay as they are.
   template <class Purge>
   [[nodiscard]] bool purge_free_pages(std::size_t page, Purge&& purge) noexcept {
-    std::uint32_t begin = next_with(0, true);
     forget_filled();
-    while (begin < capacity_) {
-      const std::uint32_t end = next_with(begin, false);
-      const Address from = align_up(address_of(block_at(begin)), page);
-      // The last page of the last block holds nothing else.
-      const Address last = address_of(block_at(end));
-      const Address to = end == capacity_ ? align_up(last, page) : align_down(last, page);
-      if (from < to && !purge(from, to)) return false;
-      begin = next_with(end, true);
-    }
-    purged_free_ = free_count_;
-    return true;
+    absent_free_ = 0;
+    const bool is_done =
+        for_each_free_run(page, [&](std::uint32_t, std::uint32_t, Address from,
+                                    Address to) noexcept { return from >= to || purge(from, to); });
+    if (is_done) purged_free_ = free_count_;
+    return is_done;
   }
+
+  // --- free blocks on present pages; owner only ----------------------------------
+
+  // Whether pages were purged since the slab was full. Then free blocks that share each of their
+  // pages with a block in use are on present pages.
+  [[nodiscard]] bool has_holes() const noexcept { return absent_free_ != kNever; }
+  // As take(), of up to `count` such blocks, in a slab that has holes. Returns their number.
+  [[nodiscard]] std::uint32_t take_present(std::uint32_t count, std::size_t page,
+                                           void** out) noexcept {
+    if (free_count_ <= absent_free_) return 0;
+    void** end = out;
+    const std::uint32_t taken = visit_present(count, page, [&](std::uint32_t index) noexcept {
+      *end++ = block_at(index);
+      set_used(index, index + 1);
+      if (capacity_ <= kWordBits) touched_ |= bit(index);
+    });
+    std::reverse(out, end);
+    absent_free_ = taken < count ? free_count_ : 0;
+    return taken;
+  }
+  // After other blocks were taken from a slab that has holes: their pages are present now.
+  void note_holes_used() noexcept {
+    if (has_holes()) absent_free_ = 0;
+  }
+  // All pages are present again, as the slab is full.
+  void forget_holes() noexcept { absent_free_ = kNever; }
 
   // A recount, for checks.
   [[nodiscard]] std::uint32_t count_free_bits() const noexcept {
@@ -361,6 +385,39 @@ class Slab : public space::Span {
   ALLOD_INLINE void note_taken(std::uint32_t count) noexcept {
     free_count_ -= count;
     seen_free_ = purged_free_ = kNever;
+  }
+  // Calls `visit(begin, end, from, to)` for each run of free blocks, with the whole pages in it,
+  // until it returns false; the result is then false.
+  template <class Visit>
+  bool for_each_free_run(std::size_t page, Visit&& visit) const noexcept {
+    std::uint32_t begin = next_with(first_word_ * kWordBits, true);
+    while (begin < capacity_) {
+      const std::uint32_t end = next_with(begin, false);
+      const Address from = align_up(address_of(block_at(begin)), page);
+      // The last page of the last block holds nothing else.
+      const Address last = address_of(block_at(end));
+      const Address to = end == capacity_ ? align_up(last, page) : align_down(last, page);
+      if (!visit(begin, end, from, to)) return false;
+      begin = next_with(end, true);
+    }
+    return true;
+  }
+  // Visits up to `count` free blocks outside of the whole pages of their runs. Returns their
+  // number.
+  template <class Visit>
+  std::uint32_t visit_present(std::uint32_t count, std::size_t page, Visit&& visit) const noexcept {
+    std::uint32_t left = count;
+    for_each_free_run(
+        page, [&](std::uint32_t begin, std::uint32_t end, Address from, Address to) noexcept {
+          // Blocks [before, behind) reach into the whole pages.
+          const bool is_any = from < to;
+          const std::uint32_t before = is_any ? index_around(from) : end;
+          const std::uint32_t behind = is_any ? index_around(to - 1) + 1 : end;
+          for (; begin < before && left > 0; ++begin, --left) visit(begin);
+          for (std::uint32_t i = behind; i < end && left > 0; ++i, --left) visit(i);
+          return left > 0;
+        });
+    return count - left;
   }
   // The first word with a free block, which must exist.
   [[nodiscard]] ALLOD_INLINE std::uint32_t find_free_word() noexcept {
@@ -436,6 +493,9 @@ class Slab : public space::Span {
   static constexpr std::uint32_t kNever = ~0U;
   std::uint32_t seen_free_;
   std::uint32_t purged_free_;
+  // kNever without holes. Otherwise so many free blocks are known to be on absent pages: all, if
+  // there are not more.
+  std::uint32_t absent_free_;
 };
 
 [[nodiscard]] inline Slab* as_slab(space::Span* span) noexcept { return static_cast<Slab*>(span); }

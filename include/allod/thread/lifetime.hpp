@@ -31,7 +31,7 @@ void ProcessHeap<Policy>::start_once() noexcept {
 }
 
 template <class Policy>
-void ProcessHeap<Policy>::advance_to(std::uint32_t done) noexcept {
+void ProcessHeap<Policy>::advance_to(std::int32_t done) noexcept {
   ensure_started();
   const Inside inside;
   if (Own::is_gone_or_guest() || Own::is_away()) return;
@@ -43,7 +43,7 @@ void ProcessHeap<Policy>::advance_to(std::uint32_t done) noexcept {
   // Counting needs a front for each thread.
   if (processors_.is_on() && !Sampler::is_on()) {
     // A place may become free later.
-    if (done >= kBeforeDomain) operations_ = 1;
+    if (done >= kBeforeDomain) operations_ = 1 - kBeforeDomain;
     return;
   }
   if (AtHand::now != &AtHand::nobody || !has_key()) return;

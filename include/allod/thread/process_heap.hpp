@@ -41,7 +41,7 @@ class ProcessHeap {
     if (__builtin_expect(size > Sizes::kTableMaxSize, 0)) return allocate_large<Failure>(size);
     void* const block = AtHand::now->pop_small(size);
     if (__builtin_expect(block != nullptr, 1)) return block;
-    return allocate_slow<Failure>(size);
+    return allocate_at_processor<Failure>(size);
   }
 
   static ALLOD_INLINE void release(void* block) noexcept {
@@ -63,10 +63,10 @@ class ProcessHeap {
     return false;
   }
   static ALLOD_NOINLINE ALLOD_HOT void release_slow(void* block) noexcept {
-    if (block == nullptr) return;
     Domain* const own = own_domain();
     if (__builtin_expect(own != nullptr && !Sampler::may_know(), 1)) {
-      return heap_.release(*own, block);
+      if (__builtin_expect(block != nullptr, 1)) heap_.release(*own, block);
+      return;
     }
     if (may_cut_short()) {
       space::Tag tag;
@@ -75,7 +75,7 @@ class ProcessHeap {
         return;
       }
     }
-    release_anyhow(block);
+    if (block != nullptr) release_anyhow(block);
   }
 
   // Sets `*zero` to whether all bytes of the block are known to be zero.
@@ -222,19 +222,14 @@ class ProcessHeap {
       void* const block = AtHand::now->pop(Sizes::of_large(size));
       if (__builtin_expect(block != nullptr, 1)) return block;
     }
-    return allocate_slow<Failure>(size);
+    return allocate_or_fail<Failure>(size);
   }
-  template <class Failure>
-  [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_slow(std::size_t size) noexcept(
-      Failure::kNoexcept) {
-    if (size > Sizes::kTableMaxSize || !may_cut_short()) return allocate_or_fail<Failure>(size);
-    return allocate_at_processor<Failure>(size);
-  }
+  // For a size up to Sizes::kTableMaxSize.
   template <class Failure>
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_at_processor(
       std::size_t size) noexcept(Failure::kNoexcept) {
     // From time to time, the slow path does other due work.
-    if (__builtin_expect(++operations_ < kBeforeDomain, 1)) {
+    if (may_cut_short() && __builtin_expect(++operations_ < 0, 1)) {
       void* const block = processors_.pop_small(size);
       if (__builtin_expect(block != nullptr, 1)) return block;
     }
@@ -246,19 +241,21 @@ class ProcessHeap {
   }
   // The same, without samples and beats. A hint that may be late.
   [[nodiscard]] static ALLOD_INLINE bool may_cut_short() noexcept {
-    return short_cut_.load(std::memory_order_relaxed) && AtHand::now->kind == heap::FrontKind::none;
+    return __builtin_expect(AtHand::now == short_cut_.load(std::memory_order_relaxed), 1);
   }
   // Other threads may compute it at the same time: the last one to store has seen all changes.
   static ALLOD_HOT void look_at_short_cut() noexcept {
-    const auto may = []() noexcept {
+    const auto whose = []() noexcept -> const Front* {
       std::atomic_thread_fence(std::memory_order_seq_cst);
-      return processors_.is_on() && !Sampler::may_know() && !Sampler::is_on() && !wants_beats();
+      const bool may =
+          processors_.is_on() && !Sampler::may_know() && !Sampler::is_on() && !wants_beats();
+      return may ? &AtHand::nobody : nullptr;
     };
-    bool now;
+    const Front* now;
     do {
-      now = may();
+      now = whose();
       short_cut_.store(now);
-    } while (now != may());
+    } while (now != whose());
   }
   template <class Failure>
   [[nodiscard]] static ALLOD_NOINLINE ALLOD_HOT void* allocate_or_fail(std::size_t size) noexcept(
@@ -350,14 +347,14 @@ class ProcessHeap {
   // domain if there is a place.
   static void advance() noexcept {
     if (Own::is_marked()) Own::look_who_is_here();
-    const std::uint32_t done = ++operations_;
+    const std::int32_t done = ++operations_ + kBeforeDomain;
     if (__builtin_expect(done == 1 || done >= kBeforeCache, 0)) advance_to(done);
   }
   // A miss stands for the operations that the magazine has served.
   static void count_cached(const Cache& cache, ClassIndex c) noexcept {
-    operations_ += cache.magazines[c].capacity() / 2;
+    operations_ += static_cast<std::int32_t>(cache.magazines[c].capacity() / 2);
   }
-  static ALLOD_NOINLINE ALLOD_HOT void advance_to(std::uint32_t done) noexcept;
+  static ALLOD_NOINLINE ALLOD_HOT void advance_to(std::int32_t done) noexcept;
   [[nodiscard]] ALLOD_HOT static bool become_owner() noexcept;
   static void bind(Front* front) noexcept;
   [[nodiscard]] static bool has_key() noexcept { return has_key_.load(std::memory_order_acquire); }
@@ -391,8 +388,8 @@ class ProcessHeap {
   static void after_fork_in_child() noexcept;
 
   // Operations after which a thread gets a cache, and a domain.
-  static constexpr std::uint32_t kBeforeCache = 128;
-  static constexpr std::uint32_t kBeforeDomain = 256;
+  static constexpr std::int32_t kBeforeCache = 128;
+  static constexpr std::int32_t kBeforeDomain = 256;
   static constexpr std::uint32_t kAsleep = 0;
   static constexpr std::uint32_t kStarting = 1;
   static constexpr std::uint32_t kStarted = 2;
@@ -406,12 +403,13 @@ class ProcessHeap {
   static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
   static inline constinit pthread_key_t key_ = 0;
   static inline constinit std::atomic<bool> has_key_{false};
-  static inline constinit std::atomic<bool> short_cut_{false};
+  // The front of threads that may take the short cut to their processor's magazines, or null.
+  static inline constinit std::atomic<const Front*> short_cut_{nullptr};
   static inline constinit Beats beats_;
   static inline constinit ProcessorCaches<Heap> processors_;
-  // Operations while the thread had no domain.
-  [[gnu::tls_model(
-      "initial-exec")]] static inline constinit thread_local std::uint32_t operations_ = 0;
+  // Operations while the thread had no domain, less kBeforeDomain.
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::int32_t operations_ =
+      -kBeforeDomain;
   // Counts of threads without magazines, and of threads that have ended.
   static inline constinit SharedCount elsewhere_[Sizes::kCount + 1] = {};
 };

@@ -125,18 +125,18 @@ class ProcessorCaches {
   static constexpr std::size_t kShare = 32;
   static constexpr std::size_t kMostClassBytes = std::size_t{32} << 10;
 
-  [[nodiscard]] ALLOD_INLINE Cache* at(std::int32_t processor) const noexcept {
-    if (static_cast<std::uint32_t>(processor) >= kMost) return nullptr;
+  [[nodiscard]] ALLOD_INLINE Cache* at(std::size_t processor) const noexcept {
+    if (processor >= kMost) return nullptr;
     return caches_[processor].load(std::memory_order_acquire);
   }
   [[nodiscard]] Cache* at_or_made(Heap& heap, SharedDomains<Heap>& domains,
-                                  std::int32_t processor) noexcept {
-    if (static_cast<std::uint32_t>(processor) >= kMost) return nullptr;
+                                  std::size_t processor) noexcept {
+    if (processor >= kMost) return nullptr;
     Cache* const there = caches_[processor].load(std::memory_order_acquire);
     return __builtin_expect(there != nullptr, 1) ? there : make(heap, domains, processor);
   }
   [[nodiscard]] ALLOD_COLD Cache* make(Heap& heap, SharedDomains<Heap>& domains,
-                                       std::int32_t processor) noexcept {
+                                       std::size_t processor) noexcept {
     Domain* const home = domains.of_processor(heap, static_cast<std::uint32_t>(processor));
     if (home == nullptr) return nullptr;
     Cache* const made = heap.attach_cache(*home);
@@ -181,11 +181,11 @@ class ProcessorCaches {
   }
   [[nodiscard]] static ALLOD_INLINE Sequence pop_from(Place here, heap::Magazine& from,
                                                       void** block) noexcept {
-    return Restartable::pop(here, &from.top, from.bottom, block);
+    return Restartable::pop(here, &from.top, &from.bottom, block);
   }
   [[nodiscard]] static ALLOD_INLINE Sequence push_to(Place here, heap::Magazine& to,
                                                      void* block) noexcept {
-    return Restartable::push(here, &to.top, to.limit, block);
+    return Restartable::push(here, &to.top, &to.limit, block);
   }
 
   std::atomic<Cache*> caches_[kMost] = {};

@@ -46,8 +46,8 @@ enum class Sequence : std::uint8_t { done, refused, moved };
 // magazines by this means are Paul Turner's and Andrew Hunter's idea, who brought it to Google's
 // tcmalloc.
 //
-// A stack grows upwards from `bottom`; *top is one cell above the newest. Only threads of one
-// processor use it.
+// A stack grows upwards from *bottom to *limit, and holds no null; *top is one cell above the
+// newest. Only threads of one processor use it.
 #if defined(__x86_64__) && defined(__linux__)
 
 // The start of a sequence: its descriptor for the kernel (start, length, abort handler), and the
@@ -72,7 +72,7 @@ enum class Sequence : std::uint8_t { done, refused, moved };
   "movq %[" #spare                                        \
   "], %%fs:8(%[area])\n"                                  \
   "1:\n\t"                                                \
-  "cmpl %[processor], %%fs:4(%[area])\n\t"                \
+  "cmpl %k[processor], %%fs:4(%[area])\n\t"               \
   "jne %l[moved]\n\t"                                     \
   "cmpl $0, %[closed]\n\t"                                \
   "jne %l[refused]\n\t"
@@ -108,17 +108,17 @@ class Restartable {
     closed_.store(0, std::memory_order_relaxed);
     static_cast<void>(expect_closings());
   }
-  // The calling thread's area and processor; the processor is negative without an area.
+  // The calling thread's area and processor; the processor has a high number without an area.
   struct Place {
     std::ptrdiff_t area;
-    std::int32_t processor;
+    std::size_t processor;
   };
   [[nodiscard]] static ALLOD_INLINE Place place() noexcept {
     Place here{area_, 0};
-    __asm__ volatile("movl %%fs:4(%1), %0" : "=r"(here.processor) : "r"(here.area));
+    __asm__ volatile("movl %%fs:4(%1), %k0" : "=r"(here.processor) : "r"(here.area));
     return here;
   }
-  [[nodiscard]] static ALLOD_INLINE Sequence push(Place place, void*** top, void** limit,
+  [[nodiscard]] static ALLOD_INLINE Sequence push(Place place, void*** top, void** const* limit,
                                                   void* block) noexcept {
     void** free;
     __asm__ volatile goto(ALLOD_SEQUENCE(free)
@@ -130,7 +130,7 @@ class Restartable {
                  "movq %[free], (%[top])\n"
                  "2:\n\t"
                  : [free] "=&r"(free)
-                 : [top] "r"(top), [limit] "r"(limit), [block] "r"(block), ALLOD_SEQUENCE_INPUTS
+                 : [top] "r"(top), [limit] "m"(*limit), [block] "r"(block), ALLOD_SEQUENCE_INPUTS
                  : "memory", "cc"
                  : moved, refused);
     return Sequence::done;
@@ -139,7 +139,7 @@ class Restartable {
   refused:
     return Sequence::refused;
   }
-  [[nodiscard]] static ALLOD_INLINE Sequence pop(Place place, void*** top, void** bottom,
+  [[nodiscard]] static ALLOD_INLINE Sequence pop(Place place, void*** top, void** const* bottom,
                                                  void** block) noexcept {
     void** newest;
     void* found;
@@ -152,9 +152,10 @@ class Restartable {
                  "movq %[newest], (%[top])\n"
                  "2:\n\t"
                  : [newest] "=&r"(newest), [found] "=&r"(found)
-                 : [top] "r"(top), [bottom] "r"(bottom), ALLOD_SEQUENCE_INPUTS
+                 : [top] "r"(top), [bottom] "m"(*bottom), ALLOD_SEQUENCE_INPUTS
                  : "memory", "cc"
                  : moved, refused);
+    if (found == nullptr) __builtin_unreachable();
     *block = found;
     return Sequence::done;
   moved:
@@ -188,13 +189,13 @@ class Restartable {
   static void open() noexcept {}
   static void reset_in_child() noexcept {}
   struct Place {
-    std::int32_t processor;
+    std::size_t processor;
   };
-  [[nodiscard]] static Place place() noexcept { return {-1}; }
-  [[nodiscard]] static Sequence push(Place, void***, void**, void*) noexcept {
+  [[nodiscard]] static Place place() noexcept { return {~std::size_t{0}}; }
+  [[nodiscard]] static Sequence push(Place, void***, void** const*, void*) noexcept {
     return Sequence::moved;
   }
-  [[nodiscard]] static Sequence pop(Place, void***, void**, void**) noexcept {
+  [[nodiscard]] static Sequence pop(Place, void***, void** const*, void**) noexcept {
     return Sequence::moved;
   }
 };
