@@ -66,9 +66,10 @@ _SERVERS_AND_DATABASES: tuple[Case, ...] = (
     ),
     _case(
         "memcached",
-        "four clients that send requests without waiting, and reconnect",
+        "four clients that send requests without waiting; a hundred calls of malloc",
         "the text protocol of memcached (Fitzpatrick, 2003)",
         threads=4,
+        by_default=False,
     ),
     _case(
         "mosquitto",
