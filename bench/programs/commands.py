@@ -18,7 +18,7 @@ from bench.programs.common import WORK, Bench, Outcome, Script, cached, main, to
 from bench.programs.inputs import designs, documents, sources
 from bench.programs.process import digest
 
-BORROWED = [Path(module.__file__) for module in (gcc, ghostscript, z3)]
+BORROWED = [Path(str(module.__file__)) for module in (gcc, ghostscript, z3)]
 FOLDER = Path(__file__).with_name("inputs")
 MACHINE = platform.machine()
 PARTS = 8
@@ -97,7 +97,7 @@ def preprocessed(path: Path, units: int) -> None:
     """A C++ source with all that it includes, as clang sees it."""
     written = path.with_name("source.cpp")
     written.write_text(gcc.source(range(units)))
-    command = ("clang++-14", "-std=c++17", "-E", "-P", written, "-o", path)
+    command = ("clang++", "-std=c++17", "-E", "-P", written, "-o", path)
     tool(*command, directory=path.parent)
 
 
@@ -154,9 +154,9 @@ def proofs(amount: int) -> Iterator[str]:
 GS = {"gs": "ghostscript"}
 COMMANDS: dict[str, Command] = {
     "clang": Command(
-        {"clang-14": "clang-14"},
+        {"clang": "clang"},
         (
-            *("clang-14", "-cc1", "-triple", f"{MACHINE}-pc-linux-gnu", "-emit-obj"),
+            *("clang", "-cc1", "-triple", f"{MACHINE}-pc-linux-gnu", "-emit-obj"),
             *("-O1", "-std=c++17", "-fcxx-exceptions", "-fexceptions"),
             *("-disable-free", "-w", "-x", "c++-cpp-output", INPUT, "-o", "-"),
         ),
