@@ -83,6 +83,9 @@ def test_every_run_finds_warm_what_the_largest_before_took(
     lengths = [seconds for _, seconds in warmed]
     assert lengths[0] == 0 < lengths[1]
     assert lengths == sorted(lengths)
+    warmed.clear()
+    measure_fake("ab", repeats=1, seconds=30)
+    assert warmed[1:] == [(peak, 0)] * (len(warmed) - 1)
 
 
 def test_memory_stays_warm_while_the_host_takes_pages() -> None:

@@ -150,7 +150,8 @@ def measure(
     Each round runs every peer once and starts with another one. The first round
     warms the machine and is discarded; its length says how many the budget allows.
     Peers that have failed before are left out.
-    Every run finds as much warm memory as the largest before it took, to its end.
+    Every run finds as much warm memory as the largest before it took; where the time is
+    not limited, to its end.
     ``progress`` is told how many runs are done, and how many it will be at most.
     LeftOut: the first run says that the machine cannot do this.
     """
@@ -165,7 +166,8 @@ def measure(
         order = _rotated(alive, made + number)
         for place, peer in enumerate(order, 1):
             try:
-                warmth.warm(peak_kib, longest)
+                # It would take a quick run most of its time.
+                warmth.warm(peak_kib, 0 if plan.seconds is not None else longest)
                 begun = time.monotonic()
                 run = runner.run_once(
                     programs,
