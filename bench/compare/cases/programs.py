@@ -47,11 +47,19 @@ def _python(
     )
 
 
-def _command(name: str, about: str, source: str, *, in_quick: bool = False) -> Case:
+def _command(
+    name: str,
+    about: str,
+    source: str,
+    *,
+    by_default: bool = True,
+    in_quick: bool = False,
+) -> Case:
     return _case(
         *(name, about, source),
         program="commands",
         params={"program": name},
+        by_default=by_default,
         in_quick=in_quick,
     )
 
@@ -204,6 +212,8 @@ _COMPILERS_AND_PROVERS: tuple[Case, ...] = (
         "rustc",
         "a library of traits, generics and closures, not optimised",
         "rustc (Hoare and others, 2010)",
+        # It frees what operator new gave; the hardened library ends it for that.
+        by_default=False,
     ),
     _command(
         "gold",
