@@ -19,14 +19,20 @@ from bench.compare import runner
 from bench.compare.cases.case import Case
 from bench.compare.cases.programs import CASES
 from bench.compare.peers import Peer
-from bench.programs import common, process
+from bench.programs import commands, common, process
+from bench.programs.commands import Command
 from bench.programs.common import Bench, Outcome, Script
 from bench.programs.process import Allocator, Failure
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted({case.program for case in CASES})
+INSTALLED_BY_TESTS = {"gawk", "jq", "perl", "xslt"}
+"""Of the commands: the rest is large, and is tested where a measurement installed it."""
+HEAVY = {"duckdb", "mariadb"}
 LIBC = ""
 TINY = "1"
+SMALL = "10"
+"""For commands: a program that ends at once is not seen with its library."""
 
 
 def start(
@@ -51,19 +57,30 @@ def start(
     )
 
 
+def may_install(case: Case) -> list[str]:
+    """For a script's preparation: tests leave out what takes minutes to install."""
+    wanted = case.params.get("program")
+    rare = case.program == "commands" and wanted not in INSTALLED_BY_TESTS
+    return ["--no-install"] if rare or case.program in HEAVY else []
+
+
+def scale_of(name: str) -> str:
+    return SMALL if name == "commands" else TINY
+
+
 def report(name: str, *arguments: str, preload: str = LIBC) -> dict[str, Any]:
-    done = start(name, "--scale", TINY, *arguments, preload=preload)
+    done = start(name, "--scale", scale_of(name), *arguments, preload=preload)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 @pytest.fixture(scope="module")
-def ready() -> Callable[[str], None]:
+def ready() -> Callable[..., None]:
     """Makes sure of a script's program, or skips the test."""
 
-    def prepare(name: str) -> None:
-        done = start(name, "--prepare", "--scale", TINY)
+    def prepare(name: str, *arguments: str) -> None:
+        done = start(name, *arguments, "--prepare", "--scale", scale_of(name))
         if done.returncode == common.MISSING:
             pytest.skip(done.stderr.strip())
         assert done.returncode == 0, done.stderr
@@ -82,10 +99,10 @@ def allod() -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_program_gives_the_same_answers_under_every_malloc(
-    ready: Callable[[str], None], allod: str, case: Case
+    ready: Callable[..., None], allod: str, case: Case
 ) -> None:
     name, arguments = case.program, case.arguments(quick=False)
-    ready(name)
+    ready(name, *arguments, *may_install(case))
     base = report(name, *arguments)
     other = report(name, *arguments, preload=allod)
     assert Path(base["malloc_from"]).name == "libc.so.6"
@@ -95,7 +112,7 @@ def test_a_program_gives_the_same_answers_under_every_malloc(
     assert base["checksum"] == other["checksum"] != process.digest(b"")
     assert base["ops"] == other["ops"] > 0
     for found in (base, other):
-        assert found["params"]["scale"] == 1
+        assert found["params"]["scale"] == int(scale_of(name))
         assert found["seconds"] > 0
         assert found["peak_rss_kib"] >= found["final_rss_kib"] > 0
         assert found["minor_faults"] > 0
@@ -221,6 +238,23 @@ def made_up(
             script.kill()
 
 
+def test_a_missing_python_package_has_the_same_status() -> None:
+    lines = (
+        "from bench.programs.common import Script, main",
+        "main(Script('made_up', 'A test.', {}, lambda _: None, module='no_such_module'))",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines), "--prepare", "--no-install"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (common.MISSING, "")
+    assert done.stderr == "missing: made_up needs the Python package no_such_module\n"
+
+
 @pytest.mark.parametrize("arguments", [(), ("--prepare", "--no-install")])
 def test_a_missing_program_has_a_status_of_its_own(
     tmp_path: Path, arguments: tuple[str, ...]
@@ -343,6 +377,44 @@ def test_a_programs_own_allocator_is_replaced_by_libcs(
     _, called = Allocator(None).place(server)
     assert Path(called).name == "libc.so.6"
     assert linked == called or "jemalloc" in linked
+
+
+# Command lines.
+
+
+def result_of(bench: Bench, script: str, **settings: Any) -> str:
+    """The checksum of a command line that a shell carries out."""
+    return Command({}, ("sh", "-c", script), 1, **settings).run(bench).checksum
+
+
+def test_what_a_command_prints_is_its_result(bench: Bench) -> None:
+    assert result_of(bench, "echo text") == process.digest(b"text\n")
+
+
+def test_a_file_can_be_the_result(bench: Bench) -> None:
+    found = result_of(bench, "echo more; echo text >made", result="made")
+    assert found == process.digest(b"text\n")
+
+
+def test_lines_in_any_order_are_the_same_result_where_that_is_said(
+    bench: Bench,
+) -> None:
+    scripts = ("echo a; echo b", "echo b; echo a", "echo a; echo c")
+    one, other, wrong = (result_of(bench, each, any_order=True) for each in scripts)
+    assert one == other != wrong
+    assert result_of(bench, scripts[0]) != result_of(bench, scripts[1])
+
+
+def test_a_command_is_told_its_amount(bench: Bench) -> None:
+    command = Command({}, ("echo", "do", commands.AMOUNT), 40)
+    bench.percent = 50
+    outcome = command.run(bench)
+    assert (outcome.ops, outcome.checksum) == (20, process.digest(b"do 20\n"))
+
+
+def test_every_command_has_a_case() -> None:
+    found = [case.params["program"] for case in CASES if case.program == "commands"]
+    assert sorted(map(str, found)) == sorted(commands.COMMANDS)
 
 
 # Inputs.

@@ -72,12 +72,43 @@ def test_rounds_can_be_added(fake_runs: list[tuple[int, str]]) -> None:
 def test_every_run_finds_warm_what_the_largest_before_took(
     monkeypatch: pytest.MonkeyPatch, fake_runs: list[tuple[int, str]]
 ) -> None:
-    warmed: list[float] = []
-    monkeypatch.setattr(warmth, "warm", warmed.append)
+    warmed: list[tuple[float, float]] = []
+    monkeypatch.setattr(
+        warmth, "warm", lambda kib, seconds: warmed.append((kib, seconds))
+    )
     result = measure_fake("ab", repeats=1)
     peak = result.runs["a"][0].peak_rss_kib
     assert peak > 0
-    assert warmed == [0, peak, peak, peak]
+    assert [kib for kib, _ in warmed] == [0, peak, peak, peak]
+    lengths = [seconds for _, seconds in warmed]
+    assert lengths[0] == 0 < lengths[1]
+    assert lengths == sorted(lengths)
+    warmed.clear()
+    measure_fake("ab", repeats=1, seconds=30)
+    assert warmed[1:] == [(peak, 0)] * (len(warmed) - 1)
+
+
+def test_memory_stays_warm_while_the_host_takes_pages() -> None:
+    free = 16e6
+    assert warmth.amount_kib(0, 9, free, reported_to_host=True) == 0
+    assert warmth.amount_kib(1000, 9, free, reported_to_host=False) == 1250
+    assert warmth.amount_kib(1000, 0.5, free, reported_to_host=True) == 1250
+    of_one_pass = warmth.amount_kib(1000, 2, free, reported_to_host=True)
+    assert of_one_pass == 1250 + free / 16
+    of_more = warmth.amount_kib(1000, 6, free, reported_to_host=True)
+    assert of_one_pass < of_more < 1250 + 3 * free / 16
+    # The page cache stays, however large and long a run is.
+    assert warmth.amount_kib(2 * free, 99, free, reported_to_host=True) < free
+
+
+def test_it_is_seen_whether_a_host_is_told_of_free_pages(tmp_path: Path) -> None:
+    assert not warmth.reported(tmp_path)
+    (tmp_path / "virtio3").mkdir()
+    bits = tmp_path / "virtio3" / "features"
+    bits.write_text("010000000\n")
+    assert not warmth.reported(tmp_path)
+    bits.write_text("010001000\n")
+    assert warmth.reported(tmp_path)
 
 
 def test_memory_can_be_warmed() -> None:

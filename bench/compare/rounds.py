@@ -150,7 +150,8 @@ def measure(
     Each round runs every peer once and starts with another one. The first round
     warms the machine and is discarded; its length says how many the budget allows.
     Peers that have failed before are left out.
-    Every run finds as much warm memory as the largest before it took.
+    Every run finds as much warm memory as the largest before it took; where the time is
+    not limited, to its end.
     ``progress`` is told how many runs are done, and how many it will be at most.
     LeftOut: the first run says that the machine cannot do this.
     """
@@ -159,13 +160,15 @@ def measure(
     checksum = before[0].checksum if before else None
     made = max((run.round for run in before), default=0)
     rounds, done, number = plan.rounds, 0, 0
-    peak_kib = 0
+    peak_kib, longest = 0, 0.0
     started = time.monotonic()
     while number < rounds and alive:
         order = _rotated(alive, made + number)
         for place, peer in enumerate(order, 1):
             try:
-                warmth.warm(peak_kib)
+                # It would take a quick run most of its time.
+                warmth.warm(peak_kib, 0 if plan.seconds is not None else longest)
+                begun = time.monotonic()
                 run = runner.run_once(
                     programs,
                     result.case,
@@ -175,6 +178,7 @@ def measure(
                     timeout=plan.timeout,
                 )
                 peak_kib = max(peak_kib, run.peak_rss_kib)
+                longest = max(longest, time.monotonic() - begun)
                 checksum = checksum or run.checksum
                 if run.checksum != checksum:
                     raise RunError(

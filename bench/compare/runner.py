@@ -54,7 +54,8 @@ def prepare(case: Case, *, may_install: bool) -> None:
     """Lets a script install and make what it needs; LeftOut says that it cannot."""
     variables = {**os.environ, "PYTHONPATH": _MODULES}
     options = ["--prepare", *([] if may_install else ["--no-install"])]
-    output_of([*_script(case), *options], variables, _PREPARE_SECONDS)
+    line = [*_script(case), *case.arguments(quick=False), *options]
+    output_of(line, variables, _PREPARE_SECONDS)
 
 
 def run_once(

@@ -15,17 +15,25 @@ memory[:: mmap.PAGESIZE] = bytes(len(memory) // mmap.PAGESIZE)
 _MORE = 1.25
 _PAGE_KIB = 64
 _SECONDS = 120.0
+_MOST_OF_FREE = 15 / 16
+_BALLOONS = Path("/sys/bus/virtio/drivers/virtio_balloon")
+_REPORTING = 5
+"""The feature by which a balloon tells the host of free pages (virtio 1.2, 5.5.3)."""
+_PASS_SECONDS = 2.0
+_PART_OF_PASS = 1 / 16
+"""Linux reports so much of what is free in one pass (mm/page_reporting.c)."""
 
 
-def warm(kib: float) -> None:
+def warm(kib: float, seconds: float = 0.0) -> None:
     """Makes pages for a process that will need about ``kib`` ready to be had.
 
     A virtual machine may give what has been free for some seconds back to its host (free
     page reporting, by pieces of 2 MiB and more). Whoever gets such a page first waits for
     the host, many times as long as for the page itself. Without this, what a run costs
-    depends on which memory the runs before it have left.
+    depends on which memory the runs before it have left. The host goes on taking pages
+    while the process runs: ``seconds`` says how long that is.
     """
-    pages = int(min(kib * _MORE, _available_kib() / 2)) // _PAGE_KIB
+    pages = int(amount_kib(kib, seconds, _free_kib(), reported())) // _PAGE_KIB
     if pages == 0:
         return
     with contextlib.suppress(subprocess.SubprocessError, OSError):
@@ -37,14 +45,34 @@ def warm(kib: float) -> None:
         )
 
 
+def amount_kib(
+    kib: float, seconds: float, free_kib: float, reported_to_host: bool
+) -> float:
+    """How much to touch, so that ``kib`` of it are still there at the end of a run.
+
+    Never more than what is free: the page cache stays, and with it the files of the run.
+    """
+    if kib <= 0:
+        return 0
+    passes = int(seconds / _PASS_SECONDS + 0.5) if reported_to_host else 0
+    taken_kib = free_kib * (1 - (1 - _PART_OF_PASS) ** passes)
+    return min(kib * _MORE + taken_kib, free_kib * _MOST_OF_FREE)
+
+
+def reported(balloons: Path = _BALLOONS) -> bool:
+    """Whether the kernel tells a host which pages are free."""
+    features = (path.read_text() for path in balloons.glob("virtio*/features"))
+    return any(bits[_REPORTING : _REPORTING + 1] == "1" for bits in features)
+
+
 def touching(kib: int) -> list[str]:
     """A command that touches so much memory, whole pages of it."""
     return [sys.executable, "-I", "-S", "-c", _TOUCH, str(kib * 1024)]
 
 
-def _available_kib() -> int:
+def _free_kib() -> int:
     with contextlib.suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
+            if line.startswith("MemFree:"):
                 return int(line.split()[1])
     return 0

@@ -19,10 +19,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import invalidate_caches, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from workshop.packages import PackagesUnavailable
+from allod.console import Failure as Unavailable
+from workshop.environment import ensure_programs
 
 from bench.compare import packages
 from bench.programs.process import (
@@ -133,15 +136,23 @@ class Script:
     """How much of the full work a quick run does, in percent."""
     options: Callable[[argparse.ArgumentParser], None] | None = None
     """Adds parameters of its own."""
+    module: str = ""
+    """The program is this Python package, of tools/requirements-programs.txt."""
 
     def missing(self) -> list[str]:
-        """The packages of whatever is not there."""
+        """The Debian packages of whatever is not there."""
         return sorted({p for name, p in self.needs.items() if find(name) is None})
 
+    def missing_module(self) -> bool:
+        """Whether the Python package is not there."""
+        return bool(self.module) and find_spec(self.module) is None
+
     def version(self) -> str:
-        """The package of the measured program, and its version."""
+        """Where the measured program is from, its package, and its version."""
+        if self.module:
+            return f"Python index, {self.module} {metadata.version(self.module)}"
         package = next(iter(self.needs.values()))
-        return f"{package} {packages.version(package) or '(not of a package)'}"
+        return f"Debian, {package} {packages.version(package) or '(not of a package)'}"
 
 
 def find(command: str) -> str | None:
@@ -215,7 +226,10 @@ def install(script: Script) -> None:
     """Installs the packages of whatever is missing; no service is started by that."""
     try:
         packages.install(script.missing())
-    except PackagesUnavailable as reason:
+        if script.missing_module():
+            ensure_programs()
+            invalidate_caches()
+    except Unavailable as reason:
         raise Missing(str(reason)) from None
 
 
@@ -243,7 +257,7 @@ def report(script: Script, bench: Bench, outcome: Outcome) -> str:
         "final_rss_kib": usage.final_rss_kib,
         "malloc_from": bench.malloc_from,
         "expected_library": None if bench.allocator.library is None else True,
-        "compiler": f"Debian, {script.version()}",
+        "compiler": script.version(),
     }
     if outcome.points:
         document["points"] = [
@@ -288,10 +302,12 @@ def _parse(script: Script, arguments: Sequence[str] | None) -> argparse.Namespac
 
 def _carry_out(script: Script, options: argparse.Namespace) -> None:
     may_install = options.prepare and not options.no_install
-    if script.missing() and may_install:
+    if may_install and (script.missing() or script.missing_module()):
         install(script)
     if missing := script.missing():
         raise Missing(f"{script.name} needs the Debian packages {' '.join(missing)}")
+    if script.missing_module():
+        raise Missing(f"{script.name} needs the Python package {script.module}")
     chosen = options.scale or (script.quick if options.quick else None)
     with tempfile.TemporaryDirectory(prefix="allod-bench-") as folder:
         if options.prepare:

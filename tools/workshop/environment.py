@@ -23,6 +23,11 @@ def ensure_profilers() -> None:
     _ensure("profilers", "other profilers")
 
 
+def ensure_programs() -> None:
+    """Installs the programs to be measured that are Python packages."""
+    _ensure("programs", "programs to be measured")
+
+
 def ensure_profile() -> None:
     """Installs what heap profiles need."""
     _ensure("profile", "heap profiles")

@@ -1,0 +1,1 @@
+"""What real programs read: text that is made here, the same each time."""
