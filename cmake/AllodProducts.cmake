@@ -25,6 +25,11 @@ function(allod_add_variant name)
   allod_add_objects(${name}_loader SOURCES ${ALLOD_LOADER_SOURCES} OPTIONS ${arg_OPTIONS})
 endfunction()
 
+# Other linkers have no such place; then constants are where they usually are.
+include(CheckLinkerFlag)
+set(constants_apart LINKER:-T,${CMAKE_CURRENT_LIST_DIR}/constants.ld)
+check_linker_flag(C ${constants_apart} ALLOD_PLACES_CONSTANTS)
+
 # allod_add_shared(TARGET OUTPUT OBJECT_LIBRARIES...): OUTPUT.so in the build folder.
 function(allod_add_shared target output)
   add_library(${target} SHARED)
@@ -48,7 +53,8 @@ function(allod_add_shared target output)
     LINKER:-z,max-page-size=65536
     # Threads, exit and fork call into it for as long as the process lives.
     LINKER:-z,nodelete
-    LINKER:-O1)
+    LINKER:-O1
+    $<$<BOOL:${ALLOD_PLACES_CONSTANTS}>:${constants_apart}>)
   target_include_directories(${target} INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

@@ -21,6 +21,7 @@ def means_kib(
     environments: Sequence[Mapping[str, str]],
     piece: int = cached.PAGE,
     repeats: int = REPEATS,
+    arguments: Sequence[str] = (),
 ) -> list[float]:
     """Runs the program in turns; a mean for each environment, since libraries lie elsewhere in each
     run, and with them the pages that a fault maps besides. How the libraries have come into memory
@@ -36,7 +37,10 @@ def means_kib(
             for number, variables in enumerate(environments)
         ]
         found = [
-            [_resident_kib(program, variables) for variables in alike]
+            [
+                _resident_kib([str(program), *arguments], variables)
+                for variables in alike
+            ]
             for _ in range(repeats)
         ]
     return [statistics.fmean(each) for each in zip(*found, strict=True)]
@@ -68,8 +72,8 @@ def _with_copies(
     return {**variables, **preload, **search}
 
 
-def _resident_kib(program: Path, variables: Mapping[str, str]) -> int:
-    _, kib, unit = _output([str(program)], variables).split()
+def _resident_kib(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    _, kib, unit = _output(command, variables).split()
     assert unit == "kB", unit
     return int(kib)
 

@@ -46,7 +46,9 @@ IDLE_THREAD_LIMIT_KIB = 16
 HELD_LIMIT_US = 100.0
 HELPER_LIMIT = 0.01
 # What a program that does nothing may have more than with the C library alone.
-SMALLEST_LIMIT_KIB = 0.4 * 1024
+SMALLEST_LIMIT_KIB = 300.0
+# The same for four blocks of each class up to 16 KiB.
+CLASSES_LIMIT_KIB = 600.0
 # As many are named where several miss.
 _NAMED = 8
 
