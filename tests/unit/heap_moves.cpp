@@ -79,13 +79,13 @@ TEST_F(HeapMoves, do_not_come_for_zeros) {
 TEST_F(HeapMoves, do_not_come_while_one_block_in_four_stays_untouched) {
   Domain& domain = attach();
   replace(domain, 8);
-  release(domain, allocate(domain, next_size()));
+  release(domain, allocate(domain, 2 * kLarge));
   replace(domain, 1);
   leave_two(domain, kHuge);
   const std::size_t before = moved();
-  const void* const block = allocate(domain, 2 * kLarge);
+  const void* const block = allocate(domain, 3 * kLarge);
   EXPECT_EQ(moved(), before);
-  EXPECT_EQ(resident(block, 2 * kLarge), 0U);
+  EXPECT_EQ(resident(block, 3 * kLarge), 0U);
 }
 
 // Of a block that is written in part, only that part is dirty when it gives way to others.

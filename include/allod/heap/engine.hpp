@@ -393,7 +393,8 @@ class Engine {
   void add_sparse(Kept& kept, space::Span& span, std::size_t present) noexcept;
   static space::Span* remove_sparse(Kept& kept, std::uint32_t index) noexcept;
   void note_written(const space::Span& span, std::size_t present) noexcept;
-  void free_sparse(Kept& kept) noexcept;
+  void free_present(space::Span& span, std::size_t present) noexcept;
+  void free_oldest_sparse(Kept& kept) noexcept;
   void fill(space::Span& span) noexcept;
   void end_old_sparse(Kept& kept) noexcept;
   ALLOD_INLINE void give_back_kept(Kept& kept, std::uint32_t age_ms = 0) noexcept {

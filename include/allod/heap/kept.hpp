@@ -61,7 +61,7 @@ bool Engine<Policy, Above>::make_room_for_kept(Kept& kept, std::size_t bytes) no
       ask_for_share(kept, bytes);
       return false;
     }
-    free_sparse(kept);
+    free_oldest_sparse(kept);
   }
   return true;
 }
@@ -160,7 +160,7 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
   }
   if (best == kNone) {
     // A new block gets the pages of the oldest one, unless few are kept.
-    if (kept.sparse_count >= Kept::kMostSparse / 2) free_sparse(kept);
+    if (kept.sparse_count >= Kept::kMostSparse / 2) free_oldest_sparse(kept);
     return nullptr;
   }
   const std::size_t present = kept.sparse[best].present;
@@ -170,6 +170,7 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
     maybe_purge();
   }
   span.absent_from = 0;
+  span.is_filled = false;
   if (written_.least_of(span.size.bytes()) > present) {
     span.absent_from = span.base + align_down(present, kSliceBytes);
     fill(span);
@@ -185,7 +186,7 @@ void Engine<Policy, Above>::put_last_aside(Domain& domain) noexcept {
   space::Span& span = *std::exchange(kept.span, nullptr);
   const std::size_t present = present_in_kept(span);
   if (present <= span.size.bytes() / 2) return add_sparse(kept, span, present);
-  space_.free(&span);
+  free_present(span, present);
   maybe_purge();
 }
 
@@ -199,16 +200,16 @@ std::size_t Engine<Policy, Above>::present_in_kept(const space::Span& span) noex
   return present;
 }
 
-// Of memory that was present when it was handed out, nobody knows whether it was written. Of a
-// filled block, the slice behind that memory tells.
+// Of memory that was present when it was handed out, nobody knows whether it was written: only if
+// the slice behind it was. If it was not, and the memory came by a guess, that was too much.
 template <class Policy, class Above>
 void Engine<Policy, Above>::note_written(const space::Span& span, std::size_t present) noexcept {
   const Address from = span.absent_from;
   if (from == 0 || from >= space::end_of(span)) return;
   void* const probe = reinterpret_cast<void*>(from);
-  const bool is_less =
-      from != span.base && space_.platform().present_bytes(probe, kSliceBytes) == 0;
-  written_.note(is_less ? 0 : present, span.size.bytes());
+  const bool is_more =
+      from == span.base || space_.platform().present_bytes(probe, kSliceBytes) != 0;
+  if (is_more || span.is_filled) written_.note(is_more ? present : 0, span.size.bytes());
 }
 
 // Much more than a sparse block needs is reserved, as it was the last block until now.
@@ -218,7 +219,7 @@ void Engine<Policy, Above>::add_sparse(Kept& kept, space::Span& span,
   // A block of no bytes would never be freed.
   if (present < kSliceBytes) present = kSliceBytes;
   end_old_sparse(kept);
-  if (kept.sparse_count == Kept::kMostSparse) free_sparse(kept);
+  if (kept.sparse_count == Kept::kMostSparse) free_oldest_sparse(kept);
   const auto now = static_cast<std::uint32_t>(space_.platform().now_ms());
   kept.sparse[kept.sparse_count++] = {&span, present, now};
   kept.sparse_bytes += present;
@@ -233,13 +234,19 @@ space::Span* Engine<Policy, Above>::remove_sparse(Kept& kept, std::uint32_t inde
   return removed.span;
 }
 
-// Frees the oldest one for new blocks. Only what is resident, mostly at the start, becomes dirty.
+// Frees a block for new ones. Only what is resident, mostly at the start, becomes dirty.
 template <class Policy, class Above>
-void Engine<Policy, Above>::free_sparse(Kept& kept) noexcept {
-  const Slices present = Slices::covering(kept.sparse[0].present);
-  space::Span* const span = remove_sparse(kept, 0);
-  if (!kBlockStates && present < span->size) space_.shrink(span, present, space::Tail::absent);
-  space_.free(span);
+void Engine<Policy, Above>::free_present(space::Span& span, std::size_t present) noexcept {
+  const Slices part = Slices::covering(present);
+  const bool is_less = part.count <= span.size.count - span.size.count / 8;
+  if (!kBlockStates && is_less) space_.shrink(&span, part, space::Tail::absent);
+  space_.free(&span);
+}
+
+template <class Policy, class Above>
+void Engine<Policy, Above>::free_oldest_sparse(Kept& kept) noexcept {
+  const std::size_t present = kept.sparse[0].present;
+  free_present(*remove_sparse(kept, 0), present);
 }
 
 // For a huge block that is handed out: its owner will probably write as large a part of it as of

@@ -95,6 +95,7 @@ void Space<P, kChecks>::note_used(Span* span) noexcept {
   span->block_state = 0;
   span->is_kept = false;
   span->is_full = false;
+  span->is_filled = false;
   map_.set_span(span->base, span);
   map_.set_span(end_of(*span) - 1, span);
   ++counters_.span_allocations;

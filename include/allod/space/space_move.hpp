@@ -24,6 +24,7 @@ void Space<P, kChecks>::fill(Span& span, Slices part) noexcept {
     const Slices moved = move_to(span, end);
     if (moved.count == 0) return;
     span.zero = false;
+    span.is_filled = true;
     span.absent_from += moved.bytes();
   }
 }
