@@ -206,6 +206,23 @@ _SIZES = (
         group="sizes",
         source=f"malloc-large (Stolyarov and Leijen, {_MIMALLOC_BENCH}, 2021)",
     ),
+    Case(
+        "large-whole",
+        "large",
+        "one thread, 20 live blocks of 1 to 16 MiB, all of each written",
+        params={"min": 1, "max": 16, "part": 1, "ops": 1_500},
+        quick={"ops": 300},
+        group="sizes",
+    ),
+    Case(
+        "large-threads",
+        "large",
+        "two threads, ten live blocks each of 5 to 25 MiB, half of each written",
+        params={"live": 10, "part": 2, "threads": 2, "ops": 500},
+        quick={"ops": 150},
+        threads=2,
+        group="sizes",
+    ),
 )
 
 _MEMORY = (

@@ -68,8 +68,7 @@ class Engine {
 
   // A domain for the calling thread, or null.
   [[nodiscard]] ALLOD_HOT Domain* attach() noexcept;
-  // A domain that threads share, or null. All calls with it but detach() need a Turn; see
-  // heap/turn.hpp.
+  // A domain that threads share, or null. Calls with it, except detach(), need a turn (turn.hpp).
   [[nodiscard]] ALLOD_HOT Domain* attach_shared() noexcept;
   // Gives up the domain and all its memory. Slabs with blocks in use become orphans, which other
   // domains adopt.
@@ -385,10 +384,7 @@ class Engine {
                                   bool may_grow) noexcept;
   [[nodiscard]] void* hand_out_kept(Domain& domain, space::Span& span) noexcept;
   ALLOD_HOT void mark_kept(space::Span& span, bool is_kept) noexcept;
-  // Mostly the domain keeps no block.
-  ALLOD_INLINE void put_aside(Domain& domain) noexcept {
-    if (__builtin_expect(domain.kept.span != nullptr, 0)) put_last_aside(domain);
-  }
+  ALLOD_INLINE void put_aside(Domain& domain) noexcept;
   ALLOD_NOINLINE void put_last_aside(Domain& domain) noexcept;
   void add_sparse(Kept& kept, space::Span& span, std::size_t present) noexcept;
   static space::Span* remove_sparse(Kept& kept, std::uint32_t index) noexcept;
@@ -397,9 +393,7 @@ class Engine {
   void free_oldest_sparse(Kept& kept) noexcept;
   void fill(space::Span& span) noexcept;
   void end_old_sparse(Kept& kept) noexcept;
-  ALLOD_INLINE void give_back_kept(Kept& kept, std::uint32_t age_ms = 0) noexcept {
-    if (__builtin_expect(!kept.is_nothing(), 0)) give_back_all_kept(kept, age_ms);
-  }
+  ALLOD_INLINE void give_back_kept(Kept& kept, std::uint32_t age_ms = 0) noexcept;
   ALLOD_NOINLINE void give_back_all_kept(Kept& kept, std::uint32_t age_ms) noexcept;
   ALLOD_HOT void look_at_kept() noexcept;
   void give_up_everything(Domain& domain) noexcept;

@@ -179,7 +179,12 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
 }
 
 // Within a slow path of the domain, whose next request of the space may be cut from the last block,
-// unless that is sparse.
+// unless that is sparse. Mostly the domain keeps no block.
+template <class Policy, class Above>
+ALLOD_INLINE void Engine<Policy, Above>::put_aside(Domain& domain) noexcept {
+  if (__builtin_expect(domain.kept.span != nullptr, 0)) put_last_aside(domain);
+}
+
 template <class Policy, class Above>
 void Engine<Policy, Above>::put_last_aside(Domain& domain) noexcept {
   Kept& kept = domain.kept;
@@ -272,6 +277,11 @@ void Engine<Policy, Above>::end_old_sparse(Kept& kept) noexcept {
 
 // Within a slow path of the domain, or while it is kept out of these. The blocks have been kept for
 // `age_ms`.
+template <class Policy, class Above>
+ALLOD_INLINE void Engine<Policy, Above>::give_back_kept(Kept& kept, std::uint32_t age_ms) noexcept {
+  if (__builtin_expect(!kept.is_nothing(), 0)) give_back_all_kept(kept, age_ms);
+}
+
 template <class Policy, class Above>
 void Engine<Policy, Above>::give_back_all_kept(Kept& kept, std::uint32_t age_ms) noexcept {
   while (kept.sparse_count != 0) space_.free(remove_sparse(kept, 0), age_ms);

@@ -57,8 +57,7 @@ class Slab : public space::Span {
   [[nodiscard]] bool is_empty() const noexcept { return free_count_ == capacity_; }
   [[nodiscard]] bool is_mostly_free() const noexcept { return 2 * free_count_ > capacity_; }
 
-  // The number of a block, or kNoBlock if none starts at the address. For any address in the slab's
-  // span, from any thread.
+  // The number of the block that starts at an address in the span, or kNoBlock. Thread-safe.
   static constexpr std::uint32_t kNoBlock = ~0U;
   [[nodiscard]] ALLOD_INLINE std::uint32_t index_of(Address address) const noexcept {
     const auto [index, is_start] = divider_.divide(address - first_block_);
@@ -336,9 +335,7 @@ class Slab : public space::Span {
     return taken;
   }
   // After other blocks were taken from a slab that has holes: their pages are present now.
-  void note_holes_used() noexcept {
-    if (has_holes()) absent_free_ = 0;
-  }
+  void note_holes_used() noexcept { absent_free_ = has_holes() ? 0 : kNever; }
   // All pages are present again, as the slab is full.
   void forget_holes() noexcept { absent_free_ = kNever; }
 
@@ -402,8 +399,7 @@ class Slab : public space::Span {
     }
     return true;
   }
-  // Visits up to `count` free blocks outside of the whole pages of their runs. Returns their
-  // number.
+  // Visits up to `count` free blocks outside of their runs' whole pages. Returns how many.
   template <class Visit>
   std::uint32_t visit_present(std::uint32_t count, std::size_t page, Visit&& visit) const noexcept {
     std::uint32_t left = count;
@@ -493,8 +489,7 @@ class Slab : public space::Span {
   static constexpr std::uint32_t kNever = ~0U;
   std::uint32_t seen_free_;
   std::uint32_t purged_free_;
-  // kNever without holes. Otherwise so many free blocks are known to be on absent pages: all, if
-  // there are not more.
+  // As many free blocks are on absent pages, or all if there are fewer; kNever without holes.
   std::uint32_t absent_free_;
 };
 
