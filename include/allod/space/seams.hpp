@@ -15,7 +15,7 @@ class Seams {
 
   // What an object for a region needs, in zeroed memory.
   [[nodiscard]] static constexpr std::size_t bytes_for(Slices region) noexcept {
-    return sizeof(Seams) + 2 * words_for(region.count) * sizeof(Word);
+    return sizeof(Seams) + std::size_t{2} * words_for(region.count) * sizeof(Word);
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_for({slices_}); }
   // Slices where a mapping may begin, but for the first of the region.
