@@ -368,6 +368,22 @@ CASE(budget_is_what_mallopt_says) {
   CHECK(stats().purges > purges, "no memory is given back although the budget is 0");
 }
 
+CASE(pages_move_to_large_blocks) {
+  enum { kBlocks = 8, kSteps = 100 };
+  static char* blocks[kBlocks];
+  unsigned turn = 1;
+  for (int i = 0; i < kSteps; ++i) {
+    char** const block = &blocks[(turn >> 4) % kBlocks];
+    turn = turn * 1103515245 + 12345;
+    free(*block);
+    const size_t bytes = 5 * MIB + (turn >> 8) % (12 * MIB);
+    *block = obtain(bytes);
+    for (size_t at = 0; at < bytes; at += 4096) (*block)[at] = 1;
+  }
+  CHECK(stats().moved > 0, "no page has moved");
+  CHECK(stats().moves > 0, "moves are not counted");
+}
+
 CASE(options_at_run_time_count) {
   settle();
   CHECK(set_option("PURGE_DELAY", "-1") == 0, "PURGE_DELAY");

@@ -49,7 +49,7 @@ FIELDS = {
         "slabs_adopted",
     },
     "remote": {"frees", "batches", "collected"},
-    "purge": {"steps", "bytes"},
+    "purge": {"steps", "bytes", "moves", "moved"},
     "contention": {"domains", "registry", "space", "metadata"},
     "faults": {"minor", "major"},
     "orphan_slabs": None,

@@ -1,9 +1,11 @@
-// Large blocks that are written as a whole: their pages move from one to the next.
+// Large blocks that are written as a whole. With ALLOD_MOVE_PAGES=1, pages move to the next ones.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,5 +124,23 @@ CASE(locked_memory_stays_locked) {
   replace_some(&set, 4 * kBlocks);
   const size_t after = locked_kib();
   CHECK(after >= before, "%zu KiB of %zu are locked", after, before);
+  verify_all(&set);
+}
+
+// As a program does that limits itself to less than it has.
+CASE(a_limit_below_what_is_mapped_breaks_no_block) {
+  static struct set set = {.seed = 10};
+  for (int i = 0; i < kBlocks; ++i) write_new(&set.blocks[i], &set.seed);
+  replace_some(&set, 4 * kBlocks);
+  const struct rlimit limit = {.rlim_cur = 64 * MIB, .rlim_max = RLIM_INFINITY};
+  CHECK(syscall(SYS_prlimit64, 0, RLIMIT_AS, &limit, NULL) == 0, "prlimit64");
+  for (int i = 0; i < 4 * kBlocks; ++i) {
+    struct block* const block = &set.blocks[next(&set.seed) % kBlocks];
+    free(block->words);
+    block->words = hidden(malloc((4 + next(&set.seed) % 8) * MIB));
+    if (block->words == NULL) block->words = obtain(MIB);
+    block->count = MIB / sizeof *block->words;
+    for (size_t word = 0; word < block->count; ++word) block->words[word] = block->stamp + word;
+  }
   verify_all(&set);
 }

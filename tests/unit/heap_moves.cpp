@@ -21,6 +21,7 @@ class HeapMoves : public HeapKept {
   void SetUp() override {
     HeapKept::SetUp();
     heap.options().purge_budget = 64 * kMiB;
+    heap.options().move_pages = true;
   }
   // Blocks of which none fits where the one before was, written as a whole.
   void replace(Domain& domain, std::size_t count) {

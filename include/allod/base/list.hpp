@@ -29,7 +29,7 @@ class List {
     (last_ ? (last_->*kLinks).next : first_) = element;
     last_ = element;
   }
-  void remove(T* element) noexcept {
+  ALLOD_HOT void remove(T* element) noexcept {
     ListLinks<T>& links = element->*kLinks;
     (links.previous ? (links.previous->*kLinks).next : first_) = links.next;
     (links.next ? (links.next->*kLinks).previous : last_) = links.previous;

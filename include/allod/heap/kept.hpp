@@ -258,7 +258,7 @@ void Engine<Policy, Above>::free_oldest_sparse(Kept& kept) noexcept {
 // the blocks before.
 template <class Policy, class Above>
 void Engine<Policy, Above>::fill(space::Span& span) noexcept {
-  if constexpr (kBlockStates) return;
+  if (kBlockStates || !options_.move_pages) return;
   if (written_.is_whole()) return space_.fill(span, span.size);
   const std::size_t part = written_.least_of(span.size.bytes());
   if (part >= kSliceBytes) space_.fill(span, Slices::covering(part));

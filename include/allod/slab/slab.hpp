@@ -77,7 +77,7 @@ class Slab : public space::Span {
 
   // Takes the `count` free blocks with the lowest addresses, and writes them to out[0 .. count),
   // the lowest one last, in a stack's order. `count` is at least 1 and at most free_count().
-  void take(std::uint32_t count, void** out) noexcept {
+  ALLOD_HOT void take(std::uint32_t count, void** out) noexcept {
     std::uint32_t word = first_word_;
     void** to = out + count;
     const Word first_bits = free_bits()[0];

@@ -148,8 +148,13 @@ class Linux {
   // Another thread might map something there. So it is asked before.
   [[nodiscard]] bool move_pages(void* address, std::size_t bytes, void* target) noexcept {
     if (kThreadSanitizer || !has_moves()) return false;
-    if (!is_one_mapping(address, bytes) || is_locked(address)) return false;
-    return move_only(address, bytes, target);
+    if (!is_one_mapping(address, bytes) || is_locked(address) || !has_room()) return false;
+    if (!move_only(address, bytes, target)) {
+      moves_.store(Ability::no, std::memory_order_relaxed);
+      return false;
+    }
+    forget_advice(target, bytes);
+    return true;
   }
   // Asks to lengthen it, which fails behind its end first.
   [[nodiscard]] bool is_one_mapping(void* address, std::size_t bytes) noexcept {
@@ -159,8 +164,16 @@ class Linux {
   }
   [[nodiscard]] bool renew(void* address, std::size_t bytes) noexcept {
     const long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-    return !is_error(raw_syscall(SYS_mmap, to_long(address), to_long(bytes), PROT_READ | PROT_WRITE,
-                                 flags, -1, 0));
+    if (is_error(raw_syscall(SYS_mmap, to_long(address), to_long(bytes), PROT_READ | PROT_WRITE,
+                             flags, -1, 0))) {
+      return false;
+    }
+    // Since mlockall(MCL_FUTURE), new pages are present and locked.
+    if (is_locked(address)) {
+      raw_syscall(SYS_munlock, to_long(address), to_long(bytes));
+      static_cast<void>(purge(address, bytes));
+    }
+    return true;
   }
   [[nodiscard]] void* map_huge(std::size_t bytes, unsigned shift, int* error) noexcept {
     // Huge pages are reserved for the mapping at once, so faults never lack them.
@@ -384,6 +397,20 @@ class Linux {
     const std::size_t skipped = bytes == kTable ? table / kTable * 5 % 8 * kPart : 0;
     return present_in(table + skipped, kPart) / page_size_ * bytes / kPart * page_size_;
   }
+  // Whether a limit of addresses or data leaves room for one page. Without it, the kernel would
+  // give the target of a move back, and then refuse the move.
+  [[nodiscard]] bool has_room() noexcept {
+    void* const page = map(page_size_);
+    if (page != nullptr) unmap(page, page_size_);
+    return page != nullptr;
+  }
+  // Where pages came from, the program may have asked for what must not hold for another block.
+  void forget_advice(void* address, std::size_t bytes) noexcept {
+    static_cast<void>(commit(address, bytes));
+    for (const long advice : {kDoFork, kKeepOnFork}) {
+      raw_syscall(SYS_madvise, to_long(address), to_long(bytes), advice);
+    }
+  }
   [[nodiscard]] static bool move_only(void* address, std::size_t bytes, void* target) noexcept {
     return raw_syscall(SYS_mremap, to_long(address), to_long(bytes), to_long(bytes),
                        MREMAP_MAYMOVE | MREMAP_FIXED | kDontUnmap,
@@ -421,6 +448,8 @@ class Linux {
   static constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
   static constexpr long kDontUnmap = 4;       // MREMAP_DONTUNMAP, Linux 5.7
   static constexpr long kCold = 20;           // MADV_COLD, Linux 5.4
+  static constexpr long kDoFork = 11;
+  static constexpr long kKeepOnFork = 19;
   std::size_t page_size_ = 4096;
   std::atomic<Ability> light_guards_{Ability::unknown};
   std::atomic<Ability> moves_{Ability::unknown};
