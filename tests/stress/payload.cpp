@@ -1,12 +1,12 @@
 // Threads that allocate, resize, pass on and free blocks, each of which says who wrote it, where,
 // how large it is and which one it was; every byte is verified before the block goes.
 //
-//   payload SEED THREADS OPERATIONS [turns]
+//   payload SEED THREADS OPERATIONS [turns] [unforked]
 //
 // Each of THREADS seats is taken by one thread after another, OPERATIONS per seat in all. A thread
 // that ends leaves its blocks to the others. A block that two hold at once, or that is written
 // after it was passed on, shows up as a stamp or a pattern of another block's. With `turns`, no two
-// threads allocate at the same time.
+// threads allocate at the same time; with `unforked`, none forks.
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
@@ -245,6 +245,7 @@ void resize(Random& random, Entry* entry, std::uint64_t writer, std::uint64_t se
 }
 
 bool with_turns = false;
+bool with_forks = true;
 pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 // As long as it is there, no other thread allocates, if they take turns.
@@ -352,7 +353,7 @@ class Worker {
         (void)mallinfo2();
         break;
       case 2:
-        fork_and_continue();
+        if (with_forks) fork_and_continue();
         break;
       default:
         break;
@@ -467,9 +468,16 @@ void empty_boxes(Random& random) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  with_turns = argc == 5 && std::strcmp(argv[4], "turns") == 0;
-  if (argc != 4 && !with_turns) {
-    std::fprintf(stderr, "usage: %s SEED THREADS OPERATIONS [turns]\n", argv[0]);
+  bool is_known = argc >= 4;
+  for (int i = 4; i < argc; ++i) {
+    const bool is_turns = std::strcmp(argv[i], "turns") == 0;
+    const bool is_unforked = std::strcmp(argv[i], "unforked") == 0;
+    with_turns |= is_turns;
+    with_forks &= !is_unforked;
+    is_known &= is_turns || is_unforked;
+  }
+  if (!is_known) {
+    std::fprintf(stderr, "usage: %s SEED THREADS OPERATIONS [turns] [unforked]\n", argv[0]);
     return 2;
   }
   verify_allocator();

@@ -254,7 +254,7 @@ class Fake : public FakeThreads, public FakeMemory {
     if (memory == nullptr) *error = kNoMemory;
     return memory;
   }
-  [[nodiscard]] std::size_t present_bytes(void* address, std::size_t bytes) noexcept {
+  [[nodiscard]] std::size_t present_bytes(void* address, std::size_t bytes, bool = false) noexcept {
     check_range(address, bytes, "present_bytes");
     always_check(is_all(address, bytes, [](Pages pages) { return pages == Pages::usable; }),
                  "present_bytes: pages that are not usable");

@@ -129,8 +129,7 @@ class Engine {
 
   // --- slow paths of free; see heap/release.hpp and heap/remote.hpp --------------
 
-  // Frees a block at any address: its magazine is full, it belongs to another domain or is huge, or
-  // the address is invalid.
+  // Frees a block that the fast path cannot: of another domain, huge, or at an invalid address.
   ALLOD_HOT void release(Domain& domain, void* address) noexcept;
   // For a thread that has no domain and shall not get one.
   void release_detached(void* address) noexcept;
@@ -179,9 +178,9 @@ class Engine {
 
   // --- memory back to the system; see heap/purge.hpp ------------------------------
 
-  // Empties the domain's magazines into slabs, and retires empty slabs.
+  // Empties the domain's magazines into slabs, and retires empty slabs. trim() also purges, and
+  // returns how much.
   void give_up(Domain& domain) noexcept;
-  // The same, and purges. Returns the purged bytes.
   std::size_t trim(Domain& domain) noexcept;
   // Frees the huge blocks that domains keep, except of domains in a slow path.
   void give_up_kept() noexcept { give_back_kept_of(Keepers::all); }
@@ -391,6 +390,7 @@ class Engine {
   void note_written(const space::Span& span, std::size_t present) noexcept;
   void free_present(space::Span& span, std::size_t present) noexcept;
   void free_oldest_sparse(Kept& kept) noexcept;
+  [[nodiscard]] bool moves_pages() const noexcept { return !kBlockStates && options_.move_pages; }
   void fill(space::Span& span) noexcept;
   void end_old_sparse(Kept& kept) noexcept;
   ALLOD_INLINE void give_back_kept(Kept& kept, std::uint32_t age_ms = 0) noexcept;

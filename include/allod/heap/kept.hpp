@@ -160,13 +160,13 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
   }
   if (best == kNone) {
     // A new block gets the pages of the oldest one, unless few are kept.
-    if (kept.sparse_count >= Kept::kMostSparse / 2) free_oldest_sparse(kept);
+    if (moves_pages() && kept.sparse_count >= Kept::kMostSparse / 2) free_oldest_sparse(kept);
     return nullptr;
   }
   const std::size_t present = kept.sparse[best].present;
   space::Span& span = *remove_sparse(kept, best);
   if (!is_hardly_more(span, size) && space_.unguard(span)) {
-    space_.shrink(&span, size, space::Tail::absent);
+    space_.shrink(&span, size, moves_pages() ? space::Tail::absent : space::Tail::present);
     maybe_purge();
   }
   span.absent_from = 0;
@@ -200,8 +200,8 @@ std::size_t Engine<Policy, Above>::present_in_kept(const space::Span& span) noex
   const std::size_t bytes = span.size.bytes();
   if (bytes <= Sizes::kMaxSize) return bytes;
   void* const memory = reinterpret_cast<void*>(span.base);
-  const std::size_t present = space_.platform().present_bytes(memory, bytes);
-  note_written(span, present);
+  const std::size_t present = space_.platform().present_bytes(memory, bytes, moves_pages());
+  if (moves_pages()) note_written(span, present);
   return present;
 }
 
@@ -239,12 +239,13 @@ space::Span* Engine<Policy, Above>::remove_sparse(Kept& kept, std::uint32_t inde
   return removed.span;
 }
 
-// Frees a block for new ones. Only what is resident, mostly at the start, becomes dirty.
+// Frees a block for new ones. Where pages move, only what is resident, mostly at the start, becomes
+// dirty.
 template <class Policy, class Above>
 void Engine<Policy, Above>::free_present(space::Span& span, std::size_t present) noexcept {
   const Slices part = Slices::covering(present);
   const bool is_less = part.count <= span.size.count - span.size.count / 8;
-  if (!kBlockStates && is_less) space_.shrink(&span, part, space::Tail::absent);
+  if (moves_pages() && is_less) space_.shrink(&span, part, space::Tail::absent);
   space_.free(&span);
 }
 
@@ -258,7 +259,7 @@ void Engine<Policy, Above>::free_oldest_sparse(Kept& kept) noexcept {
 // the blocks before.
 template <class Policy, class Above>
 void Engine<Policy, Above>::fill(space::Span& span) noexcept {
-  if (kBlockStates || !options_.move_pages) return;
+  if (!moves_pages()) return;
   if (written_.is_whole()) return space_.fill(span, span.size);
   const std::size_t part = written_.least_of(span.size.bytes());
   if (part >= kSliceBytes) space_.fill(span, Slices::covering(part));

@@ -59,8 +59,9 @@ struct Piece {
 //   map_huge(bytes, shift, error)
 //                                map() in reserved huge pages of 2^shift bytes; null and an error
 //                                number if there are none
-//   present_bytes(address, bytes)
-//                                estimates the present bytes of usable pages; all if unknown
+//   present_bytes(address, bytes, exact)
+//                                estimates the present bytes of usable pages; all if unknown.
+//                                `exact`: precisely, if all of them are at the start
 //   look(address, bytes, pages)  sets the lowest bit of a byte for each present usable page;
 //                                `pages` has a byte for each 4 KiB. Swapped pages are not
 //                                present. False if unknown
@@ -116,7 +117,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.is_one_mapping(address, bytes) } -> std::same_as<bool>;
   { platform.renew(address, bytes) } -> std::same_as<bool>;
   { platform.map_huge(bytes, 21U, &error) } -> std::same_as<void*>;
-  { platform.present_bytes(address, bytes) } -> std::same_as<std::size_t>;
+  { platform.present_bytes(address, bytes, true) } -> std::same_as<std::size_t>;
   { platform.look(address, bytes, static_cast<unsigned char*>(address)) } -> std::same_as<bool>;
   { P::peek(address, Address{}, bytes) } -> std::same_as<int>;
   { platform.lock(address, bytes) } -> std::same_as<int>;

@@ -198,12 +198,12 @@ class Linux {
     return raw_syscall(SYS_mincore, to_long(address), to_long(bytes), to_long(pages)) == 0;
   }
   // Samples the pages: to examine all would take longer than to use the present ones. Most blocks
-  // are written from the start, so the end of what is present is looked for page by page.
-  [[nodiscard]] ALLOD_NOINLINE std::size_t present_bytes(void* address,
-                                                         std::size_t bytes) noexcept {
+  // are written from the start, so `exact` looks for the end of what is present page by page.
+  [[nodiscard]] ALLOD_NOINLINE std::size_t present_bytes(void* address, std::size_t bytes,
+                                                         bool exact = false) noexcept {
     std::size_t present = 0;
     std::size_t before = 0;  // in the table before
-    bool has_ended = false;
+    bool has_ended = !exact;
     for (std::size_t done = 0; done < bytes; done += kTable) {
       const Address table = address_of(address) + done;
       const std::size_t whole = bytes - done < kTable ? bytes - done : kTable;
