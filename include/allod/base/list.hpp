@@ -1,6 +1,8 @@
 // Intrusive doubly linked list. The links live in the element; a list owns nothing.
 #pragma once
 
+#include "allod/base/cpu.hpp"
+
 namespace allod {
 
 template <class T>
