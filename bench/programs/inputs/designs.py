@@ -65,18 +65,6 @@ def solid(holes: int) -> Iterator[str]:
     yield "}"
 
 
-def network(nodes: int) -> Iterator[str]:
-    """A graph in layers, with names on its edges."""
-    chance = Random(33)
-    yield "digraph network { rankdir=LR; node [shape=record];"
-    for node in range(nodes):
-        yield f'n{node} [label="{{node {node}|<a> in|<b> out}}"];'
-        for _ in range(2 if node else 0):
-            other = max(0, node - 1 - int(chance.expovariate(0.1)))
-            yield f'n{other}:b -> n{node}:a [label="{chance.randrange(99)}"];'
-    yield "}"
-
-
 def land(parcels: int) -> Iterator[str]:
     """A map of parcels in GeoJSON, each with a name and a rough border."""
     chance = Random(34)
@@ -100,26 +88,3 @@ def land(parcels: int) -> Iterator[str]:
             }
         )
     yield json.dumps({"type": "FeatureCollection", "features": features})
-
-
-def plot(points: int) -> Iterator[str]:
-    """A surface, contours and a cloud of points for a plotting program."""
-    side = max(4, int(points**0.5))
-    yield f"set terminal svg size 900,900\nset samples {side}\nset isosamples {side}"
-    yield "set hidden3d\nset contour\nset cntrparam levels 20"
-    yield "splot [-3:3] [-3:3] exp(-x*x-y*y)*cos(4*x)*sin(3*y) with lines"
-    yield "unset contour\nunset hidden3d\nset pm3d\nsplot [-3:3] [-3:3] sin(x*y) with pm3d"
-
-
-def mapping(records: int) -> Iterator[str]:
-    """Reads of a genome, unsorted, in SAM."""
-    chance = Random(36)
-    letters = "".join(chance.choices("ACGT", k=1 << 16))
-    yield "@HD\tVN:1.6\tSO:unsorted\n@SQ\tSN:one\tLN:50000000"
-    for record in range(records):
-        place, at = chance.randrange(1, 49_000_000), chance.randrange(1 << 15)
-        length = chance.randrange(80, 151)
-        yield (
-            f"r{record}\t0\tone\t{place}\t60\t{length}M\t*\t0\t0\t"
-            f"{letters[at : at + length]}\t{'F' * length}\tNM:i:{record % 4}"
-        )

@@ -86,23 +86,6 @@ def page_source(sections: int) -> Iterator[str]:
         yield f".M{number % 90:02} {word(chance)} {word(chance)}"
 
 
-def web_page(sections: int) -> Iterator[str]:
-    """HTML as people write it: tags are not closed, and attributes have no quotes."""
-    chance = Random(24)
-    yield "<html><head><title>A page</title><body bgcolor=white>"
-    for number in range(sections):
-        yield f"<h2 align=center>{word(chance)} {number}<p><font color=red>"
-        yield f"{sentence(chance)}<b>{sentence(chance)}<i>{word(chance)}</b></i>"
-        yield "<table border=1>"
-        for _ in range(chance.randrange(1, 12)):
-            cells = "".join(
-                f"<td class={word(chance)}>{word(chance)}" for _ in range(6)
-            )
-            yield f"<tr>{cells}"
-        yield f"</table><ul><li>{word(chance)}<li><a href=#{word(chance)}>{word(chance)}</a>"
-        yield f"</font><img src={word(chance)}.png></ul>&nbsp;{sentence(chance)}<br>"
-
-
 def drawing(shapes: int) -> Iterator[str]:
     """An SVG picture: paths, gradients, clips, filters and groups in groups."""
     chance = Random(25)

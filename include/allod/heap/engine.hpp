@@ -129,7 +129,7 @@ class Engine {
 
   // --- slow paths of free; see heap/release.hpp and heap/remote.hpp --------------
 
-  // Frees a block that the fast path cannot: of another domain, huge, or at an invalid address.
+  // Frees any block: the magazine is full, or it is of another domain, huge, or no block at all.
   ALLOD_HOT void release(Domain& domain, void* address) noexcept;
   // For a thread that has no domain and shall not get one.
   void release_detached(void* address) noexcept;

@@ -265,8 +265,6 @@ class Space {
   static constexpr std::size_t kRoom = std::size_t{4} << 30;
   // Mappings of pages that moved: an eighth of what a process may have (vm.max_map_count).
   static constexpr std::uint32_t kMostSeams = 8192;
-  // A system call for less would cost as much as the page faults.
-  static constexpr Slices kLeastMoved{1};
   static constexpr const char* kName = "allod: heap";
   // The next region is at least this part of all. If each lies by itself, their number grows with
   // the logarithm of their size.
@@ -482,7 +480,7 @@ class Space {
   std::atomic<bool> refuses_to_reopen_{false};
   std::uint32_t seams_ = 0;                   // of all regions
   std::atomic<std::uint32_t> shut_spans_{0};  // with pages that are or were shut
-  RecentUse recent_;                          // of spans up to kLargestHuge
+  RecentUse recent_;                          // of spans up to kLargestHuge, and full ones
   SpaceCounters counters_;
 };
 

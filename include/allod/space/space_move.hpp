@@ -62,13 +62,12 @@ Slices Space<P, kChecks>::move_to(const Span& span, Address end) noexcept {
 }
 
 // Takes a dirty span out of its bin, or a part of one, as for a purge: at most `most`, in one
-// mapping. Null if none is worth it. Huge pages stay where they are.
+// mapping. Null if there is none. Huge pages stay where they are.
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take_donor(Slices most) noexcept {
   const auto suits = [](const Span& span) noexcept {
-    return span.region->filling == Filling::sparse && span.size >= kLeastMoved;
+    return span.region->filling == Filling::sparse;
   };
-  if (most < kLeastMoved) return nullptr;
   Span* donor = free_.dirty().find(most);
   if (donor == nullptr || !suits(*donor)) donor = free_.dirty().largest(suits);
   if (donor == nullptr) return nullptr;
