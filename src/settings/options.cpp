@@ -168,9 +168,9 @@ constexpr Option kOptions[] = {
      "start a thread that gives free memory back while the program is idle; it ends when nothing "
      "is left to give back",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.heap.purge_thread); }},
-    {"MOVE_PAGES", "0, 1", "0", false,
-     "on trial: a new block above 4 MiB gets the pages of free memory, if the blocks before it "
-     "were written as far",
+    {"MOVE_PAGES", "0, 1", "1", false,
+     "a new block above 4 MiB gets the pages of free memory, if the blocks before it were written "
+     "as far",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.heap.move_pages); }},
     {"HUGE_PAGES", "bytes, or never", "16M", true,
      "ask for huge pages for memory that blocks will soon fill, once so many bytes are in use",

@@ -98,7 +98,7 @@ OPTIONS = {
         "bytes", "64M", ("0", "4096", "1k", "1K", "1KB", "2MiB", "1G"), NOT_A_SIZE
     ),
     "PURGE_THREAD": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
-    "MOVE_PAGES": Option("0, 1", "0", YES + NO, NOT_BOOLEAN),
+    "MOVE_PAGES": Option("0, 1", "1", YES + NO, NOT_BOOLEAN),
     "HUGE_PAGES": Option(
         "bytes, or never",
         "16M",

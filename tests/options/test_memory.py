@@ -131,7 +131,7 @@ EFFECTS = [
         {"ALLOD_PURGE_DELAY": "20", "ALLOD_PURGE_THREAD": "0"},
         AN_HOUR | {"ALLOD_PURGE_THREAD": "0", "TEST_PATIENCE_MS": "300"},
     ),
-    Effect("pages_move_to_large_blocks", {"ALLOD_MOVE_PAGES": "1"}, {}),
+    Effect("pages_move_to_large_blocks", {}, {"ALLOD_MOVE_PAGES": "0"}),
     Effect("no_thread_is_started", {"ALLOD_PURGE_THREAD": "0"}, {}, deadly=True),
     Effect(
         "no_thread_is_started",

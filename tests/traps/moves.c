@@ -1,4 +1,4 @@
-// Large blocks that are written as a whole. With ALLOD_MOVE_PAGES=1, pages move to the next ones.
+// Large blocks that are written as a whole. Pages move to the next ones.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

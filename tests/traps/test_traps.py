@@ -63,20 +63,6 @@ def test_trap(case: Case, preloaded: Runner) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        case
-        for case in PRELOADED_CASES
-        if case.program == "moves" or case.name == "replaced_blocks_take_few_mappings"
-    ],
-    ids=str,
-)
-def test_trap_where_pages_move(case: Case, release: Runner) -> None:
-    """The case holds where large blocks get the pages of free memory."""
-    release.holds(*case, ALLOD_MOVE_PAGES="1")
-
-
-@pytest.mark.parametrize(
-    "case",
     [case for case in PRELOADED_CASES if case.program in ("signals", "forks")],
     ids=str,
 )

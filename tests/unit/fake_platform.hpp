@@ -141,6 +141,10 @@ class Fake : public FakeThreads, public FakeMemory {
   void avoid_huge(void* address, std::size_t bytes) {
     advise(address, bytes, [](Advice& advice) { advice.huge = Huge::avoided; });
   }
+  void populate_huge(void* address, std::size_t bytes) {
+    always_check(!avoids_huge_at(address_of(address)), "huge pages: they are avoided");
+    prefer_huge_once(address, bytes);
+  }
   void prefer_huge_once(void* address, std::size_t bytes) {
     check_range(address, bytes, "huge pages");
     for (std::size_t at = 0; at < bytes; at += kHugePage) {
@@ -176,18 +180,23 @@ class Fake : public FakeThreads, public FakeMemory {
     set_pages(address, from, Pages::none);
     return true;
   }
-  [[nodiscard]] bool move_pages(void* address, std::size_t bytes, void* target) noexcept {
+  [[nodiscard]] os::Moved move_pages(void* address, std::size_t bytes, void* target) noexcept {
     check_range(address, bytes, "move_pages");
     const auto is_usable = [](Pages pages) { return pages == Pages::usable; };
     always_check(is_all(address, bytes, is_usable) && is_all(target, bytes, is_usable),
                  "move_pages: pages that are not usable");
     always_check(is_one_piece(address, bytes), "move_pages: pages in several mappings");
-    if (fails(Call::move_pages, 0)) return false;
+    if (fails(Call::move_pages, 0)) return os::Moved::lost;
     std::memcpy(target, address, bytes);
     always_check(madvise(address, bytes, MADV_DONTNEED) == 0, "the fake cannot move pages");
     forget_pieces(target, bytes);
     add_piece(target, bytes);
-    return true;
+    return os::Moved::yes;
+  }
+  // As if the program had mapped memory there.
+  void map_apart(void* address, std::size_t bytes) {
+    forget_pieces(address, bytes);
+    add_piece(address, bytes);
   }
   [[nodiscard]] bool is_one_mapping(void* address, std::size_t bytes) noexcept {
     check_range(address, bytes, "is_one_mapping");

@@ -132,5 +132,48 @@ TEST_F(HeapMoves, end_once_a_block_stays_untouched_that_got_some) {
   EXPECT_EQ(moved(), after);
 }
 
+// Blocks that are cut from dirty memory tell nothing, but for one in sixteen, whose last slice was
+// left out.
+TEST_F(HeapMoves, end_once_blocks_in_present_memory_stay_untouched) {
+  Domain& domain = attach();
+  replace(domain, 8);
+  leave_two(domain, kHuge);
+  for (int i = 0; i < 16; ++i) {
+    void* const large = allocate(domain, kHuge - kMiB);
+    void* const other = allocate(domain, kHuge);
+    release(domain, large);
+    release(domain, other);
+  }
+  leave_two(domain, kHuge);
+  const std::size_t before = moved();
+  static_cast<void>(allocate(domain, 2 * kLarge));
+  EXPECT_EQ(moved(), before);
+}
+
+// The same, while they live.
+TEST_F(HeapMoves, end_after_many_blocks_that_told_nothing) {
+  Domain& domain = attach();
+  replace(domain, 8);
+  void* const large = written(domain, 400 * kMiB / 2);
+  static_cast<void>(written(domain, kMiB));
+  release(domain, large);
+  for (int i = 0; i < 65; ++i) static_cast<void>(allocate(domain, kHuge / 2));
+  leave_two(domain, kHuge);
+  const std::size_t before = moved();
+  static_cast<void>(allocate(domain, 2 * kLarge));
+  EXPECT_EQ(moved(), before);
+}
+
+// The rest of the program goes on with memory by page faults.
+TEST_F(HeapMoves, replace_a_block_that_the_system_lost) {
+  Domain& domain = attach();
+  replace(domain, 8);
+  leave_two(domain, kHuge);
+  system.fail_call(Fake::Call::move_pages, system.count(Fake::Call::move_pages) + 1);
+  void* const block = written(domain, kLarge);
+  EXPECT_EQ(static_cast<unsigned char*>(block)[kLarge - 1], 1);
+  release(domain, block);
+}
+
 }  // namespace
 }  // namespace allod::test

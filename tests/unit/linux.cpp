@@ -218,7 +218,7 @@ class MovedPages : public testing::Test {
     target = memory + 2 * bytes;
     std::memset(memory, 7, bytes);
     std::memset(target, 1, bytes);
-    if (!system.move_pages(memory, bytes, target)) {
+    if (system.move_pages(memory, bytes, target) != os::Moved::yes) {
       system.unmap(memory, 4 * bytes);
       GTEST_SKIP() << "this kernel moves no pages and leaves the mapping";
     }
@@ -252,17 +252,15 @@ TEST_F(MovedPages, take_their_content_along) {
   EXPECT_TRUE(is_all(target, 7));
 }
 
-TEST_F(MovedPages, stay_if_they_are_in_two_mappings) {
-  std::memset(target - bytes, 3, 2 * bytes);
-  EXPECT_FALSE(system.move_pages(target - bytes, 2 * bytes, memory - 0));
-  EXPECT_TRUE(is_all(target, 3));
-  EXPECT_TRUE(is_all(target - bytes, 3));
-  memory[0] = 1;
+TEST_F(MovedPages, are_a_mapping_of_their_own) {
+  EXPECT_TRUE(system.is_one_mapping(target, bytes));
+  EXPECT_FALSE(system.is_one_mapping(target - bytes, 2 * bytes));
+  EXPECT_FALSE(system.is_one_mapping(target, 2 * bytes));
 }
 
 TEST_F(MovedPages, move_on_from_within_their_mapping) {
   const std::size_t half = bytes / 2;
-  EXPECT_TRUE(system.move_pages(target + half, half, memory));
+  EXPECT_EQ(system.move_pages(target + half, half, memory), os::Moved::yes);
   EXPECT_EQ(memory[0], 7);
   EXPECT_EQ(target[0], 7);
   EXPECT_EQ(target[half], 0);
@@ -270,7 +268,7 @@ TEST_F(MovedPages, move_on_from_within_their_mapping) {
 
 TEST_F(MovedPages, stay_if_they_are_locked) {
   if (system.lock(target, bytes) != 0) GTEST_SKIP() << "no memory may be locked";
-  EXPECT_FALSE(system.move_pages(target, bytes, memory));
+  EXPECT_EQ(system.move_pages(target, bytes, memory), os::Moved::no);
   EXPECT_TRUE(is_all(target, 7));
 }
 
@@ -284,13 +282,14 @@ TEST_F(MovedPages, are_one_mapping_with_their_neighbours_once_renewed) {
   target[0] = 1;
 }
 
-// The last page of a mapping has nothing behind it.
+// The last page of a mapping has nothing behind it. To ask maps nothing there.
 TEST_F(MovedPages, leave_what_is_behind_them_alone) {
   auto* const alone = static_cast<char*>(system.map(3 * bytes));
   system.unmap(alone, bytes);
   system.unmap(alone + 2 * bytes, bytes);
   std::memset(alone + bytes, 5, bytes);
-  EXPECT_TRUE(system.move_pages(alone + bytes, bytes, target));
+  EXPECT_TRUE(system.is_one_mapping(alone + bytes, bytes));
+  EXPECT_EQ(system.move_pages(alone + bytes, bytes, target), os::Moved::yes);
   EXPECT_TRUE(is_all(target, 5));
   unsigned char page = 0;
   EXPECT_FALSE(os::Linux::look(alone + 2 * bytes, system.page_size(), &page)) << "nothing is there";

@@ -83,7 +83,7 @@ class SpaceMoves : public SpaceOfSpans {
   // The last slice shows later whether the others were written.
   Span* filled(std::uint32_t slices, std::uint32_t part = ~0U) {
     Span* const span = allocate(slices + 1);
-    space.fill(*span, {(part < slices ? part : slices) + 1});
+    EXPECT_TRUE(space.fill(*span, {(part < slices ? part : slices) + 1}, kEverything));
     return span;
   }
   static std::size_t resident(const Span* span) {
@@ -148,7 +148,7 @@ TEST_F(SpaceMoves, fill_a_span_behind_the_memory_that_it_has) {
   space.free(other);
   Span* const span = allocate(24);
   EXPECT_EQ(span->base, large->base) << "lengthened into clean memory";
-  space.fill(*span, span->size);
+  EXPECT_TRUE(space.fill(*span, span->size, kEverything));
   EXPECT_EQ(resident(span), Slices{23}.bytes());
   EXPECT_EQ(memory(span)[0], 6);
   EXPECT_EQ(memory(span)[Slices{20}.bytes()], 5);
@@ -191,24 +191,143 @@ TEST_F(SpaceMoves, may_stay_a_mapping_if_the_system_refuses) {
   EXPECT_EQ(resident(filled(8)), 0U);
 }
 
-TEST_F(SpaceMoves, change_nothing_if_the_system_refuses) {
-  const auto spans = dirty({8, 5});
+TEST_F(SpaceMoves, lose_a_span_of_which_the_system_lost_a_part) {
+  dirty({8, 5});
   const std::size_t before = space.dirty_bytes();
-  system.fail_call(Fake::Call::move_pages, 1);
-  Span* const span = filled(12);
-  EXPECT_TRUE(span->zero);
-  EXPECT_TRUE(is_all(span, 0));
-  EXPECT_EQ(space.dirty_bytes(), before);
-  EXPECT_EQ(space.counters().moved, 0U);
+  Span* const span = allocate(14);
+  system.fail_call(Fake::Call::move_pages, 2);
+  EXPECT_FALSE(space.fill(*span, {14}, kEverything));
+  EXPECT_EQ(resident(span), 0U) << "what had moved there is given back";
+  EXPECT_EQ(span->guarded_from, span->base + Slices{8}.bytes()) << "not touched from here on";
+  EXPECT_EQ(space.dirty_bytes(), before - Slices{8}.bytes());
+  Span* const next = allocate(14);
+  EXPECT_NE(next->base, span->base);
+  fill(next, 1);
 }
 
 TEST_F(SpaceMoves, do_not_make_memory_younger_that_stays) {
   static_cast<void>(dirty({8}));
   system.advance_clock(60);
   system.fail_call(Fake::Call::move_pages, 1);
-  static_cast<void>(filled(12));
+  EXPECT_FALSE(space.fill(*allocate(13), {13}, kEverything));
   EXPECT_EQ(space.next_purge_in(100), 40U);
 }
+
+// The program may have left advice or a mapping there.
+TEST_F(SpaceMoves, purge_memory_that_is_not_in_one_mapping_with_its_neighbours) {
+  const auto spans = dirty({8, 5});
+  system.map_apart(memory(spans[0]), spans[0]->size.bytes());
+  Span* const span = filled(12);
+  EXPECT_EQ(space.counters().moved, 0U);
+  EXPECT_EQ(space.dirty_bytes(), Slices{5}.bytes());
+  EXPECT_EQ(resident(span), 0U);
+  EXPECT_EQ(resident(filled(12)), Slices{5}.bytes());
+}
+
+// --- spans that were not written yet -------------------------------------------------------------
+
+class Guesses : public SpaceMoves {
+ protected:
+  static constexpr std::uint32_t kSize = 8;
+  static constexpr std::size_t kBudget = Slices{3 * kSize}.bytes();
+
+  // A block for which there is memory: whether it got that.
+  bool gets_memory() {
+    dirty({kSize});
+    Span* const span = allocate(kSize + 1);
+    space.map().set_tags(span->base, {1}, space::kHugeTag);
+    EXPECT_TRUE(space.fill(*span, {kSize + 1}, kBudget));
+    blocks.push_back(span);
+    EXPECT_EQ(space.purge_free() == 0, span->is_filled) << "nobody else gets it";
+    return span->is_filled;
+  }
+  // The slice that was left out.
+  static void write(Span* span) { memory(span)[Slices{kSize}.bytes()] = 1; }
+  std::vector<Span*> blocks;
+};
+
+TEST_F(Guesses, end_at_the_budget) {
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(gets_memory());
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(gets_memory());
+}
+
+TEST_F(Guesses, go_on_once_one_was_written) {
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(gets_memory());
+  write(blocks[1]);
+  EXPECT_TRUE(gets_memory());
+  EXPECT_FALSE(gets_memory());
+  write(blocks[0]);
+  write(blocks[3]);
+  EXPECT_TRUE(gets_memory());
+  EXPECT_TRUE(gets_memory());
+  EXPECT_FALSE(gets_memory());
+}
+
+TEST_F(Guesses, go_on_once_one_was_freed) {
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(gets_memory());
+  EXPECT_FALSE(gets_memory());
+  space.free(blocks[2]);
+  EXPECT_TRUE(gets_memory());
+  EXPECT_FALSE(gets_memory());
+}
+
+// Sixteen are remembered, however small they are.
+TEST_F(Guesses, are_few) {
+  std::vector<Span*> spans;
+  for (int i = 0; i < 20; ++i) {
+    dirty({1});
+    spans.push_back(allocate(2));
+    space.map().set_tags(spans.back()->base, {1}, space::kHugeTag);
+    EXPECT_TRUE(space.fill(*spans.back(), {2}, kEverything));
+    EXPECT_EQ(spans.back()->is_filled, i < 16);
+  }
+}
+
+// One block may need more than the budget.
+TEST_F(Guesses, may_be_one_that_is_larger) {
+  dirty({4 * kSize});
+  Span* const span = allocate(4 * kSize + 1);
+  EXPECT_TRUE(space.fill(*span, {4 * kSize + 1}, kBudget));
+  EXPECT_TRUE(span->is_filled);
+}
+
+// --- huge pages ----------------------------------------------------------------------------------
+
+class HugeFills : public SpaceMoves {
+ protected:
+  void SetUp() override {}
+  static constexpr std::size_t kHugePage = 2 * kMiB;
+  // Ten MiB from within a huge page, of which `part` will be written.
+  Span* filled_in(std::size_t huge_from, std::uint32_t part = kSize) {
+    start(8 * kSize * kSliceBytes, huge_from);
+    static_cast<void>(allocate(1));
+    Span* const span = allocate(kSize);
+    EXPECT_TRUE(space.fill(*span, {part}, kEverything));
+    return span;
+  }
+  static constexpr std::uint32_t kSize = 5 * kHugePage / kSliceBytes;
+};
+
+TEST_F(HugeFills, populate_what_no_free_span_had) {
+  const Span* const span = filled_in(0);
+  EXPECT_EQ(system.huge_bytes_once(), 4 * kHugePage);
+  EXPECT_EQ(span->absent_from % kHugePage, 0U);
+  EXPECT_TRUE(span->is_filled);
+}
+
+TEST_F(HugeFills, leave_a_span_alone_that_is_written_in_part) {
+  const Span* const span = filled_in(0, kSize - 1);
+  EXPECT_EQ(system.huge_bytes_once(), 0U);
+  EXPECT_FALSE(span->is_filled);
+}
+
+TEST_F(HugeFills, do_not_come_in_a_small_process) {
+  const Span* const span = filled_in(kEverything);
+  EXPECT_EQ(system.huge_bytes_once(), 0U);
+  EXPECT_FALSE(span->is_filled);
+}
+
+// --- the rest ------------------------------------------------------------------------------------
 
 TEST_F(SpaceMoves, leave_huge_pages_where_they_are) {
   const auto spans = three_huge_pages();
@@ -251,7 +370,7 @@ TEST_F(SpaceMoves, count_whole_spans_in_the_recent_peak) {
   constexpr std::uint32_t kLarge = 100;
   const auto use = [&](std::uint32_t part) {
     Span* const span = allocate(kLarge);
-    space.fill(*span, {part});
+    EXPECT_TRUE(space.fill(*span, {part}, kEverything));
     return span;
   };
   space.free(allocate(kLarge));
@@ -283,7 +402,10 @@ TEST_F(SpaceMoves, end_before_mappings_are_scarce) {
   for (Span* const span : holes) space.free(span);
   static_cast<void>(space.purge_free());
   for (Span* const span : donors) space.free(span);
-  for (Span*& span : holes) span = filled(3, 1);
+  for (Span*& span : holes) {
+    span = filled(3, 1);
+    memory(span)[kSliceBytes] = 1;  // as was guessed
+  }
   const std::uint64_t moves = space.counters().moves;
   EXPECT_GE(moves, kMost);
   EXPECT_LT(moves, holes.size()) << "the first in a region begins nothing";

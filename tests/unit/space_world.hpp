@@ -22,8 +22,8 @@ class SpaceOfSpans : public testing::Test {
   static constexpr std::size_t kHugeFrom = 4 * kMiB;
   static constexpr std::size_t kHugePage = 2 * kMiB;
 
-  void start(std::size_t region_bytes = kRegionBytes) {
-    ASSERT_TRUE(space.start(region_bytes, kHugeFrom));
+  void start(std::size_t region_bytes = kRegionBytes, std::size_t huge_from = kHugeFrom) {
+    ASSERT_TRUE(space.start(region_bytes, huge_from));
   }
   void TearDown() override { space.check_invariants(); }
 

@@ -44,10 +44,11 @@ void* Engine<Policy, Above>::allocate_huge(Domain& domain, std::size_t size, Sli
     span = space_.allocate(slices, alignment);
   }
   if (span == nullptr) return nullptr;
-  if (zero == nullptr) fill(*span);
+  void* const block = make_huge(span, space::kHugeTag);
+  // After a loss, nothing moves any more.
+  if (zero == nullptr && !fill(*span)) return allocate_huge(domain, size, alignment, zero);
   if (zero != nullptr) *zero = span->zero;
   populate(*span, false);
-  void* const block = make_huge(span, space::kHugeTag);
   maybe_purge();
   return block;
 }

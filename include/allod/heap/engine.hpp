@@ -391,7 +391,7 @@ class Engine {
   void free_present(space::Span& span, std::size_t present) noexcept;
   void free_oldest_sparse(Kept& kept) noexcept;
   [[nodiscard]] bool moves_pages() const noexcept { return !kBlockStates && options_.move_pages; }
-  void fill(space::Span& span) noexcept;
+  [[nodiscard]] bool fill(space::Span& span) noexcept;
   void end_old_sparse(Kept& kept) noexcept;
   ALLOD_INLINE void give_back_kept(Kept& kept, std::uint32_t age_ms = 0) noexcept;
   ALLOD_NOINLINE void give_back_all_kept(Kept& kept, std::uint32_t age_ms) noexcept;

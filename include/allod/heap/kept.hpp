@@ -173,9 +173,9 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
   span.is_filled = false;
   if (written_.least_of(span.size.bytes()) > present) {
     span.absent_from = span.base + align_down(present, kSliceBytes);
-    fill(span);
   }
-  return hand_out_kept(domain, span);
+  void* const block = hand_out_kept(domain, span);
+  return span.absent_from == 0 || fill(span) ? block : nullptr;
 }
 
 // Within a slow path of the domain, whose next request of the space may be cut from the last block,
@@ -256,13 +256,15 @@ void Engine<Policy, Above>::free_oldest_sparse(Kept& kept) noexcept {
 }
 
 // For a huge block that is handed out: its owner will probably write as large a part of it as of
-// the blocks before.
+// the blocks before. False if the block was lost.
 template <class Policy, class Above>
-void Engine<Policy, Above>::fill(space::Span& span) noexcept {
-  if (!moves_pages()) return;
-  if (written_.is_whole()) return space_.fill(span, span.size);
-  const std::size_t part = written_.least_of(span.size.bytes());
-  if (part >= kSliceBytes) space_.fill(span, Slices::covering(part));
+bool Engine<Policy, Above>::fill(space::Span& span) noexcept {
+  if (!moves_pages()) return true;
+  const std::size_t bytes = span.size.bytes();
+  const std::size_t part = written_.is_whole() ? bytes : written_.least_of(bytes);
+  if (part < kSliceBytes) return true;
+  if (span.absent_from == 0 && written_.note_silent()) space_.leave_out_last(span);
+  return space_.fill(span, Slices::covering(part), options_.purge_budget / 2);
 }
 
 // Frees those that were not reused within the purge delay.

@@ -28,7 +28,7 @@ struct HeapOptions {
   std::int32_t purge_delay_ms = 500;                    // 0: at once; negative: never automatically
   Populate populate = Populate::adaptive;
   bool purge_thread = true;
-  bool move_pages = false;  // from free memory to new huge blocks
+  bool move_pages = true;  // from free memory to new huge blocks
   bool report_foreign = false;
   Caches caches = Caches::mixed;
 };

@@ -7,13 +7,19 @@
 
 namespace allod::heap {
 
-// The resident parts of the latest four, when their owners freed them. Thread-safe, approximate.
+// The resident parts of the latest four, when their owners freed them. Nothing is known once many
+// blocks were handed out of which none told its part. Thread-safe, approximate.
 class Written {
  public:
   void note(std::size_t present, std::size_t bytes) noexcept {
+    silent_.store(0, std::memory_order_relaxed);
     const std::size_t share = present / (bytes / kWhole) + 1;
     const std::uint64_t before = shares_.load(std::memory_order_relaxed) << kBits;
     shares_.store(before | (share < kWhole ? share : kWhole), std::memory_order_relaxed);
+  }
+  // A huge block is handed out that will not tell its part. True if it should be made to.
+  [[nodiscard]] bool note_silent() noexcept {
+    return (silent_.fetch_add(1, std::memory_order_relaxed) + 1) % kSilent == 0;
   }
   // Whether nearly all of each was.
   [[nodiscard]] bool is_whole() const noexcept { return least() >= kWhole - kWhole / 8; }
@@ -25,7 +31,11 @@ class Written {
  private:
   static constexpr unsigned kBits = 16;  // for each of four blocks
   static constexpr std::uint64_t kWhole = (1U << kBits) - 1;
+  // In a row; each of these asks one more to tell its part.
+  static constexpr std::uint32_t kSilent = 16;
+  static constexpr std::uint32_t kMostSilent = 4 * kSilent;
   [[nodiscard]] std::size_t least() const noexcept {
+    if (silent_.load(std::memory_order_relaxed) > kMostSilent) return 0;
     std::uint64_t least = kWhole;
     for (std::uint64_t left = shares_.load(std::memory_order_relaxed), i = 0; i < 4; ++i) {
       if ((left & kWhole) < least) least = left & kWhole;
@@ -35,6 +45,7 @@ class Written {
   }
 
   std::atomic<std::uint64_t> shares_{0};
+  std::atomic<std::uint32_t> silent_{0};
 };
 
 }  // namespace allod::heap

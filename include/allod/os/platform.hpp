@@ -15,6 +15,12 @@ struct Piece {
   std::size_t bytes;
 };
 
+enum class Moved : std::uint8_t {
+  no,  // nothing changed: the system cannot, or the program has locked the memory
+  yes,
+  lost,  // the pages stay; the target may be mapped no more, or by another thread
+};
+
 // All functions are thread-safe, keep errno, and report failure by their result. Addresses and
 // lengths must be multiples of page_size().
 //   start()                      initialises the others; called once, first
@@ -41,6 +47,8 @@ struct Piece {
 //   prefer_huge_once(address, bytes)
 //                                where huge pages are avoided: populates the first byte of each,
 //                                and all of it as a huge page if possible
+//   populate_huge(address, bytes)
+//                                the same where they are not avoided
 //   grow(address, from, to)      extends a mapping in place; 0, or an error number: ENOMEM if
 //                                there is no room behind it
 //   move(address, from, target, to)
@@ -49,8 +57,7 @@ struct Piece {
 //   move_pages(address, bytes, target)
 //                                moves the memory of usable pages, all in one mapping, to other
 //                                usable ones, which lose theirs; the former read as zero then.
-//                                False, and nothing changed, if the system refuses, or the program
-//                                has locked them
+//                                See Moved
 //   is_one_mapping(address, bytes)
 //                                whether usable pages are in one mapping
 //   renew(address, bytes)        maps purged pages anew, without what was said of them, so that
@@ -111,9 +118,10 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.prefer_huge(address, bytes) };
   { platform.avoid_huge(address, bytes) };
   { platform.prefer_huge_once(address, bytes) };
+  { platform.populate_huge(address, bytes) };
   { platform.grow(address, bytes, bytes) } -> std::same_as<int>;
   { platform.move(address, bytes, address, bytes) } -> std::same_as<bool>;
-  { platform.move_pages(address, bytes, address) } -> std::same_as<bool>;
+  { platform.move_pages(address, bytes, address) } -> std::same_as<Moved>;
   { platform.is_one_mapping(address, bytes) } -> std::same_as<bool>;
   { platform.renew(address, bytes) } -> std::same_as<bool>;
   { platform.map_huge(bytes, 21U, &error) } -> std::same_as<void*>;

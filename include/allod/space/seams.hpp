@@ -21,6 +21,10 @@ class Seams {
   // Slices where a mapping may begin, but for the first of the region.
   [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
 
+  // Whether a mapping may begin at a slice, not the first of the region.
+  [[nodiscard]] bool begins_at(std::uint32_t at) const noexcept {
+    return (starts()[at / kWordBits] & bit(at % kWordBits)) != 0;
+  }
   // How many of `most` slices from `first` on are in the mapping of the first one.
   [[nodiscard]] std::uint32_t run_from(std::uint32_t first, std::uint32_t most) const noexcept {
     const std::uint32_t end = first + most;

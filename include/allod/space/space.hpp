@@ -3,6 +3,7 @@
 #pragma once
 
 #include "allod/space/free_spans.hpp"
+#include "allod/space/guesses.hpp"
 #include "allod/space/metadata.hpp"
 #include "allod/space/page_map.hpp"
 #include "allod/space/recent_use.hpp"
@@ -64,10 +65,9 @@ class Space {
 
   // The same for stable metadata: zeros, or the content of a freed piece of that size.
   [[nodiscard]] ALLOD_HOT void* allocate_stable(std::size_t bytes) noexcept {
-    void* piece = metadata_.allocate_stable(platform_, bytes);
-    if (piece == nullptr && feed_metadata(bytes))
-      piece = metadata_.allocate_stable(platform_, bytes);
-    return piece;
+    void* const piece = metadata_.allocate_stable(platform_, bytes);
+    if (piece != nullptr || !feed_metadata(bytes)) return piece;
+    return metadata_.allocate_stable(platform_, bytes);
   }
 
   // A used span of at least `size` whose base is a multiple of `alignment` slices, a power of two.
@@ -91,11 +91,14 @@ class Space {
   ALLOD_HOT void free(Span* span, std::uint32_t age_ms = 0,
                       Contents contents = Contents::nobodys) noexcept;
 
-  // The owner of a new span will probably write its first `part` slices. Where these have no
-  // memory, all but the last get that of dirty spans; then the span does not read as zero. Whether
-  // the last one has memory later tells whether the guess was right. If they are all of the span,
-  // it counts in below_peak(). Thread-safe; calls the system without the lock. See space_move.hpp.
-  void fill(Span& span, Slices part) noexcept;
+  // The owner of a new huge block will probably write its first `part`: all but the last slice of
+  // that get the memory of dirty spans where they have none, and, in a whole span, huge pages.
+  // Later, the next slice has memory only if the guess was right; until then, it counts against
+  // `budget`. A whole span counts in below_peak(). False if the system lost a part of the span, which is nobody's then.
+  // Thread-safe; calls the system without the lock. See space_move.hpp.
+  [[nodiscard]] bool fill(Span& span, Slices part, std::size_t budget) noexcept;
+  // Takes its last slice's memory, which then tells the same; or changes nothing.
+  void leave_out_last(Span& span) noexcept;
 
   // Lengthens a used span into its free neighbour. False, and no change, if that is used or too
   // small. The caller sets the tags. Thread-safe.
@@ -199,10 +202,8 @@ class Space {
   }
   // Bytes in free spans whose memory is present. Thread-safe, approximate.
   [[nodiscard]] std::size_t dirty_bytes() const noexcept { return free_.dirty_bytes(); }
-
-  // The dirty bytes above `budget`. The span freed last is reused next, whatever its size, and
-  // comes on top of the budget. Only its own bytes count: it may have been merged with earlier
-  // ones. Thread-safe, approximate.
+  // The dirty bytes above `budget`. The span freed last is reused next, whatever its size, and its
+  // own bytes, without those of spans it was merged with, come on top. Thread-safe, approximate.
   [[nodiscard]] std::size_t dirty_bytes_above(std::size_t budget) const noexcept {
     return free_.dirty_bytes_above(budget);
   }
@@ -216,12 +217,12 @@ class Space {
     recent_.forget_peak();
   }
 
-  // dirty_bytes() of sources with their own delays, which that leaves out.
+  // The same of sources with their own delays, which that leaves out.
   [[nodiscard]] std::size_t delayed_bytes() const noexcept { return free_.delayed_bytes(); }
 
   [[nodiscard]] SpaceCounters counters() noexcept {
     LockGuard guard{lock_};
-    SpaceCounters copy = counters_;
+    auto copy = counters_;
     copy.dirty = free_.dirty_bytes() + free_.delayed_bytes() + free_.kept_bytes();
     copy.clean = free_.clean_bytes();
     return copy;
@@ -236,8 +237,7 @@ class Space {
   [[nodiscard]] Pool& metadata() noexcept { return metadata_; }
   [[nodiscard]] Lock& lock() noexcept { return lock_; }
 
-  // In the child of a fork, with the lock held: spans that a thread of the parent was purging
-  // become dirty again.
+  // In the child of a fork, with the lock held: spans that were being purged become dirty again.
   void repair_after_fork() noexcept {
     while (Span* const span = purging_.pop_front()) {
       if (span->region->source != nullptr) --span->region->source->purging;
@@ -245,8 +245,7 @@ class Space {
     }
   }
 
-  // Checks all invariants, for tests and debug builds.
-  void check_invariants() noexcept;
+  void check_invariants() noexcept;  // for tests and debug builds
 
  private:
   static constexpr Slices kCommitStep{32};
@@ -263,7 +262,7 @@ class Space {
   // Kept free behind the first of adjacent regions, for the next ones. The kernel places the
   // program's mappings from its end.
   static constexpr std::size_t kRoom = std::size_t{4} << 30;
-  // Mappings of pages that moved: an eighth of what a process may have (vm.max_map_count).
+  // Mappings of pages that moved: an eighth of vm.max_map_count.
   static constexpr std::uint32_t kMostSeams = 8192;
   static constexpr const char* kName = "allod: heap";
   // The next region is at least this part of all. If each lies by itself, their number grows with
@@ -431,7 +430,10 @@ class Space {
   void renew(const Span& span) noexcept;
 
   // space_move.hpp
-  [[nodiscard]] Slices move_to(const Span& span, Address end) noexcept;
+  void populate_huge(Span& span, Address end) noexcept;
+  [[nodiscard]] bool may_guess(std::size_t bytes, std::size_t budget) noexcept;
+  [[nodiscard]] os::Moved move_to(Span& span, Address end) noexcept;
+  [[nodiscard]] os::Piece mapping_around(const Span& span) noexcept;
   [[nodiscard]] Span* take_donor(Slices most) noexcept;
   [[nodiscard]] bool has_seams(Region& region) noexcept;
   [[nodiscard]] ALLOD_HOT static bool has_moved_pages(const Span& span) noexcept;
@@ -474,11 +476,12 @@ class Space {
   static constexpr std::size_t kApartAlign = 4096;
   SpanList purging_;
   Span* fed_ = nullptr;             // the slices that became metadata last
-  Span* spare_ = nullptr;           // for feed_metadata(), which cannot allocate one
-  Region* spare_region_ = nullptr;  // the same
+  Span* spare_ = nullptr;           // this and the next: for feed_metadata(), which has no other
+  Region* spare_region_ = nullptr;
   std::atomic<bool> refuses_purge_{false};
   std::atomic<bool> refuses_to_reopen_{false};
   std::uint32_t seams_ = 0;                   // of all regions
+  Guesses guesses_;
   std::atomic<std::uint32_t> shut_spans_{0};  // with pages that are or were shut
   RecentUse recent_;                          // of spans up to kLargestHuge, and full ones
   SpaceCounters counters_;

@@ -128,12 +128,14 @@ class Linux {
     raw_syscall(SYS_madvise, to_long(address), to_long(bytes), MADV_NOHUGEPAGE);
   }
   void prefer_huge_once(void* address, std::size_t bytes) noexcept {
-    constexpr std::size_t kHugePage = std::size_t{2} << 20;
     prefer_huge(address, bytes);
-    for (std::size_t at = 0; at < bytes; at += kHugePage) {
-      *(static_cast<volatile unsigned char*>(address) + at) = 0;
-    }
+    touch_each_huge(address, bytes);
     avoid_huge(address, bytes);
+  }
+  // Makes no mapping, unlike the advice to have huge pages (Linux 6.1).
+  void populate_huge(void* address, std::size_t bytes) noexcept {
+    touch_each_huge(address, bytes);
+    raw_syscall(SYS_madvise, to_long(address), to_long(bytes), kCollapse);
   }
   [[nodiscard]] int grow(void* address, std::size_t from, std::size_t to) noexcept {
     if (!is_granted(to)) return ENOMEM;
@@ -144,17 +146,15 @@ class Linux {
     return raw_syscall(SYS_mremap, to_long(address), to_long(from), to_long(to),
                        MREMAP_MAYMOVE | MREMAP_FIXED, to_long(target)) == to_long(target);
   }
-  // Linux before 6.17 has given the target back when it finds that the pages are in two mappings.
-  // Another thread might map something there. So it is asked before.
-  [[nodiscard]] bool move_pages(void* address, std::size_t bytes, void* target) noexcept {
-    if (kThreadSanitizer || !has_moves()) return false;
-    if (!is_one_mapping(address, bytes) || is_locked(address) || !has_room()) return false;
+  // A move that the kernel refuses late has given the target back. So nothing moves after one.
+  [[nodiscard]] Moved move_pages(void* address, std::size_t bytes, void* target) noexcept {
+    if (kThreadSanitizer || !has_moves() || is_locked(address) || !has_room()) return Moved::no;
     if (!move_only(address, bytes, target)) {
       moves_.store(Ability::no, std::memory_order_relaxed);
-      return false;
+      return Moved::lost;
     }
     forget_advice(target, bytes);
-    return true;
+    return Moved::yes;
   }
   // Asks to lengthen it, which fails behind its end first.
   [[nodiscard]] bool is_one_mapping(void* address, std::size_t bytes) noexcept {
@@ -397,6 +397,11 @@ class Linux {
     const std::size_t skipped = bytes == kTable ? table / kTable * 5 % 8 * kPart : 0;
     return present_in(table + skipped, kPart) / page_size_ * bytes / kPart * page_size_;
   }
+  static void touch_each_huge(void* address, std::size_t bytes) noexcept {
+    for (std::size_t at = 0; at < bytes; at += kTable) {
+      *(static_cast<volatile unsigned char*>(address) + at) = 0;
+    }
+  }
   // Whether a limit of addresses or data leaves room for one page. Without it, the kernel would
   // give the target of a move back, and then refuse the move.
   [[nodiscard]] bool has_room() noexcept {
@@ -448,6 +453,7 @@ class Linux {
   static constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
   static constexpr long kDontUnmap = 4;       // MREMAP_DONTUNMAP, Linux 5.7
   static constexpr long kCold = 20;           // MADV_COLD, Linux 5.4
+  static constexpr long kCollapse = 25;       // MADV_COLLAPSE, Linux 6.1
   static constexpr long kDoFork = 11;
   static constexpr long kKeepOnFork = 19;
   std::size_t page_size_ = 4096;
