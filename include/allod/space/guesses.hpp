@@ -6,7 +6,8 @@
 namespace allod::space {
 
 // A span that its owner leaves unwritten holds that memory for as long as it lives. So no more than
-// a budget waits for proof. Copies are cheap: proof needs the system, which is asked without a lock.
+// a budget waits for proof. Copies are cheap: proof needs the system, which is asked without a
+// lock.
 class Guesses {
  public:
   struct Guess {

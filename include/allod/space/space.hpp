@@ -92,10 +92,10 @@ class Space {
                       Contents contents = Contents::nobodys) noexcept;
 
   // The owner of a new huge block will probably write its first `part`: all but the last slice of
-  // that get the memory of dirty spans where they have none, and, in a whole span, huge pages.
+  // that get the memory of dirty spans where they have none, then huge pages.
   // Later, the next slice has memory only if the guess was right; until then, it counts against
-  // `budget`. A whole span counts in below_peak(). False if the system lost a part of the span, which is nobody's then.
-  // Thread-safe; calls the system without the lock. See space_move.hpp.
+  // `budget`. A whole span counts in below_peak(). False if the system lost a part of the span,
+  // which is nobody's then. Thread-safe; calls the system without the lock. See space_move.hpp.
   [[nodiscard]] bool fill(Span& span, Slices part, std::size_t budget) noexcept;
   // Takes its last slice's memory, which then tells the same; or changes nothing.
   void leave_out_last(Span& span) noexcept;
@@ -475,12 +475,12 @@ class Space {
   };
   static constexpr std::size_t kApartAlign = 4096;
   SpanList purging_;
-  Span* fed_ = nullptr;             // the slices that became metadata last
-  Span* spare_ = nullptr;           // this and the next: for feed_metadata(), which has no other
+  Span* fed_ = nullptr;    // the slices that became metadata last
+  Span* spare_ = nullptr;  // this and the next: for feed_metadata(), which has no other
   Region* spare_region_ = nullptr;
   std::atomic<bool> refuses_purge_{false};
   std::atomic<bool> refuses_to_reopen_{false};
-  std::uint32_t seams_ = 0;                   // of all regions
+  std::uint32_t seams_ = 0;  // of all regions
   Guesses guesses_;
   std::atomic<std::uint32_t> shut_spans_{0};  // with pages that are or were shut
   RecentUse recent_;                          // of spans up to kLargestHuge, and full ones

@@ -25,7 +25,7 @@ bool Space<P, kChecks>::fill(Span& span, Slices part, std::size_t budget) noexce
   if (!may_guess(end - from, budget)) return true;
   os::Moved moved = is_region(span) ? os::Moved::no : os::Moved::yes;
   while (moved == os::Moved::yes && span.absent_from < end) moved = move_to(span, end);
-  if (moved == os::Moved::no && span.is_full) populate_huge(span, end);
+  if (moved == os::Moved::no) populate_huge(span, end);
   if (span.is_filled) {
     LockGuard guard{lock_};
     guesses_.add({span.base, span.absent_from, span.absent_from - from});
