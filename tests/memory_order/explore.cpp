@@ -128,6 +128,12 @@ class Search {
   void perform(unsigned thread, std::uint32_t which);
   void perform_access(unsigned thread, std::uint32_t which);
   void perform_wait(unsigned thread);
+  // Its next step is none.
+  static void go_on_later(Fiber& fiber) {
+    fiber.pending.kind = Kind::fence;
+    fiber.pending.order = Order::none;
+    fiber.pending.site = 0;
+  }
   bool next_branch();
   void report_stop();
   [[nodiscard]] bool is_hopeless();
@@ -616,13 +622,19 @@ void Search::perform(unsigned thread, std::uint32_t which) {
     default:
       perform_access(thread, which);
   }
-  if (!was_load) fiber.last_site = 0;
+  if (!was_load && step.order != Order::none) fiber.last_site = 0;
   if (was_stale_ && step.order == Order::seq_cst && !memory_.is_consistent()) {
     is_over_ = true;  // counted at the end
     return;
   }
   if (memory_.has_race) return fail("data race: an atomic access and a plain one");
-  if (fiber.state == Fiber::State::ready) resume(thread);
+  if (fiber.state != Fiber::State::ready) return;
+  if (has_barriers_ && step.kind <= Kind::compare) {
+    // A barrier may come before the plain accesses that follow.
+    go_on_later(fiber);
+  } else {
+    resume(thread);
+  }
 }
 
 void Search::perform_access(unsigned thread, std::uint32_t which) {
@@ -687,10 +699,7 @@ void Search::perform_wait(unsigned thread) {
   if (place.stores[memory_.last(location)].value != step.expected) return;
   fiber.state = Fiber::State::waiting;
   sleepers_.emplace_back(step.address, thread);
-  // When it is woken, it goes on.
-  fiber.pending.kind = Kind::fence;
-  fiber.pending.order = Order::none;
-  fiber.pending.site = 0;
+  go_on_later(fiber);  // when it is woken
 }
 
 }  // namespace

@@ -27,6 +27,9 @@ EXHAUSTIVE = (
     "adoption",
     "adoption_by_new",
     "collect_while_freed",
+    "lean",
+    "lean_to_nobody",
+    "lean_twice",
     "narrow_map",
     "publish_huge",
     "publish_slab",
@@ -40,7 +43,11 @@ LARGE = (
     "fork_barrier",
     "fork_fence",
     "late_free_adopted",
+    "lean_again",
+    "lean_again_and_pause",
+    "lean_and_pause",
     "lock_of_three",
+    "locked_and_pause",
     "purge_barrier",
     "purge_fence",
     "registry",
@@ -124,6 +131,7 @@ SLAB = "slab/slab.hpp"
 LOCK = "base/lock.hpp"
 GATE = "heap/slow_path.hpp"
 MAP = "space/page_map.hpp"
+TURN = "heaps/turn.hpp"
 LIFETIME = "heap/lifetime.hpp"
 CPU = "base/cpu.hpp"
 BARRIER = "1"  # kBarrierSite
@@ -199,6 +207,31 @@ NEEDED = (
     ),
     Weakened(Ordering(GATE, "open", "store", "seq_cst"), "relaxed", "purge_fence"),
     Weakened(Ordering(CPU, "holds", "load", "acquire"), "relaxed", "collect_fence"),
+    # Whoever ends the leaning sees what was done in turns, by what the thread announces next.
+    Weakened(Ordering(TURN, "~LeaningTurn", "store", "release"), "relaxed", "lean"),
+    Weakened(Ordering(TURN, "is_leaning_in", "load", "acquire"), "relaxed", "lean"),
+    Weakened(
+        Ordering(TURN, "LeaningTurn", "store", "release"), "relaxed", "lean_twice"
+    ),
+    Weakened(
+        Ordering(TURN, "LeaningTurn", "store", "release", 2),
+        "relaxed",
+        "lean_again_and_pause",
+        is_random=True,
+    ),
+    # So does a pause.
+    Weakened(
+        Ordering(TURN, "end", "store", "release"),
+        "relaxed",
+        "locked_and_pause",
+        is_random=True,
+    ),
+    Weakened(
+        Ordering(TURN, "is_quiet", "load", "acquire"),
+        "relaxed",
+        "locked_and_pause",
+        is_random=True,
+    ),
     # A thread that finds no bound finds the parts.
     Weakened(Ordering(MAP, "is_in_parts", "fence", "acquire"), "none", "narrow_map"),
     Weakened(Ordering(MAP, "operator", "store", "release"), "relaxed", "narrow_map"),
@@ -217,6 +250,7 @@ STRONGER = {
     Ordering(INBOX, "open", "store", "seq_cst"): "set_owner() publishes the inbox",
     Ordering(GATE, "close", "store", "seq_cst"): "the fence or barrier after it orders",
     Ordering(GATE, "begin", "store", "release"): "nothing was done in the slow path",
+    Ordering(TURN, "begin", "store", "release"): "nothing was done in the turn",
     Ordering(MAP, "narrow", "store", "release"): "the bound's release comes after it",
     Ordering(MAP, "operator", "store", "seq_cst"): "read relaxed, by fast paths only",
 }
@@ -297,12 +331,15 @@ def test_a_weaker_order_is_noticed(
     assert result.failure, result.output
 
 
-@pytest.mark.parametrize("scenario", ["fork", "collect", "purge"])
+@pytest.mark.parametrize(
+    "scenario",
+    ["fork_barrier", "collect_barrier", "purge_barrier", "lean", "lean_and_pause"],
+)
 def test_a_barrier_that_is_left_out_is_noticed(
     scenario: str, explorer: Explorer
 ) -> None:
     change = f"{BARRIER}:none"
-    result = explorer.run(f"{scenario}_barrier", "--most", "10000", "--weaken", change)
+    result = explorer.run(scenario, "--random", "10000", "--weaken", change)
     assert result.failure, result.output
 
 
@@ -310,7 +347,7 @@ def test_every_order_of_the_protocols_is_accounted_for(
     names: dict[Ordering, list[str]],
 ) -> None:
     """What is neither needed nor known to be stronger than needed is new, or was never tried."""
-    files = (INBOX, REMOTE, SLAB, LOCK, GATE, MAP)
+    files = (INBOX, REMOTE, SLAB, LOCK, GATE, TURN, MAP)
     used = {name for name in names if name.file in files and name.order != "relaxed"}
     known = {weakened.ordering for weakened in NEEDED} | set(STRONGER)
     assert used == {name for name in known if name.file in files}
