@@ -11,6 +11,7 @@ void Memory::reset() {
   places_.clear();
   events_.clear();
   ++generation_;
+  cells_used_ = 0;
   is_plain_ = true;
   has_race = false;
   for (Thread& thread : threads_) {
@@ -311,6 +312,7 @@ Memory::Cell& Memory::cell(std::uintptr_t word, std::uint8_t mask) {
       cell.generation = generation_;
       cell.word = word;
       cell.mask = mask;
+      if (++cells_used_ == cells_.size()) std::abort();  // a search would not end
     }
     if (cell.word == word && cell.mask == mask) return cell;
   }

@@ -139,6 +139,7 @@ class Memory {
   std::array<Thread, kThreads> threads_;
   std::vector<Event> events_;
   std::vector<Cell> cells_ = std::vector<Cell>(std::size_t{1} << 16);
+  std::size_t cells_used_ = 0;
   std::uint32_t generation_ = 1;
   bool is_plain_ = true;
 
