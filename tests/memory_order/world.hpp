@@ -1,0 +1,135 @@
+// The library's heap among explored threads: the engine's own headers, on the fake system of
+// tests/unit.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "../unit/world.hpp"
+#include "explore.hpp"
+
+namespace order {
+
+// The fake system, whose threads are those of a scenario. What they wait for is a step.
+class Platform : public allod::os::Fake {
+ public:
+  static void* self() noexcept { return &own_word(); }
+  static void*& own_word() noexcept { return own_words_[order::self()]; }
+  [[nodiscard]] std::uint32_t thread_id() const noexcept { return 100 + order::self(); }
+  [[nodiscard]] static std::uint32_t processor() noexcept { return order::self() % 2; }
+
+  [[nodiscard]] bool start_barriers() noexcept { return has_barriers; }
+  void barrier() noexcept { order::barrier(); }
+  void yield() noexcept { order::yield(); }
+  static void futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) noexcept {
+    order::futex_wait(word, expected);
+  }
+  // Time passes as if others had run meanwhile.
+  static void futex_wait_ms(std::atomic<std::uint32_t>*, std::uint32_t, std::uint32_t) noexcept {
+    order::yield();
+  }
+  static void futex_wait_us(std::atomic<std::uint32_t>*, std::uint32_t, std::uint64_t) noexcept {
+    order::yield();
+  }
+  static void futex_wake(std::atomic<std::uint32_t>* word, int count) noexcept {
+    order::futex_wake(word, count);
+  }
+
+  // Takes what is there from whoever wrote it.
+  [[nodiscard]] bool purge(void* address, std::size_t bytes) noexcept {
+    for (std::size_t at = 0; at < bytes; at += page_size()) {
+      static_cast<volatile unsigned char*>(address)[at] = 0;
+    }
+    return allod::os::Fake::purge(address, bytes);
+  }
+  [[nodiscard]] bool purge_each(const allod::os::Piece* pieces, std::size_t count) noexcept {
+    for (; count > 0; --count, ++pieces) {
+      if (!purge(pieces->address, pieces->bytes)) return false;
+    }
+    return true;
+  }
+
+  // Whether all threads can be made to pass a barrier. For the next execution.
+  static inline bool has_barriers = false;
+  static void forget_threads() noexcept { own_words_ = {}; }
+
+ private:
+  static inline std::array<void*, kThreads> own_words_{};
+};
+
+struct Reporter {
+  static void report(const allod::heap::Misuse&) noexcept { require(false, "a report of misuse"); }
+};
+
+struct Policy {
+  using Platform = order::Platform;
+  using Sizes = allod::sizes::Geometric<std::size_t{1} << 20>;
+  using Reporter = order::Reporter;
+  static constexpr allod::CheckLevel kChecks = allod::CheckLevel::debug;
+};
+
+// A heap, in the same place for each execution.
+class World {
+ public:
+  using Program = allod::test::Program<Policy>;
+  using Domain = Program::Domain;
+  using Heap = Program::Heap;
+  using Lock = Heap::Lock;
+  using Sizes = Policy::Sizes;
+  static constexpr std::size_t kPage = 4096;
+
+  void begin(bool barriers = false) {
+    allod::check_failure_handler = [](const char* what) noexcept {
+      require(false, what);
+      // Not within an execution's threads: there is no way back.
+      std::printf("failure %s\n", what);
+      std::fflush(stdout);
+      _exit(1);
+    };
+    Platform::has_barriers = barriers;
+    Platform::forget_threads();
+    program_ = new (place_) Program;
+    allod::heap::HeapOptions options;
+    options.region_bytes = std::size_t{1} << 20;
+    options.purge_delay_ms = -1;
+    program_->start(options);
+    // The fake is no part of what is tested, and orders nothing.
+    const auto from = reinterpret_cast<std::uintptr_t>(&system());
+    const auto end = reinterpret_cast<std::uintptr_t>(place_ + sizeof place_);
+    watch(place_, from - reinterpret_cast<std::uintptr_t>(place_));
+    watch(reinterpret_cast<const void*>(from + sizeof(Platform)), end - from - sizeof(Platform));
+    watch(reinterpret_cast<const void*>(system().arena()), system().arena_bytes());
+  }
+  void end() { program_->~Program(); }
+
+  [[nodiscard]] Program& program() { return *program_; }
+  [[nodiscard]] Heap& heap() { return program_->heap(); }
+  [[nodiscard]] Platform& system() { return program_->system(); }
+
+  Domain& attach() {
+    Domain* const domain = heap().attach();
+    require(domain != nullptr, "no domain");
+    return *domain;
+  }
+  // As programs do it: what they write to a block belongs to them alone.
+  void* allocate(Domain& domain, std::size_t size) {
+    void* const block = program_->allocate(domain, size);
+    require(block != nullptr, "no block");
+    *static_cast<volatile int*>(block) = 1;
+    return block;
+  }
+  void release(Domain& domain, void* block) {
+    *static_cast<volatile int*>(block) = 2;
+    program_->release(domain, block);
+  }
+
+ private:
+  alignas(64) unsigned char place_[sizeof(Program)];
+  Program* program_ = nullptr;
+};
+
+}  // namespace order
