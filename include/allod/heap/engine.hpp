@@ -228,6 +228,10 @@ class Engine {
   [[nodiscard]] const Space& space() const noexcept { return space_; }
   // False if the system gave no addresses: then all allocations fail.
   [[nodiscard]] bool is_usable() const noexcept { return usable_; }
+  // The processors to prepare for, at least 1. Asks the system unless the options say.
+  [[nodiscard]] std::uint32_t processors() noexcept {
+    return options_.processors != 0 ? options_.processors : space_.platform().processors();
+  }
   [[nodiscard]] const HeapOptions& options() const noexcept { return options_; }
   [[nodiscard]] HeapOptions& options() noexcept { return options_; }
   [[nodiscard]] Lock& registry_lock() noexcept { return registry_lock_; }
