@@ -324,7 +324,7 @@ class Engine {
   ALLOD_HOT void activate_large(Domain& domain, ClassIndex c) noexcept;
   ALLOD_HOT void resize_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
                                  std::uint32_t capacity) noexcept;
-  ALLOD_HOT void replace_cells(Magazine& magazine, std::uint32_t capacity) noexcept;
+  ALLOD_HOT void replace_cells(Domain& domain, Magazine& magazine, std::uint32_t capacity) noexcept;
   static constexpr std::size_t kUsualBytes = std::size_t{32} << 10;
   static constexpr std::uint32_t kUsualBlocks = 256;
   static constexpr std::uint32_t kMostBlocks = 4096;

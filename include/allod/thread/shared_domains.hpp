@@ -15,9 +15,7 @@ class SharedDomains {
 
   constexpr SharedDomains() noexcept = default;
 
-  void start(Heap& heap) noexcept {
-    set_count(heap.processors());
-  }
+  void start(Heap& heap) noexcept { set_count(heap.processors()); }
   // Once, early: limits the domains to the container's quota of processors, if that is less than
   // their number, and returns it; else returns 0. A number in the options stands.
   std::uint32_t respect_quota(Heap& heap) noexcept {
