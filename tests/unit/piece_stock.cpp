@@ -61,7 +61,7 @@ TEST_F(Pieces, wait_for_their_owner_up_to_a_bound) {
   for (int i = 0; i < 500; ++i) taken.push_back(take(512));
   for (void* const piece : taken) {
     put(piece, 512);
-    ASSERT_LE(stock_.held_bytes(), 4U << 10);
+    ASSERT_LE(stock_.held_bytes(), 8U << 10);
   }
   EXPECT_EQ(metadata_.used_bytes(), stock_.held_bytes());
   stock_.clear(metadata_);

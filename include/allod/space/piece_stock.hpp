@@ -53,7 +53,7 @@ class PieceStock {
   // Taken with one hold of the lock.
   static constexpr std::size_t kTakenBytes = kLargest;
   static constexpr std::size_t kMostTaken = 8;
-  static constexpr std::size_t kMostHeld = std::size_t{4} << 10;
+  static constexpr std::size_t kMostHeld = std::size_t{8} << 10;
 
   static constexpr std::size_t granules_of(std::size_t bytes) noexcept {
     return (bytes + kGranule - 1) / kGranule;
