@@ -11,6 +11,7 @@ from typing import Any
 from bench.compare import machine, results
 from bench.compare.cases import CASES_BY_NAME, Case
 from bench.compare.counters import Count
+from bench.compare.lines import Lines, Place
 from bench.compare.peers import Peer
 from bench.compare.purging import Purging
 from bench.compare.rounds import CaseResult
@@ -97,6 +98,13 @@ def rich_results(cases: Sequence[Case], seed: int = 1) -> results.Results:
     found.purging = [
         Purging(name, case.name, 7, 81.5, 0.004) for case in cases for name in PEERS
     ]
+    found.lines = [
+        Lines("cores-own", name, threads, 0.001 * threads, 0.0005)
+        for name in PEERS
+        for threads in (1, 8)
+    ]
+    worst = Place("liballod.so", "push", "include/<allod>.hpp:1", 0.4)
+    found.lines.append(Lines("cores-pass", "allod", 8, 4.5, None, (worst,)))
     found.smallest = dict.fromkeys(PEERS, 1500.0)
     found.notes = ["hoard is left out: <not built>"]
     return found

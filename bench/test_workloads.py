@@ -67,6 +67,9 @@ def test_a_checksum_depends_on_the_seed(programs: Path, program: str) -> None:
     [
         ("cfrac", {"digits": 6, "primes": 16, "rounds": 20}),
         ("churn", {"at-once": 5, "left": 0}),
+        ("cores", {"threads": 1, "ops": 256, "pattern": 1}),
+        ("cores", {"threads": 1, "pattern": 2}),
+        ("cores", {"threads": 5, "pattern": 2}),
         ("churn", {"blocks": 1, "left": 1}),
         ("fragmentation", {"epochs": 1}),
         ("generations", {"max": 24, "objects": 1}),
@@ -139,6 +142,7 @@ def test_an_allocator_that_does_not_clear_is_caught(
         (["mixed_order", "--blocks", "11"], "--blocks must be a whole number from 12"),
         (["nbody", "--bodies", "1"], "--bodies must be a whole number from 2 to"),
         (["scratch", "--handed", "yes"], "--handed must be a whole number from 0 to 1"),
+        (["cores", "--pattern", "3"], "--pattern must be a whole number from 0 to 2"),
         (["simple", "--threads", "0"], "--threads must be a whole number from 1 to"),
         (["ttest", "--lives"], "option '--lives' requires an argument"),
         (["xmalloc", "--speed", "1"], "unrecognized option '--speed'"),

@@ -23,6 +23,7 @@ TINY: dict[str, dict[str, int]] = {
     "calloc": {"mebibytes": 4, "rounds": 1},
     "cfrac": {"digits": 8, "primes": 40, "rounds": 2},
     "churn": {"threads": 40, "blocks": 50},
+    "cores": {"threads": 3, "ops": 600},
     "fragmentation": {"mebibytes": 1, "epochs": 7},
     "generations": {"generations": 3, "objects": 4_000, "threads": 3},
     "heaps": {"ops": 2_000, "blocks": 500, "rounds": 2},

@@ -1,4 +1,5 @@
-"""Builds the programs that run under the allocators: workloads, and those with defects."""
+"""Builds the programs that run under the allocators: workloads, and those with defects; and
+the counter of cache lines."""
 
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from bench.compare import packages
 from bench.compare.peers import ROOT
 
 WORKLOADS = ROOT / "bench" / "workloads"
+LINES = ROOT / "bench" / "lines"
 DEFECTS = ROOT / "bench" / "security" / "programs"
 
 
@@ -26,6 +28,11 @@ def build(*, may_install: bool) -> Path:
 def build_defects(*, may_install: bool) -> Path:
     """The same for the programs of the security suite."""
     return _build(DEFECTS, "security", may_install)
+
+
+def build_lines(*, may_install: bool) -> Path:
+    """The same for the counter of cache lines; returns the plug-in."""
+    return _build(LINES, "lines", may_install) / "lines.so"
 
 
 def _build(sources: Path, name: str, may_install: bool) -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 
 from bench.compare import charts, stats, tables, wording
 from bench.compare.charts import Chart, Json
+from bench.compare.lines import Lines
 from bench.compare.results import Overview
 from bench.compare.rounds import CaseResult
 from bench.compare.run import Series
@@ -197,3 +198,23 @@ def _instructions(result: CaseResult, names: Sequence[str]) -> list[Chart]:
     bars.sort(key=lambda bar: bar.value)
     title = f"{result.case.name}: instructions for each operation"
     return [charts.bars(title, bars, "instructions")] if bars else []
+
+
+def lines(case: str, counted: Sequence[Lines]) -> Chart:
+    """Cache lines that travel, by the number of threads."""
+    by_peer: dict[str, dict[int, float]] = {}
+    for each in counted:
+        by_peer.setdefault(each.peer, {})[each.threads] = each.per_op
+    threads = sorted({each.threads for each in counted})
+    data = [
+        charts.curve(name, [*values], [*values.values()])
+        for name, values in by_peer.items()
+    ]
+    x_axis = {
+        "type": "log",
+        "title": {"text": "threads"},
+        "tickvals": threads,
+        "ticktext": [str(number) for number in threads],
+    }
+    y_axis = charts.axis([each.per_op for each in counted], "lines for each operation")
+    return charts.curves(f"{case}: cache lines that travel", data, x_axis, y_axis)

@@ -45,6 +45,11 @@ def overview(results: Results) -> list[str]:
     ]
 
 
+def lines(results: Results) -> list[str]:
+    """The tables of cache lines; nothing if none were counted."""
+    return [line for each in tables.lines(results) for line in _titled(each)]
+
+
 def changes(comparison: Comparison) -> list[str]:
     """What changed since an earlier run."""
     found = [f"## Changes since {comparison.since}", ""]

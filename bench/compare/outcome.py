@@ -37,6 +37,7 @@ class Outcome:
             *self.found.notes,
             "",
             *markdown.overview(self.found),
+            *markdown.lines(self.found),
             *markdown.checks(self.checks),
             *(markdown.changes(self.comparison) if self.comparison else []),
         ]

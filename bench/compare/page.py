@@ -85,6 +85,9 @@ def render(
             comparison=comparison,
             drift=tables.drift(comparison) if comparison else None,
             changes=tables.changes(comparison) if comparison else None,
+            lines=draw(
+                [drawings.lines(*of) for of in tables.lines_of(results).items()]
+            ),
             costs=tables.costs(results),
             setting=tables.setting(results),
             wording=wording,

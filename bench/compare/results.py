@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from bench.compare import stats
 from bench.compare.cases import Case
+from bench.compare.lines import Lines
 from bench.compare.machine import Machine
 from bench.compare.peers import Peer, is_ours
 from bench.compare.purging import Purging
@@ -27,6 +28,7 @@ class Results:
     cases: list[CaseResult] = field(default_factory=list)
     system_calls: list[SystemCalls] = field(default_factory=list)
     purging: list[Purging] = field(default_factory=list)
+    lines: list[Lines] = field(default_factory=list)
     smallest: dict[str, float] = field(default_factory=dict)  # KiB, one allocation
     notes: list[str] = field(default_factory=list)
     interrupted: bool = False

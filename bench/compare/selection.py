@@ -99,11 +99,15 @@ def choose_cases(
     def is_usual(case: Case) -> bool:
         return case.by_default and (case.in_quick or not quick)
 
+    def is_of_groups(case: Case) -> bool:
+        return case.group in groups and (is_usual(case) or case.lines)
+
     return [
         case
         for case in CASES
         if case.name in named
-        or (is_usual(case) and (case.group in groups or not (named or groups)))
+        or is_of_groups(case)
+        or (is_usual(case) and not (named or groups))
     ]
 
 
@@ -127,6 +131,7 @@ def describe(choice: PeerChoice, say: Callable[[str], None]) -> str:
         for case in CASES:
             if case.group == group:
                 when = "" if case.by_default else " (when named)"
+                when = " (with its group)" if case.lines else when
                 lines.append(f"  {case.name:20} {case.about}{when}")
     found, notes = find_peers(choice, say, may_install=False)
     lines.append("peers:")

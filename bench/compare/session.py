@@ -10,6 +10,7 @@ from rich.console import Console
 
 from bench.compare import (
     counters,
+    lines,
     purging,
     rounds,
     runner,
@@ -42,7 +43,9 @@ class Session:
     def run(self, cases: Sequence[Case], found: Results) -> None:
         """Measures into ``found``; Ctrl-C ends it and keeps what is there."""
         try:
-            ready = self._run_rounds(cases, found)
+            timed = [case for case in cases if not case.lines]
+            self._count_lines([case for case in cases if case.lines], found)
+            ready = self._run_rounds(timed, found)
             if any(case.name == TRACED_CASE for case in ready):
                 self._trace(found)
             self._look_at_purging(found)
@@ -56,7 +59,7 @@ class Session:
     def add_rounds(self, cases: Sequence[Case], found: Results) -> None:
         """Measures more rounds into ``found``, and nothing else; Ctrl-C does as above."""
         try:
-            self._run_rounds(cases, found)
+            self._run_rounds([case for case in cases if not case.lines], found)
         except KeyboardInterrupt:
             found.interrupted = True
             self.say("interrupted; keeping what is done")
@@ -162,6 +165,30 @@ class Session:
         else:
             names = (peer.name for peer in found.peers)
             found.smallest = dict(zip(names, sizes, strict=True))
+
+    def _count_lines(self, cases: Sequence[Case], found: Results) -> None:
+        if not cases:
+            return
+        plugin = lines.prepare(self.say, may_install=self.may_install)
+        if plugin is None:
+            text = (
+                f"cache lines are not counted: {lines.EMULATOR} is missing (qemu-user)"
+            )
+            self._note(found, text)
+            return
+        work = lines.jobs(cases, found.peers, quick=self.plan.quick)
+        self.say(f"counting the cache lines of {len(work)} runs")
+        counted = lines.count_all(self.programs, plugin, work, quick=self.plan.quick)
+        for number, ((case, peer, threads), count) in enumerate(counted, 1):
+            if isinstance(count, str):
+                reason = f"with {threads} threads: {count}"
+                found.of(case).failures.setdefault(peer.name, reason)
+                self.say(f"{case.name}: {peer.name} FAILED: {reason}")
+            else:
+                found.lines.append(count)
+            if number == len(work) or work[number][1] is not peer:
+                self.say(f"{case.name}: {peer.name} counted, {number} of {len(work)}")
+                self._keep(found)
 
     def _count(self, found: Results) -> None:
         tool = counters.tool(self.say, may_install=self.may_install)

@@ -12,6 +12,7 @@ from allod.files import write_whole
 from bench.compare import stats
 from bench.compare.cases import Case
 from bench.compare.counters import Count
+from bench.compare.lines import Lines, Place
 from bench.compare.machine import Machine
 from bench.compare.peers import Peer
 from bench.compare.purging import Purging
@@ -77,6 +78,7 @@ def to_json(results: Results) -> str:
         "cases": [_case_to_json(result, results.precision) for result in results.cases],
         "system_calls": [asdict(calls) for calls in results.system_calls],
         "purging": [asdict(cost) for cost in results.purging],
+        "lines": [asdict(counted) for counted in results.lines],
         "smallest": results.smallest,
         "notes": results.notes,
     }
@@ -131,6 +133,10 @@ def _load(document: dict[str, Any]) -> Results:
         ],
         # What was stored before these were measured has none.
         purging=[Purging(**each) for each in document.get("purging", ())],
+        lines=[
+            Lines(**{**each, "places": tuple(Place(**at) for at in each["places"])})
+            for each in document.get("lines", ())
+        ],
         smallest=document.get("smallest", {}),
         notes=document["notes"],
         interrupted=document["interrupted"],

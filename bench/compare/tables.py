@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from bench.compare import stats, wording
+from bench.compare.lines import Lines
 from bench.compare.regressions import MEMORY, TIME, Comparison
 from bench.compare.results import (
     Overview,
@@ -231,9 +232,73 @@ def smallest(results: Results) -> Table:
     return _plain("The smallest program", header, rows)
 
 
+def lines_of(results: Results) -> dict[str, list[Lines]]:
+    """What was counted of each case."""
+    found: dict[str, list[Lines]] = {}
+    for counted in results.lines:
+        found.setdefault(counted.case, []).append(counted)
+    return found
+
+
+def _lines(case: str, counted: Sequence[Lines]) -> Table:
+    """A row for each allocator, a column for each number of threads."""
+    threads = sorted({each.threads for each in counted})
+    cells = {(each.peer, each.threads): each for each in counted}
+    rows = []
+    for name in dict.fromkeys(each.peer for each in counted):
+        row = [Cell(name)]
+        for number in threads:
+            each = cells.get((name, number))
+            best = min(one.per_op for one in counted if one.threads == number)
+            if each is None:
+                row.append(Cell("–"))
+                continue
+            apart = "" if each.apart is None else f" ({wording.small(each.apart)})"
+            ratio = each.per_op / best if best > 0 else None
+            text = wording.small(each.per_op) + apart
+            row.append(Cell(text, each.per_op == best, ratio))
+        rows.append(row)
+    header = ["allocator", *(f"{number} threads" for number in threads)]
+    header = ["1 thread" if text == "1 threads" else text for text in header]
+    return Table(f"{case}: cache lines that travel", header, rows)
+
+
+def _places(case: str, counted: Sequence[Lines]) -> list[Table]:
+    """For Allod, the source lines for which most lines travel."""
+    header = ["object", "function", "source line", "lines per operation", "share"]
+    return [
+        Table(
+            f"{case}: where lines travel under {each.peer}, {each.threads} threads",
+            header,
+            [
+                [
+                    *(Cell(at.object), Cell(at.function), Cell(at.line)),
+                    *(
+                        Cell(wording.small(at.per_op)),
+                        Cell(f"{at.per_op / each.per_op:.1%}"),
+                    ),
+                ]
+                for at in each.places
+            ],
+            frozenset({0, 1, 2}),
+        )
+        for each in counted
+        if each.places
+    ]
+
+
+def lines(results: Results) -> list[Table]:
+    """What travels between cores, as far as it was counted."""
+    return [
+        table
+        for case, counted in lines_of(results).items()
+        for table in (_lines(case, counted), *_places(case, counted))
+    ]
+
+
 def costs(results: Results) -> list[Table]:
     """What is measured apart from the workloads' own runs."""
-    return [
+    plain = [
         table(results)
         for found, table in (
             (results.system_calls, system_calls),
@@ -242,6 +307,7 @@ def costs(results: Results) -> list[Table]:
         )
         if found
     ]
+    return [*lines(results), *plain]
 
 
 def targets(found: Sequence[Check]) -> Table:

@@ -15,6 +15,11 @@ def number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
+def small(value: float) -> str:
+    """A count for each operation, as far as it is known."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.4f}"
+
+
 def time_unit(nanoseconds: float) -> tuple[float, str]:
     """The unit that fits a time: its nanoseconds and its name."""
     fitting = (each for each in reversed(_TIMES) if nanoseconds >= each[0])
@@ -106,6 +111,11 @@ def method(results: Results) -> list[str]:
         "What giving memory back costs is measured in two runs of their own: calls "
         "of madvise and munmap by the program's threads under strace, which adds some "
         "40 µs to each, and the processor time of threads that are open to no signal.",
+        "Cache lines are counted in an emulator that takes each thread for a core with an "
+        "endless cache and lets threads take turns of some memory accesses, 20 and 60 on "
+        "average. A line travels for a read of what another core wrote last, and for a "
+        "write to what another core holds. In brackets: for the allocator's own code. The "
+        "emulator has no restartable sequences.",
         "Instructions are counted in a run of their own: by callgrind over the "
         "measured part with the parameters of a quick run, or by perf over the whole "
         "process where the processor has counters.",

@@ -190,6 +190,14 @@ constexpr Option kOptions[] = {
                                        : Caches::processor;
        return true;
      }},
+    {"PROCESSORS", "1 to 1024", "those of the process", true,
+     "for tests: the number of processors to prepare for, whatever the machine has",
+     [](Settings& s, std::string_view v) noexcept {
+       std::int64_t number = 0;
+       if (!parse_number(v, &number) || number < 1 || number > 1024) return false;
+       s.heap.processors = static_cast<std::uint32_t>(number);
+       return true;
+     }},
     {"PROFILE", "0, 1, bytes", "0", true,
      "profile the heap with one sample for so many bytes on average; 1: for 512K",
      [](Settings& s, std::string_view v) noexcept {

@@ -113,6 +113,13 @@ OPTIONS = {
         ("", "0", "threads", "Mixed", "mixed,thread"),
         at_start_only=True,
     ),
+    "PROCESSORS": Option(
+        "1 to 1024",
+        "those of the process",
+        ("1", "2", "1024"),
+        ("", "0", "-1", "1025", "2.0", "many"),
+        at_start_only=True,
+    ),
     "PROFILE": Option(
         "0, 1, bytes",
         "0",

@@ -80,7 +80,8 @@ class FakeMemory {
   [[nodiscard]] std::size_t moved_pieces() { return state().pieces.size(); }
   // Bytes of the range that are in memory. The range must be mapped, and its bounds multiples of
   // the page size of the machine that the test runs on.
-  [[nodiscard]] static std::size_t resident_bytes(const void* address, std::size_t bytes) {
+  [[nodiscard]] [[gnu::noinline]] static std::size_t resident_bytes(const void* address,
+                                                                    std::size_t bytes) {
     std::vector<unsigned char> pages(bytes / kRealPage);
     always_check(mincore(const_cast<void*>(address), bytes, pages.data()) == 0,
                  "mincore of a range that is not mapped");

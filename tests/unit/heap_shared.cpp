@@ -438,6 +438,9 @@ TEST_F(HeapShared, there_are_no_more_than_processors_of_the_quota) {
   EXPECT_EQ(quota_of(64, 0), 0U) << "no quota";
   EXPECT_EQ(quota_of(4, 4), 0U) << "nothing to respect";
   EXPECT_EQ(quota_of(2, 1), 0U) << "there are never less than two";
+  heap.options().processors = 64;
+  EXPECT_EQ(quota_of(2, 0), 0U);
+  EXPECT_EQ(quota_of(2, 1), 0U) << "what the options say stands";
 }
 
 }  // namespace

@@ -400,6 +400,7 @@ TEST(ClosedInbox, takes_nothing) {
   EXPECT_EQ(seen, Slabs{&*slab});
   EXPECT_FALSE(slab->is_announced());
   EXPECT_FALSE(leaving.inbox.push(&*slab));
+  slab->forget_announcement();
   slab->set_owner(nullptr);
   slab.free_remotely(2);
   EXPECT_FALSE(slab->is_announced());

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 GROUPS = (
     "small objects",
     "threads",
+    "cores",
     "sizes",
     "memory over time",
     "locality",
@@ -21,7 +22,8 @@ class Case:
     """One workload with its parameters; ``quick`` overrides some for a short run.
 
     ``program`` is one of bench/workloads, or with ``script`` a module of
-    bench/programs that starts a real program. ``source`` says who published the
+    bench/programs that starts a real program. With ``lines``, cache lines that travel
+    between cores are counted, and no time is measured. ``source`` says who published the
     pattern, and where.
     """
 
@@ -36,6 +38,7 @@ class Case:
     group: str = GROUPS[0]
     source: str = ""
     script: bool = False
+    lines: bool = False
 
     def arguments(self, quick: bool) -> list[str]:
         params = {**self.params, **(self.quick if quick else {})}

@@ -144,6 +144,32 @@ _THREADS = (
     ),
 )
 
+_CORES = tuple(
+    Case(
+        name,
+        "cores",
+        about,
+        params={"pattern": pattern, "ops": ops},
+        quick={"ops": ops // 4},
+        threads=8,
+        by_default=False,
+        group="cores",
+        lines=True,
+    )
+    # Where little travels, the barriers at the begin and the end show.
+    for name, pattern, ops, about in (
+        ("cores-own", 0, 16_384, "each thread frees its own blocks, 16 B to 2 KiB"),
+        ("cores-pass", 1, 4_096, "each thread frees the blocks of the thread before"),
+        ("cores-sets", 2, 4_096, "sets of 256 blocks change hands"),
+        (
+            "cores-crowd",
+            0,
+            8_192,
+            "own blocks; the allocator is told of two processors",
+        ),
+    )
+)
+
 _SIZES = (
     Case(
         "sweep",
@@ -370,6 +396,7 @@ _HEAPS = (
 CASES: tuple[Case, ...] = (
     *_SMALL,
     *_THREADS,
+    *_CORES,
     *_SIZES,
     *_MEMORY,
     *_LOCALITY,

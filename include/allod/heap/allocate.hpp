@@ -303,19 +303,21 @@ template <class Policy, class Above>
 void Engine<Policy, Above>::resize_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
                                             std::uint32_t capacity) noexcept {
   const std::size_t before = burst_bytes(c, magazine.capacity());
-  replace_cells(magazine, capacity);
+  replace_cells(domain, magazine, capacity);
   domain.burst_bytes += burst_bytes(c, magazine.capacity()) - before;
 }
 
-// Without metadata the magazine stays as it is.
+// Without metadata the magazine stays as it is. The cells are those of the domain's stock.
 template <class Policy, class Above>
-void Engine<Policy, Above>::replace_cells(Magazine& magazine, std::uint32_t capacity) noexcept {
-  auto* const cells =
-      static_cast<void**>(space_.metadata().allocate(space_.platform(), capacity * sizeof(void*)));
+void Engine<Policy, Above>::replace_cells(Domain& domain, Magazine& magazine,
+                                          std::uint32_t capacity) noexcept {
+  auto* const cells = static_cast<void**>(
+      domain.cells.take(space_.metadata(), space_.platform(), capacity * sizeof(void*)));
   if (cells == nullptr) return;
   const Magazine old = magazine;
   magazine.move_to(cells, capacity);
-  if (old.capacity() != 0) space_.metadata().free(old.bottom, old.capacity() * sizeof(void*));
+  if (old.capacity() == 0) return;
+  domain.cells.put(space_.metadata(), old.bottom, old.capacity() * sizeof(void*));
 }
 
 }  // namespace allod::heap

@@ -5,6 +5,7 @@
 #include "allod/heap/magazine.hpp"
 #include "allod/slab/block_state.hpp"
 #include "allod/slab/mixed.hpp"
+#include "allod/space/piece_stock.hpp"
 
 namespace allod::heap {
 
@@ -297,6 +298,10 @@ struct Domain : Front<Sizes>, slab::Owner {
     return reinterpret_cast<const Behind*>(this + 1)->remote;
   }
 
+  // What each turn and each slow path writes is one cache line, apart from the inbox, which other
+  // threads write.
+  alignas(kCacheLine) Lock lock{LockRank::domain};  // of a shared domain: the turn on it
+  std::atomic<void*> holder{nullptr};
   // True while its thread is in a slow path; see heap/slow_path.hpp.
   std::atomic<bool> in_slow_path{false};
   std::atomic<DomainState> state{DomainState::active};
@@ -309,16 +314,15 @@ struct Domain : Front<Sizes>, slab::Owner {
   std::uint8_t large_count = 0;
   std::size_t large_bytes = 0;
   std::size_t burst_bytes = 0;  // room in magazines beyond the usual
+  space::PieceStock cells;      // for its magazines, and those of its caches
   Kept kept;
   std::uint32_t seen_operations = 0;  // the helper's: slow_operations at its last walk
   // Bytes in slabs that became mostly free, and in remote frees sent, since the last request for a
   // look by the helper.
   std::size_t loosened = 0;
   DomainCounters counters;
-  ListLinks<Domain> links;       // in the registry
-  ListLinks<Domain> pool_links;  // in the pool
-  Lock lock{LockRank::domain};   // of a shared domain: the turn on it
-  std::atomic<void*> holder{nullptr};
+  ListLinks<Domain> links;                                 // in the registry
+  ListLinks<Domain> pool_links;                            // in the pool
   std::atomic<ThreadCache<Sizes, Lock>*> caches{nullptr};  // every cache it ever had
   ThreadCache<Sizes, Lock>* free_caches = nullptr;
   std::uint32_t thread = 0;  // system's id of the thread, 0: none

@@ -228,6 +228,10 @@ class Engine {
   [[nodiscard]] const Space& space() const noexcept { return space_; }
   // False if the system gave no addresses: then all allocations fail.
   [[nodiscard]] bool is_usable() const noexcept { return usable_; }
+  // The processors to prepare for, at least 1. Asks the system unless the options say.
+  [[nodiscard]] std::uint32_t processors() noexcept {
+    return options_.processors != 0 ? options_.processors : space_.platform().processors();
+  }
   [[nodiscard]] const HeapOptions& options() const noexcept { return options_; }
   [[nodiscard]] HeapOptions& options() noexcept { return options_; }
   [[nodiscard]] Lock& registry_lock() noexcept { return registry_lock_; }
@@ -320,7 +324,7 @@ class Engine {
   ALLOD_HOT void activate_large(Domain& domain, ClassIndex c) noexcept;
   ALLOD_HOT void resize_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
                                  std::uint32_t capacity) noexcept;
-  ALLOD_HOT void replace_cells(Magazine& magazine, std::uint32_t capacity) noexcept;
+  ALLOD_HOT void replace_cells(Domain& domain, Magazine& magazine, std::uint32_t capacity) noexcept;
   static constexpr std::size_t kUsualBytes = std::size_t{32} << 10;
   static constexpr std::uint32_t kUsualBlocks = 256;
   static constexpr std::uint32_t kMostBlocks = 4096;

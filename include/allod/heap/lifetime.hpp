@@ -58,6 +58,7 @@ void Engine<Policy, Above>::strip(Domain& domain) noexcept {
     drop_magazine(domain, domain.magazines[c], c);
     drop_magazine(domain, domain.freed[c], c);
   }
+  domain.cells.clear(space_.metadata());
   give_back_kept(domain.kept);
   set_reserved(domain.kept, 0);
   domain.kept = {};

@@ -31,6 +31,8 @@ struct HeapOptions {
   bool move_pages = true;  // from free memory to new huge blocks
   bool report_foreign = false;
   Caches caches = Caches::mixed;
+  // To prepare for; 0: those on which the process may run.
+  std::uint32_t processors = 0;
 };
 
 }  // namespace allod::heap

@@ -184,7 +184,7 @@ void Engine<Policy, Above>::drop_magazine(Domain& domain, Magazine& magazine,
                                           ClassIndex c) noexcept {
   if (magazine.capacity() == 0) return;
   flush(domain, magazine, c, magazine.count());
-  space_.metadata().free(magazine.bottom, magazine.capacity() * sizeof(void*));
+  domain.cells.put(space_.metadata(), magazine.bottom, magazine.capacity() * sizeof(void*));
   domain.burst_bytes -= burst_bytes(c, magazine.capacity());
   magazine = {};
 }

@@ -5,9 +5,11 @@
 
 namespace allod::heap {
 
-// The first room of a cache in bytes, and the growth with each miss.
+// The room of a cache in bytes: first, and more for each miss. Beyond kManyMisses it grows with
+// their square, since a thread that goes on missing takes turns that others wait for.
 inline constexpr std::size_t kFirstCacheBytes = std::size_t{6} << 10;
 inline constexpr std::size_t kMoreCacheBytes = 32;
+inline constexpr std::size_t kManyMisses = 128;
 // The room of all caches together, roughly, and the limits for one of them.
 inline constexpr std::size_t kAllCachesBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kMostCacheBytes = std::size_t{256} << 10;
@@ -47,7 +49,7 @@ void Engine<Policy, Above>::equip_cache(Cache& cache, std::size_t bytes) noexcep
     const std::uint32_t usual = usual_capacity(c);
     const std::uint32_t capacity = fit < usual ? static_cast<std::uint32_t>(fit) : usual;
     if (capacity <= cache.magazines[c].capacity()) continue;
-    replace_cells(cache.magazines[c], capacity);
+    replace_cells(cache.home, cache.magazines[c], capacity);
     cache.classes[c / kWordBits] |= bit(c % kWordBits);
   }
 }
@@ -139,7 +141,9 @@ void Engine<Policy, Above>::grow_cache(Cache& cache, Magazine& magazine, ClassIn
   const std::size_t goal = part > kMostCacheBytes    ? kMostCacheBytes
                            : part < kLeastCacheBytes ? kLeastCacheBytes
                                                      : part;
-  const std::size_t earned = kFirstCacheBytes + kMoreCacheBytes * cache.misses;
+  const std::size_t misses = cache.misses;
+  const std::size_t growth = misses > kManyMisses ? misses * misses / kManyMisses : misses;
+  const std::size_t earned = kFirstCacheBytes + kMoreCacheBytes * growth;
   const std::size_t room = earned < goal ? earned : goal;
   const std::size_t size = Sizes::size_of(c);
   const std::size_t fit = goal / kCacheShare / size;
@@ -152,7 +156,7 @@ void Engine<Policy, Above>::grow_cache(Cache& cache, Magazine& magazine, ClassIn
   const std::uint32_t next = doubled < most ? doubled : most;
   const std::size_t more = (next - capacity) * size;
   if (more > room || cache.bytes > room - more) return;
-  replace_cells(magazine, next);
+  replace_cells(cache.home, magazine, next);
   cache.bytes += (magazine.capacity() - capacity) * size;
   cache.classes[c / kWordBits] |= bit(c % kWordBits);
 }

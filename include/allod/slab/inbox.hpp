@@ -10,12 +10,13 @@ namespace allod::slab {
 class Slab;
 
 // Any thread pushes and only the owner takes, so there is no ABA problem. A slab is in at most one
-// inbox, at most once: only the thread that changed its `announced` from 0 to 1 pushes it.
+// inbox, at most once: only the thread that changed its link from 0 pushes it.
 class Inbox {
  public:
   constexpr Inbox() noexcept = default;
 
-  // False if the inbox is closed. Thread-safe.
+  // False if the inbox is closed; the slab stays announced, and is the caller's to push elsewhere.
+  // Thread-safe.
   [[nodiscard]] bool push(Slab* slab) noexcept;
 
   [[nodiscard]] bool empty() const noexcept {
@@ -39,13 +40,12 @@ class Inbox {
  private:
   static Slab* closed() noexcept { return reinterpret_cast<Slab*>(1); }
   static Slab* next(const Slab* slab) noexcept;
-  static void accept(Slab* slab) noexcept;
+  static Slab* accept(Slab* slab) noexcept;
 
   template <class Visit>
   static void visit_all(Slab* slab, Visit&& visit) noexcept {
     while (slab != nullptr && slab != closed()) {
-      Slab* const following = next(slab);
-      accept(slab);
+      Slab* const following = accept(slab);
       visit(slab);
       slab = following;
     }

@@ -5,13 +5,15 @@
 
 namespace allod::slab {
 
-inline Slab* Inbox::next(const Slab* slab) noexcept { return slab->next_in_inbox_; }
+inline Slab* Inbox::next(const Slab* slab) noexcept { return Slab::below(slab->link_.load()); }
 
+// The first attempt takes the inbox for empty. An attempt that fails brings the cache line as well
+// as a load would, and to write at once.
 inline bool Inbox::push(Slab* slab) noexcept {
-  Slab* head = head_.load(std::memory_order_relaxed);
+  Slab* head = nullptr;
   do {
     if (head == closed()) return false;
-    slab->next_in_inbox_ = head;
+    slab->link_.store(Slab::link_to(head), std::memory_order_relaxed);
   } while (!head_.compare_exchange_weak(head, slab));
   return true;
 }
@@ -25,13 +27,14 @@ inline Slab* Inbox::take_last() noexcept {
   return head;
 }
 
-inline void Inbox::accept(Slab* slab) noexcept { slab->announced_.store(0); }
+// Returns the slab below.
+inline Slab* Inbox::accept(Slab* slab) noexcept { return Slab::below(slab->link_.exchange(0)); }
 
 // Orders the announcement and the owner's collection like Dekker's algorithm: here the bits are set
-// before `announced` is read; there `announced` is cleared before the bits are read. All of it is
+// before the link is read; there the link is cleared before the bits are read. All of it is
 // sequentially consistent.
 inline void Slab::announce() noexcept {
-  if (announced_.load() != 0 || announced_.exchange(1) != 0) return;
+  if (!claim()) return;
   for (;;) {
     Owner* const owner = owner_.load();
     if (owner != nullptr) {
@@ -40,17 +43,22 @@ inline void Slab::announce() noexcept {
       continue;
     }
     // The adopter of an orphan collects its bits after becoming its owner.
-    announced_.store(0);
-    if (owner_.load() == nullptr || announced_.exchange(1) != 0) return;
+    link_.store(0);
+    if (owner_.load() == nullptr || !claim()) return;
   }
+}
+
+inline bool Slab::claim() noexcept {
+  Address none = 0;
+  return link_.load() == 0 && link_.compare_exchange_strong(none, link_to(nullptr));
 }
 
 template <class OnDouble>
 inline std::uint32_t Slab::collect(OnDouble&& on_double) noexcept {
   std::uint32_t gained = 0;
   for (std::uint32_t word = 0; word < words(); ++word) {
-    if (remote_bits()[word].load() == 0) continue;
-    Word bits = remote_bits()[word].exchange(0);
+    Word bits = take_remote_word(word);
+    if (bits == 0) continue;
     const Word doubled = bits & free_bits()[word];
     for (Word rest = doubled; rest != 0; rest &= rest - 1) {
       on_double(word * kWordBits + lowest_bit(rest));

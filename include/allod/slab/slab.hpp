@@ -11,11 +11,12 @@ namespace allod::slab {
 
 // The descriptor of a slab. Its span, the part that other threads write, and the part that the
 // owner writes each begin a cache line. The owner's part ends with a "free" bit for each block. The
-// "remotely freed" bits follow on a line of their own.
+// first "remotely freed" bits are beside the slab's place in an inbox, so that a remote free and
+// its announcement change one line. Those of further blocks follow on lines of their own.
 //
 // A block is free if its "free" bit is set. Blocks in a magazine count as used.
 //
-// A descriptor is stable metadata, and `announced` survives its reuse. A thread that has marked the
+// A descriptor is stable metadata, and its link survives its reuse. A thread that has marked the
 // last block of a slab may announce it after the slab was freed. It then announces the descriptor's
 // present slab, whose owner only collects in vain.
 class Slab : public space::Span {
@@ -223,14 +224,14 @@ class Slab : public space::Span {
   [[nodiscard]] Owner* owner() const noexcept { return owner_.load(); }
   void set_owner(Owner* owner) noexcept { owner_.store(owner); }
   // Whether a thread has pushed the slab into an inbox, or is about to.
-  [[nodiscard]] bool is_announced() const noexcept { return announced_.load() != 0; }
+  [[nodiscard]] bool is_announced() const noexcept { return link_.load() != 0; }
   // In the child of a fork, where that thread may have ended.
-  void forget_announcement() noexcept { announced_.store(0); }
+  void forget_announcement() noexcept { link_.store(0); }
 
   // Marks blocks as remotely freed: those of `mask` in word `word`. Returns those that were marked
   // already, by double frees. The caller must announce() afterwards. Thread-safe.
   [[nodiscard]] Word give_remotely(std::uint32_t word, Word mask) noexcept {
-    return remote_bits()[word].fetch_or(mask) & mask;
+    return remote_word(word).fetch_or(mask) & mask;
   }
   // Makes sure that the owner will collect remote frees. Thread-safe.
   void announce() noexcept;
@@ -246,32 +247,32 @@ class Slab : public space::Span {
   [[nodiscard]] std::uint32_t remote_count() const noexcept {
     std::uint32_t count = 0;
     for (std::uint32_t word = 0; word < words(); ++word) {
-      count += count_bits(remote_bits()[word].load(std::memory_order_relaxed));
+      count += count_bits(remote_word(word).load(std::memory_order_relaxed));
     }
     return count;
   }
   [[nodiscard]] bool is_marked_remote(std::uint32_t index) const noexcept {
-    const Word bits = remote_bits()[index / kWordBits].load(std::memory_order_relaxed);
+    const Word bits = remote_word(index / kWordBits).load(std::memory_order_relaxed);
     return (bits & bit(index % kWordBits)) != 0;
   }
 
   // Whether the block is in use, for slabs. From any thread.
   [[nodiscard]] ALLOD_INLINE bool is_in_use(std::uint32_t index) const noexcept {
     const std::uint32_t word = index / kWordBits;
-    const Word free = free_word(word) | remote_bits()[word].load(std::memory_order_relaxed);
+    const Word free = free_word(word) | remote_word(word).load(std::memory_order_relaxed);
     return (free & bit(index % kWordBits)) == 0;
   }
   // The blocks of word `word` in use, for slabs. Owner only.
   [[nodiscard]] Word used_in_word(std::uint32_t word) const noexcept {
     const std::uint32_t rest = capacity_ - word * kWordBits;
     const Word all = rest < kWordBits ? low_bits(rest) : ~Word{0};
-    return all & ~free_bits()[word] & ~remote_bits()[word].load(std::memory_order_relaxed);
+    return all & ~free_bits()[word] & ~remote_word(word).load(std::memory_order_relaxed);
   }
   // Before a slab with blocks in use is freed: the next life of its descriptor begins without
   // marks.
   void forget_remote() noexcept {
     for (std::uint32_t word = 0; word < words(); ++word) {
-      remote_bits()[word].store(0, std::memory_order_relaxed);
+      remote_word(word).store(0, std::memory_order_relaxed);
     }
   }
 
@@ -365,7 +366,8 @@ class Slab : public space::Span {
     return __atomic_load_n(&free_bits()[word], __ATOMIC_RELAXED);
   }
   [[nodiscard]] Word take_remote_word(std::uint32_t word) noexcept {
-    return remote_bits()[word].load() == 0 ? 0 : remote_bits()[word].exchange(0);
+    std::atomic<Word>& bits = remote_word(word);
+    return bits.load() == 0 ? 0 : bits.exchange(0);
   }
   // For words that other threads may be reading.
   static void relaxed(Word& word, Word value) noexcept {
@@ -458,15 +460,24 @@ class Slab : public space::Span {
     return capacity_;
   }
   static constexpr std::size_t end_of_bits(std::uint32_t capacity) noexcept {
-    return remote_bits_offset(capacity) + words_for(capacity) * sizeof(Word);
+    const std::uint32_t all = words_for(capacity);
+    const std::uint32_t further = all > kFirstWords ? all - kFirstWords : 0;
+    return remote_bits_offset(capacity) + further * sizeof(Word);
   }
   [[nodiscard]] Word* free_bits() const noexcept {
     return reinterpret_cast<Word*>(const_cast<Slab*>(this) + 1);
   }
-  [[nodiscard]] std::atomic<Word>* remote_bits() const noexcept {
-    return reinterpret_cast<std::atomic<Word>*>(
+  [[nodiscard]] ALLOD_INLINE std::atomic<Word>& remote_word(std::uint32_t word) const noexcept {
+    if (word < kFirstWords) return remote_[word];
+    auto* const further = reinterpret_cast<std::atomic<Word>*>(
         reinterpret_cast<unsigned char*>(const_cast<Slab*>(this)) + remote_bits_offset(capacity_));
+    return further[word - kFirstWords];
   }
+  // A slab's link while it is announced, and the slab below that it names. 0: not announced.
+  static Address link_to(const Slab* below) noexcept { return address_of(below) | 1; }
+  static Slab* below(Address link) noexcept { return reinterpret_cast<Slab*>(link & ~Address{1}); }
+  // False if the slab is announced already.
+  [[nodiscard]] bool claim() noexcept;
 
   // Read by every thread.
   alignas(kCacheLine) Address first_block_;  // `base`; the owner changes the members beside that
@@ -478,8 +489,9 @@ class Slab : public space::Span {
   std::uint32_t behind_bits_;  // bytes from the descriptor's start
   mutable std::atomic<Word> filled_;
   // Written by other threads.
-  alignas(kCacheLine) Slab* next_in_inbox_;
-  std::atomic<std::uint32_t> announced_;
+  static constexpr std::uint32_t kFirstWords = kCacheLine / sizeof(Word) - 1;
+  alignas(kCacheLine) std::atomic<Address> link_;
+  mutable std::atomic<Word> remote_[kFirstWords];
   // Written by the owner.
   alignas(kCacheLine) std::uint32_t free_count_;
   std::uint32_t first_word_;  // no free block lies in a word before this one

@@ -8,6 +8,11 @@
 
 namespace allod::space {
 
+// A free piece of metadata, in a list of pieces of one size.
+struct FreePiece {
+  FreePiece* next;
+};
+
 // Pieces are multiples of 64 bytes up to 4 KiB, and of 4 KiB above, cut from mapped chunks. Pieces
 // of up to 32 KiB are reused by exact size, then by splitting larger ones. Larger pieces are reused
 // in pieces of 32 KiB. Chunks are never unmapped. Each is half as large as all before it, so that
@@ -34,8 +39,38 @@ class Metadata {
     put(piece, granules);
   }
 
-  // The same for stable pieces, which are reused only for stable pieces of the same size and keep
-  // their content. So a late thread may still read a freed one. A new piece is zero.
+  // Up to `count` pieces of `bytes`, at least 1, with one hold of the lock: a list, or null. Their
+  // contents are unknown. Each may be freed by itself.
+  [[nodiscard]] FreePiece* allocate_some(P& platform, std::size_t bytes,
+                                         std::size_t count) noexcept {
+    const std::size_t granules = granules_for(bytes);
+    FreePiece* list = nullptr;
+    LockGuard guard{lock_};
+    for (; count > 0; --count) {
+      void* const piece = take(platform, granules, Zero::no);
+      if (piece == nullptr) break;
+      used_bytes_ += granules * kGranule;
+      list = new (piece) FreePiece{list};
+    }
+    return list;
+  }
+  // Frees a list of pieces of `bytes`, and returns their number.
+  std::size_t free_some(FreePiece* list, std::size_t bytes) noexcept {
+    const std::size_t granules = granules_for(bytes);
+    std::size_t count = 0;
+    LockGuard guard{lock_};
+    while (list != nullptr) {
+      FreePiece* const next = list->next;
+      put(list, granules);
+      list = next;
+      ++count;
+    }
+    used_bytes_ -= count * granules * kGranule;
+    return count;
+  }
+
+  // allocate() and free() for stable pieces, which are reused only for stable pieces of the same
+  // size and keep their content. So a late thread may still read a freed one. A new piece is zero.
   [[nodiscard]] ALLOD_HOT void* allocate_stable(P& platform, std::size_t bytes) noexcept {
     const std::size_t granules = granules_for(bytes);
     always_check(granules <= kLargest, "a stable piece of metadata is too large");
@@ -97,9 +132,8 @@ class Metadata {
   static constexpr std::size_t kChunkBytes = 256 * 1024;
   static constexpr std::size_t kChunkShare = 2;  // of all before it
 
-  struct Free {
-    Free* next;
-  };
+  using Free = FreePiece;
+  enum class Zero : bool { no, yes };
 
   static constexpr std::size_t granules_for(std::size_t bytes) noexcept {
     const std::size_t granules = (bytes + kGranule - 1) / kGranule;
@@ -113,9 +147,10 @@ class Metadata {
     return list <= kFine ? list : (list - kFine + 1) * kFine;
   }
   static constexpr std::size_t kLists = list_of(kLargest) + 1;
-  ALLOD_HOT void* take(P& platform, std::size_t granules) noexcept {
+  ALLOD_HOT void* take(P& platform, std::size_t granules, Zero zero = Zero::yes) noexcept {
     if (granules <= kLargest && free_[list_of(granules)] != nullptr) {
-      return cleared(pop(list_of(granules)), granules);
+      void* const piece = pop(list_of(granules));
+      return zero == Zero::yes ? cleared(piece, granules) : piece;
     }
     const std::size_t bytes = granules * kGranule;
     if (bytes > available_ && !refill(platform, bytes)) return cleared(split(granules), granules);
@@ -197,13 +232,14 @@ class Metadata {
   };
   static constexpr std::size_t kMostRanges = 256;
 
+  // What each holder of the lock uses lies beside it.
   Lock lock_{LockRank::metadata};
   unsigned char* next_ = nullptr;
   std::size_t available_ = 0;
+  std::size_t used_bytes_ = 0;
   Free* free_[kLists] = {};
   Free* stable_[kLists] = {};
   std::size_t mapped_bytes_ = 0;
-  std::size_t used_bytes_ = 0;
   std::size_t range_count_ = 0;
   Range ranges_[kMostRanges] = {};
 };

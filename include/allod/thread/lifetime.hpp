@@ -15,7 +15,7 @@ void ProcessHeap<Policy>::start_once() noexcept {
     if (options.caches != heap::Caches::thread) processors_.start(heap_);
     look_at_short_cut();
     if (options.caches == heap::Caches::processor && processors_.is_on()) places_.forbid();
-    places_.set(heap_.space().platform().processors());
+    places_.set(heap_.processors());
     phase_.store(kStarted, std::memory_order_release);
     Policy::Platform::futex_wake(&phase_, kEverybody);
     // After the others may go on: an interposed pthread_key_create may allocate.

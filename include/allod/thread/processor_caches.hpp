@@ -28,7 +28,7 @@ class ProcessorCaches {
 
   // Once, before threads ask. Does nothing without restartable sequences.
   void start(Heap& heap) noexcept {
-    const std::size_t part = kAllBytes / heap.space().platform().processors();
+    const std::size_t part = kAllBytes / heap.processors();
     class_bytes_ = (part < kLeastBytes ? kLeastBytes : part) / kShare;
     if (class_bytes_ > kMostClassBytes) class_bytes_ = kMostClassBytes;
     on_ = Restartable::start();

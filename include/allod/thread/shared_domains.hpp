@@ -15,14 +15,11 @@ class SharedDomains {
 
   constexpr SharedDomains() noexcept = default;
 
-  void start(Heap& heap) noexcept {
-    const std::uint32_t processors = heap.space().platform().processors();
-    set_count(processors);
-  }
+  void start(Heap& heap) noexcept { set_count(heap.processors()); }
   // Once, early: limits the domains to the container's quota of processors, if that is less than
-  // their number, and returns it; else returns 0.
+  // their number, and returns it; else returns 0. A number in the options stands.
   std::uint32_t respect_quota(Heap& heap) noexcept {
-    if (count() <= kLeast) return 0;
+    if (count() <= kLeast || heap.options().processors != 0) return 0;
     const std::uint32_t quota = heap.space().platform().processor_quota();
     if (quota == 0 || quota >= count()) return 0;
     set_count(quota);
