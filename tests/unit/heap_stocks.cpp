@@ -84,15 +84,15 @@ TEST_F(HeapStocks, stay_where_they_are_used) {
 TEST_F(HeapStocks, leave_what_is_live) {
   std::vector<void*> live;
   std::vector<Domain*> domains;
-  for (int i = 0; i < 8; ++i) {
+  for (std::size_t i = 0; i < 8; ++i) {
     domains.push_back(&attach_shared());
     use(*domains.back());
     live.push_back(Locked{heap, *domains.back()}.allocate(1000, nullptr));
-    std::memset(live.back(), i, 1000);
+    std::memset(live.back(), static_cast<int>(i), 1000);
   }
   system.run_helper();
   EXPECT_EQ(used(), 8 * kSliceBytes);
-  for (int i = 0; i < 8; ++i) {
+  for (std::size_t i = 0; i < 8; ++i) {
     EXPECT_TRUE(is_all(live[i], 1000, static_cast<unsigned char>(i)));
     Locked{heap, *domains[i]}.release(live[i]);
     Locked{heap, *domains[i]}.trim();
