@@ -106,7 +106,7 @@ function(allod_add_test_directories)
   endif()
   if(ALLOD_BUILD_PRODUCTS)
     list(APPEND directories
-      tests/surface tests/traps tests/stress tests/heaps tests/death tests/bounds tests/sweep tests/options tests/profile tests/programs tests/trace tests/live tests/unwind tests/memory_order
+      tests/surface tests/traps tests/stress tests/heaps tests/death tests/bounds tests/sweep tests/options tests/profile tests/programs tests/trace tests/live tests/unwind tests/memory_order tests/cores
       examples)
   endif()
   if(CMAKE_CROSSCOMPILING AND CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")

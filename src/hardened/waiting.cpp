@@ -1,5 +1,6 @@
 #include "hardened/waiting.hpp"
 
+#include "allod/os/linux/at_fork.hpp"
 #include "hardened/reports.hpp"
 
 namespace allod::hardened {
@@ -17,6 +18,15 @@ constinit bool has_key = false;
 constinit Quarantine gone{true};
 // Quarantines of ended threads, with their blocks, for new threads.
 constinit std::atomic<Quarantine*> left_behind[8];
+// How many quarantines there are, and what may wait in all of them together: blocks of idle threads
+// must not add up.
+constinit std::atomic<std::uint32_t> quarantines{0};
+constexpr std::size_t kAllBytes = std::size_t{768} << 10;
+
+[[nodiscard]] std::size_t share() noexcept {
+  const std::uint32_t count = quarantines.load(std::memory_order_relaxed);
+  return Quarantine::share(kAllBytes, count > 0 ? count : 1);
+}
 
 // For blocks that are erased whole.
 [[nodiscard]] ALLOD_INLINE bool is_whole_zero(Address from, std::size_t bytes) noexcept {
@@ -120,13 +130,16 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
 void end_quarantine(Quarantine& quarantine) noexcept {
   quarantine.clear(random::own, leave);
   Process::heap().space().metadata().free(&quarantine, sizeof quarantine);
+  quarantines.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // One of an ended thread, or a new one. Null if memory is exhausted.
 [[nodiscard]] Quarantine* any_quarantine() noexcept {
   if (Quarantine* const found = take_left_behind()) return found;
   void* const memory = Process::heap().space().allocate_metadata(sizeof(Quarantine));
-  return memory == nullptr ? nullptr : new (memory) Quarantine;
+  if (memory == nullptr) return nullptr;
+  quarantines.fetch_add(1, std::memory_order_relaxed);
+  return new (memory) Quarantine;
 }
 [[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
   Quarantine* const quarantine = any_quarantine();
@@ -161,6 +174,14 @@ ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
   if (!put_behind(*quarantine)) end_quarantine(*quarantine);
   return waits;
 }
+// In the child of a fork, those of the parent's other threads are gone, with their blocks.
+void count_after_fork() noexcept {
+  std::uint32_t count = own_quarantine != nullptr && own_quarantine != &gone ? 1 : 0;
+  for (const std::atomic<Quarantine*>& place : left_behind) {
+    if (place.load(std::memory_order_relaxed) != nullptr) ++count;
+  }
+  quarantines.store(count, std::memory_order_relaxed);
+}
 ALLOD_HOT void look_at_waiting(void* word) noexcept {
   const Block block = find(Ticket{word}.address());
   if (block.bytes != 0 && was_written(block)) report_written(block, block.cell.load());
@@ -171,6 +192,7 @@ ALLOD_HOT void look_at_waiting(void* word) noexcept {
 bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
+  if (quarantine != &gone) quarantine->limit(share());
   if (quarantine->take(ticket.word(), weight, random::own, leave)) return true;
   return own_quarantine == &gone && wait_among_others(ticket, weight);
 }
@@ -197,6 +219,7 @@ Room make_room(std::size_t bytes, bool may_sweep) noexcept {
 void watch_threads() noexcept {
   has_key = pthread_key_create(&key, &close_quarantine) == 0;
   if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
+  os::at_fork(nullptr, nullptr, &count_after_fork);
 }
 
 void check_at_exit() noexcept {

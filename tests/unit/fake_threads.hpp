@@ -56,6 +56,11 @@ class FakeThreads : public FakeCalls {
     return true;
   }
 
+  struct Restartable {
+    static bool close() noexcept { return ++closed != 0; }
+    static void open() noexcept { --closed; }
+    static inline int closed = 0;
+  };
   [[nodiscard]] bool start_barriers() noexcept { return true; }
   void barrier() noexcept { observe(Call::barrier); }
   // The other threads of a test run inside its observer, or not at all.

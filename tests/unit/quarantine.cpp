@@ -170,5 +170,26 @@ TEST(Shuffle, can_bring_any_order) {
   }
 }
 
+TEST(QuarantineShare, is_whole_for_few_and_small_for_many) {
+  constexpr std::size_t kAll = 12 * Quarantine::kBytes;
+  for (std::size_t count = 1; count <= 6; ++count) {
+    EXPECT_EQ(Quarantine::share(kAll, count), Quarantine::kBytes);
+  }
+  EXPECT_EQ(Quarantine::share(kAll, 24), Quarantine::kBytes / 4);
+  EXPECT_EQ(Quarantine::share(kAll, 100'000), Quarantine::kLeastBytes);
+}
+
+TEST_F(QuarantineTest, holds_less_once_it_is_limited) {
+  const auto held_bytes = [&] {
+    for (std::uintptr_t block = 1; block <= 1000; ++block) take(block << 12, 512);
+    return held().size() * 512;
+  };
+  EXPECT_GT(held_bytes(), Quarantine::kLeastBytes * 4);
+  quarantine.limit(Quarantine::kLeastBytes);
+  const std::size_t limited = held_bytes();
+  EXPECT_LE(limited, 2 * Quarantine::kLeastBytes);
+  EXPECT_GE(limited, Quarantine::kLeastBytes) << "each block waits for a whole set";
+}
+
 }  // namespace
 }  // namespace allod

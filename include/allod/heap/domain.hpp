@@ -210,6 +210,13 @@ struct Front {
     return static_cast<std::uint16_t>(magazines[c].digest() + 3 * freed[c].digest());
   }
 
+  // Of all magazines: changes, most likely, when one of them does. 0 if all are empty.
+  [[nodiscard]] std::uint32_t stamp() const noexcept {
+    std::uint32_t sum = 0;
+    for (ClassIndex c = 0; c < kClasses; ++c) sum = 31 * sum + digest(c);
+    return sum;
+  }
+
   // Members that all operations use share a page. Frees are rarely counted.
   Magazine magazines[kClasses] = {};
   space::Tag tag;
@@ -320,6 +327,11 @@ struct Domain : Front<Sizes>, slab::Owner {
   // Bytes in slabs that became mostly free, and in remote frees sent, since the last request for a
   // look by the helper.
   std::size_t loosened = 0;
+  // Of a shared domain: whether a slow path began since the helper emptied it; turns on it, and
+  // their number at the helper's last look. See heap/stocks.hpp.
+  bool is_stocked = false;
+  std::uint32_t turns = 0;
+  std::uint32_t seen_turns = 0;
   DomainCounters counters;
   ListLinks<Domain> links;                                 // in the registry
   ListLinks<Domain> pool_links;                            // in the pool
@@ -345,6 +357,9 @@ struct ThreadCache : Front<Sizes> {
   ThreadCache* next = nullptr;  // of the same domain; never changes
   ThreadCache* next_free = nullptr;
   bool is_used = false;
+  bool is_processors = false;                   // for its whole life; see Engine::equip_cache
+  bool is_due = false;                          // the helper is about to empty it
+  std::uint32_t seen_stamp = 0;                 // the helper's: stamp() at its last look
   bool is_at_rest = false;                      // while the process forks, no thread changes it
   std::uint32_t thread = 0;                     // system's id of the thread
   std::uint32_t misses = 0;                     // refills and flushes of its thread

@@ -196,6 +196,9 @@ class Engine {
   void narrow_map(std::size_t limit, bool is_alone, Mappings&& each_mapping) noexcept;
   // give_up(), with one step of the usual purge.
   ALLOD_HOT void collect(Domain& domain) noexcept;
+  // Empties shared domains at rest, from time to time, if there is no helper to do it. The caller
+  // holds no lock.
+  ALLOD_HOT void empty_resting_if_due() noexcept;
   // Counts a burst: freed blocks that waited elsewhere have returned together. A program that
   // mostly reuses these rarely takes slow paths; part of their maintenance runs once in many
   // bursts.
@@ -360,6 +363,9 @@ class Engine {
                               std::uint32_t count) noexcept;
   ALLOD_HOT void put_back(Domain& domain, ClassIndex c, void** blocks,
                           std::uint32_t count) noexcept;
+  template <class Refuse>
+  void put_back(Domain& domain, ClassIndex c, void** blocks, std::uint32_t count,
+                Refuse&& refuse) noexcept;
   ALLOD_HOT void retire(Domain& domain, Bin& bin, Slab& slab) noexcept;
   ALLOD_HOT void remove(Domain& domain, Bin& bin, Slab& slab) noexcept;
   ALLOD_HOT void release_huge(Domain* own, void* address) noexcept;
@@ -461,6 +467,18 @@ class Engine {
   [[nodiscard]] ALLOD_HOT bool grows_beside_holes() const noexcept;
   [[nodiscard]] ALLOD_HOT RestStep purge_resting_in(Address at, Address end, Owners which) noexcept;
 
+  // stocks.hpp
+  ALLOD_INLINE void note_stock(Domain& domain) noexcept;
+  ALLOD_NOINLINE ALLOD_HOT void add_stock(Domain& domain) noexcept;
+  [[nodiscard]] ALLOD_HOT bool empty_resting() noexcept;
+  [[nodiscard]] ALLOD_HOT bool empty_if_at_rest(Domain& domain) noexcept;
+  [[nodiscard]] ALLOD_HOT bool empty_caches_at_rest(Domain& domain) noexcept;
+  ALLOD_HOT void empty_quietly(Cache& cache) noexcept;
+  ALLOD_HOT void return_quietly(Domain& domain, Front<Sizes>& front, Magazine& magazine,
+                                ClassIndex c) noexcept;
+  [[nodiscard]] bool return_elsewhere(const Domain& domain, void* block) noexcept;
+  ALLOD_HOT void retire_last_quietly(Domain& domain, Bin& bin) noexcept;
+
   Space space_;
   HeapOptions options_;
   ForkGate<Platform> gate_;
@@ -488,6 +506,8 @@ class Engine {
   std::atomic<bool> holes_are_wanted_{false};  // the program takes fresh memory meanwhile
   std::uint64_t signals_in_pause_ = 0;         // the mask before it; guarded by fork_lock_
   RestWalk rest_walk_;
+  std::atomic<std::uint32_t> stocks_{0};      // shared domains that are stocked
+  std::atomic<std::uint32_t> emptied_ms_{0};  // when threads without a helper did it last
 };
 
 }  // namespace allod::heap
@@ -501,4 +521,5 @@ class Engine {
 #include "allod/heap/remote.hpp"
 #include "allod/heap/resize.hpp"
 #include "allod/heap/rest.hpp"
+#include "allod/heap/stocks.hpp"
 #include "allod/heap/thread_cache.hpp"

@@ -35,6 +35,8 @@ auto Engine<Policy, Above>::new_domain(DomainState state) noexcept -> Domain* {
   domain->count(false);
   domain->inbox.open();
   domain->state = state;
+  // Owners do not count; see heap/stocks.hpp.
+  domain->is_stocked = state == DomainState::active;
   return domain;
 }
 

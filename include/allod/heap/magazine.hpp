@@ -50,10 +50,12 @@ struct Magazine {
   [[nodiscard]] std::uint32_t capacity() const noexcept {
     return static_cast<std::uint32_t>(limit - bottom);
   }
-  // Most likely changes when blocks are popped or pushed; 0 if empty.
+  // Most likely changes when blocks are popped or pushed; 0 if empty. Others may do so meanwhile.
   [[nodiscard]] std::uint16_t digest() const noexcept {
-    if (top == bottom) return 0;
-    return static_cast<std::uint16_t>((address_of(top[-1]) >> 4) + count()) | 1;
+    void** const newest = __atomic_load_n(&top, __ATOMIC_RELAXED);
+    if (newest == bottom) return 0;
+    const Address block = address_of(__atomic_load_n(newest - 1, __ATOMIC_RELAXED));
+    return static_cast<std::uint16_t>((block >> 4) + static_cast<Address>(newest - bottom)) | 1;
   }
   [[nodiscard]] bool holds_only(const void* block) const noexcept {
     return count() == 1 && *bottom == block;

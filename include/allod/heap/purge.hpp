@@ -21,11 +21,13 @@ inline constexpr std::uint32_t kLookInterval = 256;
 template <class Policy, class Above>
 void Engine<Policy, Above>::look_around(Domain& domain) noexcept {
   if (!domain.inbox.empty()) collect_inbox(domain);
+  note_stock(domain);
   if (++domain.slow_operations % kLookInterval != 0) return;
   send_all(domain);
   shrink_magazines(domain, Shrink::spare);
   reap_orphans(kOrphanLooks);
   maybe_purge();
+  if (domain.state.load(std::memory_order_relaxed) == DomainState::active) empty_resting_if_due();
   ask_for_look(domain);
 }
 
@@ -251,7 +253,8 @@ void Engine<Policy, Above>::purge_until_done() noexcept {
     look_at_kept();
     look_is_wanted_.store(false);
     has_walked = true;
-    moving = ages && collect_resting();
+    moving = ages && empty_resting();
+    moving = (ages && collect_resting()) || moving;
     reap_at_rest();
     moving = (ages && purge_resting()) || moving;
   }

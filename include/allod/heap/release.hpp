@@ -98,18 +98,27 @@ void Engine<Policy, Above>::flush_newest(Domain& domain, Magazine& magazine, Cla
   magazine.drop_newest(count);
 }
 
-// Marks blocks of own slabs as free. Blocks freed together tend to lie together, so each slab takes
-// a run of its own blocks. One whose successor lies in another slice goes back by itself.
 template <class Policy, class Above>
 void Engine<Policy, Above>::put_back(Domain& domain, ClassIndex c, void** blocks,
                                      std::uint32_t count) noexcept {
+  put_back(domain, c, blocks, count,
+           [&](MisuseKind kind, void* block) noexcept { report(kind, block); });
+}
+
+// Marks blocks of own slabs as free, and passes others to `refuse`. Blocks freed together tend to
+// lie together, so each slab takes a run of its own blocks. One whose successor lies in another
+// slice goes back by itself.
+template <class Policy, class Above>
+template <class Refuse>
+ALLOD_INLINE void Engine<Policy, Above>::put_back(Domain& domain, ClassIndex c, void** blocks,
+                                                  std::uint32_t count, Refuse&& refuse) noexcept {
   Bin& bin = domain.bins()[c];
   const space::Tag own = space::make_tag(domain.id(), c);
   for (std::uint32_t done = 0; done < count;) {
     const Address block = address_of(blocks[done]);
     if (__builtin_expect(space_.map().tag_of(block) != own, 0)) {
       // A double free. Since the first free, the slab was freed, or has another owner or class.
-      report(MisuseKind::double_free, blocks[done++]);
+      refuse(MisuseKind::double_free, blocks[done++]);
       continue;
     }
     Slab& slab = *slab::as_slab(space_.map().span_at(block));
@@ -120,7 +129,7 @@ void Engine<Policy, Above>::put_back(Domain& domain, ClassIndex c, void** blocks
         is_alone ? slab.give_one(blocks[done]) : slab.give(blocks + done, count - done);
     if (__builtin_expect(given == 0, 0)) {
       const bool is_block = slab.index_of(block) != Slab::kNoBlock;
-      report(is_block ? MisuseKind::double_free : MisuseKind::invalid_free, blocks[done]);
+      refuse(is_block ? MisuseKind::double_free : MisuseKind::invalid_free, blocks[done]);
       ++done;
       continue;
     }

@@ -44,6 +44,7 @@ template <class Policy, class Above>
 void Engine<Policy, Above>::equip_cache(Cache& cache, std::size_t bytes) noexcept {
   Turn turn{cache.home, gate_};
   cache.thread = 0;
+  cache.is_processors = true;
   for (ClassIndex c = 0; c < kClasses; ++c) {
     const std::size_t fit = bytes / Sizes::size_of(c);
     const std::uint32_t usual = usual_capacity(c);
@@ -58,7 +59,7 @@ template <class Policy, class Above>
 void Engine<Policy, Above>::detach_cache(Cache& cache) noexcept {
   Turn turn{cache.home, gate_};
   empty_in_turn(cache);
-  cache.is_used = false;
+  cache.is_used = cache.is_processors = false;
   cache.next_free = cache.home.free_caches;
   cache.home.free_caches = &cache;
   cache_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -171,7 +172,7 @@ void Engine<Policy, Above>::forget_caches(Domain& domain, const Cache* own) noex
     if (cache.is_used) cache_count_.fetch_sub(1, std::memory_order_relaxed);
     for (Magazine& magazine : cache.magazines) magazine.top = magazine.bottom;
     for (Magazine& magazine : cache.freed) magazine.top = magazine.bottom;
-    cache.is_used = false;
+    cache.is_used = cache.is_processors = false;
     cache.next_free = domain.free_caches;
     domain.free_caches = &cache;
   });

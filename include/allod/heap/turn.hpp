@@ -31,8 +31,10 @@ class Turn {
       if (__builtin_expect(!gate_.is_closed(), 1)) break;
       domain_.in_slow_path.store(false, std::memory_order_release);
       domain_.lock.unlock();
+      if (wait == Wait::no) return;
       static_cast<void>(gate_.holds_back());
     }
+    ++domain_.turns;
     domain_.holder.store(Gate::self(), std::memory_order_relaxed);
     state_ = State::holding;
   }

@@ -13,15 +13,25 @@ class Quarantine {
  public:
   static constexpr std::uint32_t kBlocks = 64;
   static constexpr std::size_t kBytes = std::size_t{64} << 10;
+  static constexpr std::size_t kLeastBytes = std::size_t{4} << 10;
 
   constexpr explicit Quarantine(bool closed = false) noexcept : busy_{closed} {}
+
+  // Of `all` bytes, the share of each set of one in `count` quarantines.
+  [[nodiscard]] static constexpr std::size_t share(std::size_t all, std::size_t count) noexcept {
+    const std::size_t part = all / (2 * count);
+    return part < kLeastBytes ? kLeastBytes : part < kBytes ? part : kBytes;
+  }
+  // A set is full with so many bytes from now on.
+  void limit(std::size_t bytes) noexcept { most_bytes_ = bytes; }
 
   // Keeps a place for a block that weighs `bytes` if no other has to leave. Until it is taken or
   // left, a signal handler finds the quarantine busy.
   [[nodiscard]] ALLOD_INLINE bool keep_place(std::size_t bytes) noexcept {
     if (__builtin_expect(busy_, 0)) return false;
     begin();
-    if (__builtin_expect((next_ + 1) % kBlocks != 0 && bytes_ + bytes < kBytes, 1)) return true;
+    if (__builtin_expect((next_ + 1) % kBlocks != 0 && bytes_ + bytes < most_bytes_, 1))
+      return true;
     end();
     return false;
   }
@@ -38,7 +48,7 @@ class Quarantine {
     if (__builtin_expect(busy_, 0)) return false;
     begin();
     put(block, bytes);
-    if (__builtin_expect(next_ % kBlocks == 0 || bytes_ >= kBytes, 0)) turn(order, leave);
+    if (__builtin_expect(next_ % kBlocks == 0 || bytes_ >= most_bytes_, 0)) turn(order, leave);
     end();
     return true;
   }
@@ -103,6 +113,7 @@ class Quarantine {
   std::uint32_t waiting_ = 0;  // blocks of the waiting set
   bool busy_;
   std::size_t bytes_ = 0;  // in the taking set
+  std::size_t most_bytes_ = kBytes;
 };
 
 }  // namespace allod::heaps

@@ -195,6 +195,14 @@ concept Following = Platform<P> && requires {
   { P::follow_rights() };
 };
 
+//   Restartable::close(), open() between these, no thread changes a magazine of a processor; false
+//                                if the system cannot see to it. open() must follow in any case
+template <class P>
+concept Restarting = Platform<P> && requires {
+  { P::Restartable::close() } -> std::same_as<bool>;
+  { P::Restartable::open() };
+};
+
 //   scatters()                   whether spans should lie at random places
 //   draw(bound)                  unpredictable, in [0, bound)
 template <class P>

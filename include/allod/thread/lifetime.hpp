@@ -22,7 +22,7 @@ void ProcessHeap<Policy>::start_once() noexcept {
     has_key_.store(pthread_key_create(&key_, &unbind) == 0, std::memory_order_release);
     if (places_.are_forbidden()) return;
     // Programs with one thread have a domain from the start.
-    if (places_.take() && !become_owner()) places_.give_back();
+    if (places_.take(1, false) && !become_owner()) places_.give_back();
     return;
   }
   while (phase_.load(std::memory_order_acquire) != kStarted) {
@@ -36,14 +36,19 @@ void ProcessHeap<Policy>::advance_to(std::int32_t done) noexcept {
   const Inside inside;
   if (Own::is_gone_or_guest() || Own::is_away()) return;
   if (done < kBeforeCache || !inside.is_first()) return;
-  if (done >= kBeforeDomain && has_key() && places_.take()) {
+  const auto rounds = rounds_ + static_cast<std::uint32_t>(done / kBeforeDomain);
+  if (done >= kBeforeDomain && has_key() && places_.take(rounds, shared_.are_few())) {
     if (become_owner()) return;
     places_.give_back();
   }
   // Counting needs a front for each thread.
   if (processors_.is_on() && !Sampler::is_on()) {
     // A place may become free later.
-    if (done >= kBeforeDomain) operations_ = 1 - kBeforeDomain;
+    if (done >= kBeforeDomain) {
+      operations_ = 1 - kBeforeDomain;
+      rounds_ = rounds;
+      heap_.empty_resting_if_due();
+    }
     return;
   }
   if (AtHand::now != &AtHand::nobody || !has_key()) return;
@@ -63,7 +68,7 @@ bool ProcessHeap<Policy>::become_owner() noexcept {
     heap_.detach_cache(*cache);
   }
   bind(domain);
-  if (shared == nullptr) return true;
+  if (shared == nullptr || shared_.are_few()) return true;
   // The thread has allocated from a shared domain, mostly its processor's, and will not any more.
   // If its slabs are few, they become orphans, which this thread or others adopt.
   Turn turn{*shared, heap_.gate(), Turn::Wait::no};

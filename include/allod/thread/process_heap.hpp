@@ -410,6 +410,8 @@ class ProcessHeap {
   // Operations while the thread had no domain, less kBeforeDomain.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::int32_t operations_ =
       -kBeforeDomain;
+  // How often the thread had done kBeforeDomain of them.
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint32_t rounds_ = 0;
   // Counts of threads without magazines, and of threads that have ended.
   static inline constinit SharedCount elsewhere_[Sizes::kCount + 1] = {};
 };

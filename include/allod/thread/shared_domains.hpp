@@ -5,8 +5,9 @@
 
 namespace allod::thread {
 
-// About one for each processor, made when first needed. Static and constant-initialised like the
-// heap; thread-safe.
+// A few at first, as each has slabs of its own. One more when threads have often found all of them
+// taken, up to one for each processor. Made when first needed. Static and constant-initialised like
+// the heap; thread-safe.
 template <class Heap>
 class SharedDomains {
  public:
@@ -15,14 +16,15 @@ class SharedDomains {
 
   constexpr SharedDomains() noexcept = default;
 
-  void start(Heap& heap) noexcept { set_count(heap.processors()); }
+  void start(Heap& heap) noexcept { set_most(heap.processors()); }
   // Once, early: limits the domains to the container's quota of processors, if that is less than
   // their number, and returns it; else returns 0. A number in the options stands.
   std::uint32_t respect_quota(Heap& heap) noexcept {
-    if (count() <= kLeast || heap.options().processors != 0) return 0;
+    const std::uint32_t most = most_.load(std::memory_order_relaxed);
+    if (most <= kLeast || heap.options().processors != 0) return 0;
     const std::uint32_t quota = heap.space().platform().processor_quota();
-    if (quota == 0 || quota >= count()) return 0;
-    set_count(quota);
+    if (quota == 0 || quota >= most) return 0;
+    set_most(quota);
     return quota;
   }
 
@@ -41,6 +43,7 @@ class SharedDomains {
     }
     Domain* const domain = domains_[first].load(std::memory_order_acquire);
     if (!may_wait || domain == nullptr) return nullptr;
+    if (!heap.gate().is_closed()) note_wait(count);
     Turn turn{*domain, heap.gate()};
     return use(*domain);
   }
@@ -56,6 +59,11 @@ class SharedDomains {
     return at(heap, number % count());
   }
 
+  // Whether several processors share a domain.
+  [[nodiscard]] bool are_few() const noexcept {
+    return count() < most_.load(std::memory_order_relaxed);
+  }
+
   // Visits each existing domain.
   template <class Visit>
   void for_each(Visit&& visit) noexcept {
@@ -66,16 +74,25 @@ class SharedDomains {
 
  private:
   static constexpr std::uint32_t kLeast = 2;
+  static constexpr std::uint32_t kFirst = 4;
+  // For each domain that there is.
+  static constexpr std::uint32_t kManyWaits = 256;
   static constexpr std::uint32_t kMost = 64;
 
   [[nodiscard]] std::uint32_t count() const noexcept {
     return count_.load(std::memory_order_relaxed);
   }
-  void set_count(std::uint32_t wanted) noexcept {
-    count_.store(wanted < kLeast  ? kLeast
-                 : wanted < kMost ? wanted
-                                  : kMost,
-                 std::memory_order_relaxed);
+  void set_most(std::uint32_t wanted) noexcept {
+    const std::uint32_t most = wanted < kLeast ? kLeast : wanted < kMost ? wanted : kMost;
+    most_.store(most, std::memory_order_relaxed);
+    count_.store(most < kFirst ? most : kFirst, std::memory_order_relaxed);
+  }
+  // A thread waits for one of `count` domains.
+  ALLOD_COLD void note_wait(std::uint32_t count) noexcept {
+    if (count >= most_.load(std::memory_order_relaxed)) return;
+    if (waits_.fetch_add(1, std::memory_order_relaxed) < kManyWaits * count) return;
+    waits_.store(0, std::memory_order_relaxed);
+    count_.compare_exchange_strong(count, count + 1, std::memory_order_relaxed);
   }
   [[nodiscard]] std::uint32_t here() const noexcept {
     return Heap::Platform::processor() % count();
@@ -94,6 +111,8 @@ class SharedDomains {
   }
 
   std::atomic<std::uint32_t> count_{1};
+  std::atomic<std::uint32_t> most_{1};
+  std::atomic<std::uint32_t> waits_{0};  // since the last domain was added
   std::atomic<Domain*> domains_[kMost] = {};
 };
 
