@@ -14,10 +14,10 @@ from allod import supplies
 from allod.console import Failure, say
 from allod.elf import is_privileged, loaded_image, read_elf
 from allod.preload import preloaded
+from allod.supplies import NOT_EXECUTABLE
 
 COPIES = "liballod-copies.so"
 NOT_FOUND = 127
-NOT_EXECUTABLE = 126
 
 
 def run(
