@@ -14,7 +14,7 @@ from typing import Any
 
 from allod.console import say
 from allod.preload import preloaded
-from allod.supplies import Allocator, Plan, Replays
+from allod.replays import Allocator, Plan, Replays
 
 CONFIDENCE = 0.95
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import shutil
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from allod.console import Failure
+from allod.replays import Allocator, Plan, Replays
 
 LIVE = "liballod-live.so"
 
@@ -29,38 +30,6 @@ MODULES: dict[Purpose, tuple[str, ...]] = {
     "plots": ("numpy", "matplotlib"),
     "statistics": (),
 }
-
-
-class Allocator(Protocol):
-    """An allocator under a name; without a library it is the C library's own."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def library(self) -> Path | None: ...
-    @property
-    def variables(self) -> tuple[tuple[str, str], ...]:
-        """What a program under it needs in its environment."""
-
-
-@dataclass(frozen=True)
-class Replays:
-    """What replays of one trace measured, by the allocators' names: each run as the replay has
-    reported it, the 95 % interval of the seconds, and why an allocator failed."""
-
-    runs: Mapping[str, Sequence[Mapping[str, Any]]]
-    intervals: Mapping[str, tuple[float, float]]
-    failures: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a prepared trace is replayed; `timeout` is in seconds."""
-
-    title: str
-    params: dict[str, int | str]
-    rounds: int
-    timeout: float
 
 
 class Supplies(Protocol):
@@ -111,8 +80,8 @@ class Installed:
         """From the nearest folder of libraries."""
         if musl:
             raise Failure(
-                f"{name} for musl is not installed; install Allod in a system that has musl, such as"
-                " Alpine Linux",
+                f"{name} for musl is not installed; install Allod in a system that has musl, such"
+                " as Alpine Linux",
                 NOT_EXECUTABLE,
             )
         multiarch = sysconfig.get_config_var("MULTIARCH") or ""

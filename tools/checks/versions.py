@@ -1,5 +1,5 @@
-"""Lists the symbol versions that shared libraries and programs need of the C library, and checks that
-glibc 2.17 has them all: then they load on that and on any later one."""
+"""Lists the symbol versions that shared libraries and programs need of the C library, and checks
+that glibc 2.17 has them all: then they load on that and on any later one."""
 
 from __future__ import annotations
 

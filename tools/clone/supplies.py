@@ -9,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from allod.console import say
-from allod.supplies import SYMBOLIZERS, Allocator, Plan, Purpose, Replays
+from allod.replays import Allocator, Plan, Replays
+from allod.supplies import SYMBOLIZERS, Purpose
 from workshop import replay
 from workshop.build import PRESETS, ensure_built, ensure_live_built, product
 from workshop.environment import ensure_bench, ensure_profile
