@@ -2,6 +2,7 @@
 
 #include <link.h>
 
+#include "allod/base/cpu.hpp"
 #include "allod/os/linux/symbol_table.hpp"
 
 #ifdef __GLIBC__
@@ -16,8 +17,9 @@ struct Search {
   Address found;
 };
 
-// Stops at the object that is the C library.
-int look_into(dl_phdr_info* object, std::size_t, void* argument) noexcept {
+// Hot, as what every program runs: code that few run lies apart. Stops at the object that is the C
+// library.
+ALLOD_HOT int look_into(dl_phdr_info* object, std::size_t, void* argument) noexcept {
   auto& search = *static_cast<Search*>(argument);
   const Address bias = object->dlpi_addr;
   const Address inside = reinterpret_cast<Address>(&gnu_get_libc_version);
@@ -39,7 +41,7 @@ int look_into(dl_phdr_info* object, std::size_t, void* argument) noexcept {
 
 }  // namespace
 
-Address symbol_of_libc(const char* name) noexcept {
+ALLOD_HOT Address symbol_of_libc(const char* name) noexcept {
   Search search{.name = name, .found = 0};
   dl_iterate_phdr(&look_into, &search);
   return search.found;

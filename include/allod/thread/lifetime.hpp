@@ -31,7 +31,7 @@ void ProcessHeap<Policy>::start_once() noexcept {
 }
 
 template <class Policy>
-void ProcessHeap<Policy>::make_key() noexcept {
+ALLOD_HOT void ProcessHeap<Policy>::make_key() noexcept {
   if (has_key()) return;
   has_key_.store(pthread_key_create(&key_, &unbind) == 0, std::memory_order_release);
 }

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include "allod/base/cpu.hpp"
 #include "libc/completion.hpp"
 
 #if defined(DLFO_STRUCT_HAS_EH_DBASE)
@@ -58,13 +59,13 @@ int look_into(dl_phdr_info* object, size_t, void* argument) noexcept {
 }  // namespace
 
 // NOLINTNEXTLINE(readability-identifier-naming, bugprone-reserved-identifier)
-extern "C" int _dl_find_object(void* at, dl_find_object* found) noexcept {
+extern "C" ALLOD_HOT int _dl_find_object(void* at, dl_find_object* found) noexcept {
   if (finder != nullptr) return finder(at, found);
   Search search{.at = allod::address_of(at), .found = found};
   return dl_iterate_phdr(&look_into, &search) == 1 ? 0 : -1;
 }
 
-void allod::older::find_finder() noexcept {
+ALLOD_HOT void allod::older::find_finder() noexcept {
   finder = reinterpret_cast<decltype(finder)>(symbol_of_libc("_dl_find_object"));
 }
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 
+#include "allod/base/cpu.hpp"
 #include "libc/completion.hpp"
 #include "libc/older/find_object.hpp"
 #include "libc/older/first.hpp"
@@ -16,7 +17,7 @@ decltype(::pthread_key_create)* key_create = &first_pthread_key_create;
 decltype(::pthread_setspecific)* setspecific = &first_pthread_setspecific;
 
 template <class Function>
-void find(Function*& function, const char* name) noexcept {
+ALLOD_HOT void find(Function*& function, const char* name) noexcept {
   if (function != nullptr) return;
   function = reinterpret_cast<Function*>(allod::older::function_of("libpthread.so.0", name));
 }
@@ -25,10 +26,10 @@ void find(Function*& function, const char* name) noexcept {
 
 extern "C" {
 
-int pthread_key_create(pthread_key_t* key, void (*end)(void*)) noexcept {
+ALLOD_HOT int pthread_key_create(pthread_key_t* key, void (*end)(void*)) noexcept {
   return key_create == nullptr ? EAGAIN : key_create(key, end);
 }
-int pthread_setspecific(pthread_key_t key, const void* value) noexcept {
+ALLOD_HOT int pthread_setspecific(pthread_key_t key, const void* value) noexcept {
   return setspecific == nullptr ? EINVAL : setspecific(key, value);
 }
 
@@ -52,7 +53,7 @@ int pthread_once(pthread_once_t* once, void (*initialise)()) noexcept {
   return 0;
 }
 
-void allod_complete_libc() noexcept {
+ALLOD_HOT void allod_complete_libc() noexcept {
   find(key_create, "pthread_key_create");
   find(setspecific, "pthread_setspecific");
   allod::older::find_finder();

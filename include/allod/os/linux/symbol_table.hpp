@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "allod/base/base.hpp"
+#include "allod/base/cpu.hpp"
 
 namespace allod::os {
 
@@ -29,8 +30,9 @@ class SymbolTable {
     }
   }
 
-  // The defined symbol of a name, or null. Reads little of a large table.
-  [[nodiscard]] const ElfW(Sym) * find(const char* name) const noexcept {
+  // The defined symbol of a name, or null. Reads little of a large table. Every program runs it
+  // once.
+  [[nodiscard]] ALLOD_HOT const ElfW(Sym) * find(const char* name) const noexcept {
     const ElfW(Sym)* found = nullptr;
     const auto look = [&](const ElfW(Sym) & symbol) noexcept {
       if (symbol.st_shndx == SHN_UNDEF || !is_same(names_ + symbol.st_name, name)) return;
