@@ -40,7 +40,7 @@ int __pthread_key_create(pthread_key_t* key, void (*end)(void*)) noexcept {
 }
 
 // Of libgcc, to initialise a mutex.
-int pthread_once(pthread_once_t* once, void (*initialise)()) noexcept {
+int pthread_once(pthread_once_t* once, void (*initialise)()) {
   constexpr int kRuns = 1;
   constexpr int kDone = 2;
   int state = 0;
