@@ -5,6 +5,13 @@ target_compile_options(allod_warnings INTERFACE
   -Wall -Wextra -Wconversion -Wshadow
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>)
 
+# Neither names of files nor debug information tell where the sources lie: the same sources give the
+# same bytes in any place. A debugger that is started at the top of the sources finds them.
+add_library(allod_anywhere INTERFACE)
+target_compile_options(allod_anywhere INTERFACE
+  -ffile-prefix-map=${PROJECT_BINARY_DIR}=./build
+  -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
+
 # How the objects of the products are compiled.
 add_library(allod_product_flags INTERFACE)
 target_compile_options(allod_product_flags INTERFACE
@@ -23,7 +30,7 @@ target_compile_options(allod_product_flags INTERFACE
   $<$<CONFIG:Debug>:-O1>)
 target_include_directories(allod_product_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-target_link_libraries(allod_product_flags INTERFACE allod_warnings)
+target_link_libraries(allod_product_flags INTERFACE allod_warnings allod_anywhere)
 # musl 1.2.3 calls the cleanup handlers of a thread that is cancelled asynchronously with a stack that
 # is 8 bytes off, and these call us.
 include(CheckCXXSymbolExists)

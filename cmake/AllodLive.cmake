@@ -65,8 +65,11 @@ target_include_directories(allod_live PRIVATE src include)
 # After everything else: the folder holds compiler headers as well.
 target_compile_options(allod_live PRIVATE
   $<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${ALLOD_GCC_INCLUDE}>)
-target_link_libraries(allod_live PRIVATE allod_warnings
+target_link_libraries(allod_live PRIVATE allod_warnings allod_anywhere
   ${event_EXTRA} ${event_CORE} ${ALLOD_ZLIB} ${ALLOD_BACKTRACE} ${ALLOD_DEMANGLER})
+if(ALLOD_HAS_GLIBC)
+  target_link_libraries(allod_live PRIVATE allod_older)
+endif()
 target_link_options(allod_live PRIVATE
   -static-libgcc
   LINKER:--exclude-libs,ALL

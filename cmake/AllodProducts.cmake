@@ -30,6 +30,11 @@ include(CheckLinkerFlag)
 set(constants_apart LINKER:-T,${CMAKE_CURRENT_LIST_DIR}/constants.ld)
 check_linker_flag(C ${constants_apart} ALLOD_PLACES_CONSTANTS)
 
+if(ALLOD_HAS_GLIBC)
+  add_library(allod_older STATIC EXCLUDE_FROM_ALL ${ALLOD_OLDER_SOURCES})
+  target_link_libraries(allod_older PRIVATE allod_product_flags)
+endif()
+
 # allod_add_shared(TARGET OUTPUT OBJECT_LIBRARIES...): OUTPUT.so in the build folder.
 function(allod_add_shared target output)
   add_library(${target} SHARED)
@@ -42,6 +47,9 @@ function(allod_add_shared target output)
     SOVERSION ${PROJECT_VERSION_MAJOR}
     LINKER_LANGUAGE C
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+  if(ALLOD_HAS_GLIBC)
+    target_link_libraries(${target} PRIVATE allod_older)
+  endif()
   target_link_options(${target} PRIVATE
     -static-libgcc
     LINKER:--no-undefined

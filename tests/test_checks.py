@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checks import budgets, install, style, symbols, words
+from checks import budgets, install, style, symbols, versions, words
+from workshop.build import ensure_live_built
 from workshop.environment import ensure_bench
 from workshop.paths import ROOT
 
 SCRIPTS = (
     *("budgets", "imports_order", "install", "layers"),
-    *("style", "symbols", "tidy", "words"),
+    *("style", "symbols", "tidy", "versions", "words"),
 )
 DebianPackages = Callable[..., None]
 # Stands in for malloc. Its fast path has 5 instructions; the one of 3 moves no block.
@@ -319,6 +320,31 @@ def test_an_import_without_explanation_is_found(tmp_path: Path) -> None:
     explained = set().union(*symbols.explained_imports().values())
     assert list(symbols.unexplained_imports(library, explained)) == [
         "library.so uses time, of which imports.toml says nothing",
+    ]
+
+
+@pytest.mark.parametrize("name", versions.LIBRARIES)
+def test_the_libraries_load_with_glibc_2_17(build_dir: Path, name: str) -> None:
+    assert "GLIBC_2.2.5" in versions.needed_versions(build_dir / name)
+    assert list(versions.complaints(build_dir / name)) == []
+
+
+def test_the_live_server_loads_with_glibc_2_17() -> None:
+    assert list(versions.complaints(ensure_live_built())) == []
+
+
+def test_a_version_that_is_too_new_is_found(tmp_path: Path) -> None:
+    source = tmp_path / "library.c"
+    source.write_text(
+        "extern long getrandom(void *, unsigned long, unsigned);\n"
+        "long take(void *to) { return getrandom(to, 8, 0); }\n"
+    )
+    library = tmp_path / "library.so"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True
+    )
+    assert list(versions.complaints(library)) == [
+        "library.so needs GLIBC_2.25, which glibc 2.17 has not",
     ]
 
 

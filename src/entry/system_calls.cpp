@@ -7,15 +7,18 @@
 
 #include "entry/surface.hpp"
 #include "hardened/sweep.hpp"
+#include "libc/completion.hpp"
 #include "libc/operators.hpp"
 #include "scan/mappings.hpp"
 #include "stop/signal_stacks.hpp"
 
-// glibc 2.32 and later: no thread has been created, except our helpers, which it does not know.
-// NOLINTNEXTLINE(readability-identifier-naming, bugprone-reserved-identifier)
-extern "C" [[gnu::weak]] char __libc_single_threaded;
-
 namespace {
+
+// glibc 2.32 and later: no thread has been created, except our helpers, which it does not know.
+[[nodiscard]] bool is_single_threaded() noexcept {
+  const allod::Address flag = allod::symbol_of_libc("__libc_single_threaded");
+  return flag != 0 && *reinterpret_cast<const char*>(flag) != 0;
+}
 
 [[nodiscard]] int to_errno(long result) noexcept {
   if (result >= 0) return 0;
@@ -40,8 +43,7 @@ namespace {
 // vfork only gets the limit.
 void respect_address_limit(std::size_t limit) noexcept {
   if (limit == RLIM64_INFINITY || allod::os::LinuxGuest::is_here()) return;
-  const bool is_alone = !allod::Policy::kBlockStates && &__libc_single_threaded != nullptr &&
-                        __libc_single_threaded != 0;
+  const bool is_alone = !allod::Policy::kBlockStates && is_single_threaded();
   allod::Process::narrow_map(limit, is_alone, [](auto&& keep) noexcept {
     allod::operators::slices_at_once.store(0);
     if constexpr (allod::Policy::kBlockStates) {

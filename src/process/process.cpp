@@ -11,6 +11,7 @@
 #include "hardened/hardened.hpp"
 #include "image/own_image.hpp"
 #include "leaks/leaks.hpp"
+#include "libc/completion.hpp"
 #include "process/faults.hpp"
 #include "process/setup.hpp"
 #include "profile/file.hpp"
@@ -72,6 +73,7 @@ void start_process() noexcept {
   static constinit std::atomic<bool> was_called{false};
   if (was_called.exchange(true, std::memory_order_relaxed)) return;
   os::LinuxGuest::note_owner();
+  if (&allod_complete_libc != nullptr) allod_complete_libc();
   Process::start();
   // Reads files now, since the program may forbid itself to do so later.
   Process::respect_quota();

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libc/completion.hpp"
 #include "record/file.hpp"
 #include "text/text.hpp"
 
@@ -96,6 +97,7 @@ class Writer {
 
  private:
   static void start() noexcept;
+  static void make_key() noexcept;
   static void stop(const char* reason) noexcept;
   static bool make_file() noexcept;
   static bool write_file_header() noexcept;
@@ -120,6 +122,7 @@ class Writer {
   static inline std::uint64_t time_ = 0;
   static inline std::uint32_t count_ = 0;
   static inline pthread_key_t key_ = 0;
+  static inline bool has_key_ = false;
   // Running threads, and threads that are ending or gone, oldest first.
   static inline Thread* threads_ = nullptr;
   static inline Thread* ending_ = nullptr;
@@ -136,7 +139,11 @@ void Writer::start() noexcept {
   ticks_ = read_ticks();
   nanoseconds_ = nanoseconds(CLOCK_MONOTONIC);
   time_ = nanoseconds(CLOCK_REALTIME);
-  if (pthread_key_create(&key_, thread_ended) != 0) stop("no thread-specific key is left");
+  make_key();
+}
+
+void Writer::make_key() noexcept {
+  if (!has_key_) has_key_ = pthread_key_create(&key_, thread_ended) == 0;
 }
 
 void Writer::stop(const char* reason) noexcept {
@@ -161,7 +168,10 @@ void Writer::stop(const char* reason) noexcept {
 }
 
 void Writer::begin() noexcept {
+  if (&allod_complete_libc != nullptr) allod_complete_libc();
   if (!started_) start();
+  make_key();
+  if (!has_key_) stop("no thread-specific key is left");
   // The handler that is registered first runs last, after the destructors of all libraries.
   __cxa_atexit(at_exit, nullptr, nullptr);
   at_quick_exit(at_quick_end);
@@ -283,7 +293,7 @@ Thread* Writer::attach() noexcept {
     thread->next_ = threads_;
     threads_ = thread;
     Recorder::current_ = thread;
-    pthread_setspecific(key_, thread);
+    if (has_key_) pthread_setspecific(key_, thread);
   }
   attaching_ = false;
   return thread;

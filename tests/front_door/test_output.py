@@ -108,7 +108,7 @@ def test_a_profile_that_cannot_be_written_is_kept(
     (folder,) = kept.glob("allod-profile-*")
     assert done.stderr.splitlines()[-1] == (
         f"allod: error: cannot write {full_disk}/x.pb.gz: No space left on device;"
-        f" what the library wrote is kept in {folder}, and ./allod diff reads it"
+        f" what the library wrote is kept in {folder}, and allod diff reads it"
     )
     assert os.listdir(full_disk) == ["fill"]
     (profile, *_) = sorted(folder.iterdir())

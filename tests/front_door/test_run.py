@@ -190,8 +190,56 @@ def test_a_static_program_is_refused_with_a_reason(tmp_path: Path) -> None:
     script.chmod(0o755)
     for started in (program, script):
         done = allod("run", "--", started)
-        assert done.returncode == 1
+        assert done.returncode == 126
         assert f"{program} is statically linked" in done.stderr
+
+
+def test_a_program_for_another_processor_is_refused(tmp_path: Path) -> None:
+    program = tmp_path / "foreign"
+    image = bytearray(Path("/bin/true").read_bytes())
+    image[18:20] = (183).to_bytes(2, "little")
+    program.write_bytes(image)
+    program.chmod(0o755)
+    done = allod("run", "--", program)
+    assert (done.returncode, done.stdout) == (126, "")
+    assert f"{program} is for arm64" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def compile_program(path: Path, source: str, *options: str) -> Path:
+    """A program in C."""
+    text = path.with_suffix(".c")
+    text.write_text(source)
+    subprocess.run(["cc", *options, "-o", path, text], check=True)
+    return path
+
+
+def test_a_program_with_an_allocator_of_its_own_is_warned_about(tmp_path: Path) -> None:
+    program = compile_program(
+        tmp_path / "own",
+        "#include <stddef.h>\nvoid *malloc(size_t size) { return NULL; }\n"
+        "int main(void) { return 0; }\n",
+        *("-fno-builtin", "-rdynamic"),
+    )
+    done = allod("run", "--", program)
+    assert done.returncode == 0
+    assert f"warning: {program} has a malloc of its own" in done.stderr
+    assert "malloc of its own" not in allod("run", "--", "true").stderr
+
+
+@pytest.mark.parametrize("linked", ["static", "dynamic"])
+def test_a_go_program_is_told_apart(tmp_path: Path, linked: str) -> None:
+    # The note that Go's linker writes.
+    program = compile_program(
+        tmp_path / "go",
+        '__asm__(".pushsection .note.go.buildid,\\"a\\",@note\\n"\n'
+        '".long 4, 4, 4\\n.asciz \\"Go\\"\\n.byte 0\\n.long 1\\n.popsection");\n'
+        "int main(void) { return 0; }\n",
+        *(["-static"] if linked == "static" else []),
+    )
+    done = allod("run", "--", program)
+    assert done.returncode == (126 if linked == "static" else 0)
+    assert "Go" in done.stderr and "allocator of its own" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

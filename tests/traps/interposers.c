@@ -109,7 +109,6 @@ __attribute__((used)) static void* stand_before(void** next, const char* name) {
 // What is called.
 STAND_BEFORE(__errno_location);
 STAND_BEFORE(__register_atfork);
-STAND_BEFORE(_dl_find_object);
 STAND_BEFORE(abort);
 STAND_BEFORE(bzero);
 STAND_BEFORE(dladdr);
@@ -122,7 +121,6 @@ STAND_BEFORE(mempcpy);
 STAND_BEFORE(pthread_key_create);
 STAND_BEFORE(pthread_mutex_lock);
 STAND_BEFORE(pthread_mutex_unlock);
-STAND_BEFORE(pthread_once);
 STAND_BEFORE(pthread_setspecific);
 STAND_BEFORE(sigaction);
 STAND_BEFORE(sigfillset);

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from allod.console import Failure
-from allod.run import NOT_EXECUTABLE
 from allod.signals import handled_by
+from allod.supplies import NOT_EXECUTABLE
 
 
 def run_to_end(

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -20,7 +20,14 @@ FORMATS = ("text", "json")
 ANY_PORT = "127.0.0.1:0"
 
 
-class Bytes(click.ParamType[str]):
+# Generic since click 8.2, which has left Python 3.9.
+if TYPE_CHECKING:
+    TextType = click.ParamType[str]
+else:
+    TextType = click.ParamType
+
+
+class Bytes(TextType):
     """A number of bytes, at least 1, as the library reads it."""
 
     name = "bytes"
@@ -66,12 +73,11 @@ def _means_option(
 ) -> None:
     """-o has one meaning in all commands."""
     if value is not None:
-        raise click.UsageError(
-            f"-o means --option in ./allod run; use --output {value}"
-        )
+        raise click.UsageError(f"-o means --option in allod run; use --output {value}")
 
 
 @click.group(cls=Group, invoke_without_command=True, context_settings=CONTEXT_SETTINGS)
+@click.version_option(package_name="allod", prog_name="allod")
 @click.pass_context
 def allod(ctx: click.Context) -> None:
     """Allod: a memory allocator for C and C++ programs.
@@ -268,7 +274,7 @@ def top(
 ) -> None:
     """Show the heaps of running programs in the terminal.
 
-    They have to serve a live page (./allod run --live), and are named by process id, by the link
+    They have to serve a live page (allod run --live), and are named by process id, by the link
     of the page, or by address and port with the token in ALLOD_LIVE_TOKEN; all of yours by
     default. Of a single one, threads, sizes, heaps and the call stacks that hold most are shown
     as well. q ends it.
@@ -302,7 +308,7 @@ def top(
 def diff(first: Path, second: Path, kind: str, most: int) -> None:
     """Compare two heap profiles by function.
 
-    FIRST and SECOND are files of ./allod run --profile (NAME.pb.gz), or texts that the library
+    FIRST and SECOND are files of allod run --profile (NAME.pb.gz), or texts that the library
     wrote.
     """
     from allod.profile.compare import compare
@@ -349,7 +355,7 @@ def record(output: Path | None, peer: str, program: Sequence[str]) -> None:
     "peers",
     multiple=True,
     metavar="NAME[=LIBRARY]",
-    help="An allocator, as ./allod bench --list names them, or any library. Can be repeated."
+    help="An allocator, as allod bench --list names them, or any library. Can be repeated."
     " Default: allod and glibc.",
 )
 @click.option(
@@ -412,7 +418,7 @@ def replay(
 
 @allod.group(cls=Group)
 def trace() -> None:
-    """Look into what ./allod record wrote."""
+    """Look into what allod record wrote."""
 
 
 @trace.command()

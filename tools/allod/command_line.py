@@ -37,7 +37,7 @@ def no_command(group: click.Group, ctx: click.Context, name: str) -> Failure:
     rest = did_you_mean(name, group.commands)
     return Failure(
         f"there is no command {f'{path} {name}'.strip()}{rest};"
-        f" {f'./allod help {path}'.strip()} lists them",
+        f" {f'allod help {path}'.strip()} lists them",
         2,
     )
 

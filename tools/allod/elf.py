@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 PT_INTERP = 3
+PT_NOTE = 4
+SHT_DYNSYM = 11
+PROCESSORS = {3: "i386", 40: "arm", 62: "x86-64", 183: "arm64", 243: "riscv"}
+# The name of the notes that Go's linker writes.
+GO = b"Go\0\0"
+MOST_NOTES = 4096
 SHEBANG_DEPTH = 4
 
 
@@ -20,6 +28,14 @@ class Elf:
     machine: int
     # The program that loads it, as the file names it; None for a static one.
     loader: str | None
+    is_go: bool = False
+    # Whether it has a malloc that others find before any that is preloaded.
+    has_malloc: bool = False
+
+    @property
+    def processor(self) -> str:
+        """The name of the processor that it is for."""
+        return PROCESSORS.get(self.machine, f"processor {self.machine}")
 
     @property
     def is_for_musl(self) -> bool:
@@ -28,7 +44,7 @@ class Elf:
 
 
 def read_elf(path: Path) -> Elf | None:
-    """Reads the headers of an ELF file; None for any other file."""
+    """Reads what is of interest in an ELF file; None for any other file."""
     with path.open("rb") as file:
         ident = file.read(16)
         if len(ident) < 16 or ident[:4] != b"\x7fELF":
@@ -40,18 +56,53 @@ def read_elf(path: Path) -> Elf | None:
         if len(data) < layout.size:
             return None
         fields = layout.unpack(data)
-        machine, offset, size, count = fields[1], fields[4], fields[8], fields[9]
-        file.seek(offset)
-        table = file.read(size * count)
         part = struct.Struct(order + ("IIQQQQQQ" if wide else "IIIIIIII"))
-        loader = None
-        for at in range(0, len(table) - part.size + 1, max(size, 1)):
-            kind, *rest = part.unpack_from(table, at)
+        loader, is_go = None, False
+        for kind, *rest in _table(file, part, fields[4], fields[8], fields[9]):
+            begin, length = (rest[1], rest[4]) if wide else (rest[0], rest[3])
             if kind == PT_INTERP:
-                begin, length = (rest[1], rest[4]) if wide else (rest[0], rest[3])
                 file.seek(begin)
                 loader = os.fsdecode(file.read(length).rstrip(b"\0"))
-    return Elf(64 if wide else 32, machine, loader)
+            elif kind == PT_NOTE:
+                file.seek(begin)
+                is_go = is_go or GO in file.read(min(length, MOST_NOTES))
+        # Sections: where they are, the size of an entry, and how many there are.
+        sections = (fields[5], fields[10], fields[11])
+        has_malloc = wide and _defines_malloc(file, order, *sections)
+    return Elf(64 if wide else 32, fields[1], loader, is_go, has_malloc)
+
+
+def _table(
+    file: BinaryIO, layout: struct.Struct, begin: int, size: int, count: int
+) -> Iterator[tuple[int, ...]]:
+    file.seek(begin)
+    table = file.read(size * count)
+    for at in range(0, len(table) - layout.size + 1, max(size, 1)):
+        yield layout.unpack_from(table, at)
+
+
+def _defines_malloc(
+    file: BinaryIO, order: str, begin: int, size: int, count: int
+) -> bool:
+    """Whether the symbols for other objects have a malloc that is defined here."""
+    section = struct.Struct(order + "IIQQQQIIQQ")
+    sections = list(_table(file, section, begin, size, count))
+    for each in sections:
+        if each[1] != SHT_DYNSYM or each[6] >= len(sections):
+            continue
+        _, _, _, _, place, length, *_ = sections[each[6]]
+        file.seek(place)
+        name = file.read(length).find(b"\0malloc\0") + 1
+        if name == 0:
+            continue
+        file.seek(each[4])
+        symbol = struct.Struct(order + "IBBHQQ")
+        symbols = file.read(each[5] - each[5] % symbol.size)
+        return any(
+            text == name and index != 0
+            for text, _, _, index, _, _ in symbol.iter_unpack(symbols)
+        )
+    return False
 
 
 def loaded_image(program: Path) -> Path:

@@ -13,7 +13,7 @@ import click
 
 from allod import supplies
 from allod.console import Failure, display_for, say
-from allod.supplies import Allocator, Plan, Replays
+from allod.replays import Allocator, Plan, Replays
 from allod.trace.files import is_trace
 from allod.trace.tool import run_tool
 from allod.units import counted, human

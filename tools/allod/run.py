@@ -14,10 +14,10 @@ from allod import supplies
 from allod.console import Failure, say
 from allod.elf import is_privileged, loaded_image, read_elf
 from allod.preload import preloaded
+from allod.supplies import NOT_EXECUTABLE
 
 COPIES = "liballod-copies.so"
 NOT_FOUND = 127
-NOT_EXECUTABLE = 126
 
 
 def run(
@@ -97,14 +97,33 @@ def check_preloadable(program: Path, library: Path) -> None:
     if elf is None or ours is None:
         return
     if (elf.bits, elf.machine) != (ours.bits, ours.machine):
-        raise Failure(f"{image} is built for another architecture than {library}")
-    if elf.loader is None:
         raise Failure(
-            f"{image} is statically linked, so nothing can be preloaded into it;"
-            " link it with allod.o instead"
+            f"{image} is for {elf.processor} ({elf.bits} bits), and {library} for"
+            f" {ours.processor}; use a build of Allod for that processor",
+            NOT_EXECUTABLE,
+        )
+    if elf.loader is None:
+        remedy = (
+            "Go has an allocator of its own, so there is nothing to replace"
+            if elf.is_go
+            else "link it with allod.o instead"
+        )
+        raise Failure(
+            f"{image} is statically linked, so nothing can be preloaded into it; {remedy}",
+            NOT_EXECUTABLE,
         )
     if privileged:
         say(
             f"warning: {image} changes privileges when it starts (setuid, setgid or"
-            " capabilities), so the loader will ignore Allod"
+            " capabilities), so the loader will ignore Allod; use allod run for what it starts"
+        )
+    elif elf.is_go:
+        say(
+            f"warning: {image} is a Go program, with an allocator of its own: Allod serves its"
+            " libraries in C alone"
+        )
+    elif elf.has_malloc:
+        say(
+            f"warning: {image} has a malloc of its own, which its loader finds before Allod's;"
+            " build it without, to use Allod"
         )

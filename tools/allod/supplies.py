@@ -1,55 +1,35 @@
 """What the commands need besides this package: libraries, programs, other allocators.
 
-`Installed` finds them on the machine. A clone has supplies of its own, which build and install
-what is missing; whoever runs the commands there hands them in with `use`.
+`Installed` finds them beside the package and on the machine. A clone has supplies of its own, which
+build and install what is missing; whoever runs the commands there hands them in with `use`.
 """
 
 from __future__ import annotations
 
 import shutil
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from allod.console import Failure
+from allod.replays import Allocator, Plan, Replays
 
 LIVE = "liballod-live.so"
 
-Purpose = Literal["profiles", "statistics"]
+NOT_EXECUTABLE = 126
+SYMBOLIZERS = ("llvm-symbolizer", "llvm-symbolizer-19", "llvm-symbolizer-14")
 
-
-class Allocator(Protocol):
-    """An allocator under a name; without a library it is the C library's own."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def library(self) -> Path | None: ...
-    @property
-    def variables(self) -> tuple[tuple[str, str], ...]:
-        """What a program under it needs in its environment."""
-
-
-@dataclass(frozen=True)
-class Replays:
-    """What replays of one trace measured, by the allocators' names: each run as the replay has
-    reported it, the 95 % interval of the seconds, and why an allocator failed."""
-
-    runs: Mapping[str, Sequence[Mapping[str, Any]]]
-    intervals: Mapping[str, tuple[float, float]]
-    failures: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a prepared trace is replayed; `timeout` is in seconds."""
-
-    title: str
-    params: dict[str, int | str]
-    rounds: int
-    timeout: float
+Purpose = Literal["profiles", "flames", "plots", "statistics"]
+# What each imports besides this package's dependencies.
+MODULES: dict[Purpose, tuple[str, ...]] = {
+    "profiles": (),
+    "flames": ("plotly",),
+    "plots": ("numpy", "matplotlib"),
+    "statistics": (),
+}
 
 
 class Supplies(Protocol):
@@ -64,8 +44,8 @@ class Supplies(Protocol):
     def trace_programs(self) -> Path:
         """The folder of the programs that read and replay traces."""
 
-    def program(self, name: str, *, package: str) -> None:
-        """Sees to it that a program of a Debian package is there."""
+    def symbolizer(self) -> str:
+        """A program that takes what llvm-symbolizer takes, and answers as that does."""
 
     def python_packages(self, purpose: Purpose) -> None:
         """Sees to it that what a part of this package imports is there."""
@@ -93,33 +73,42 @@ class Library:
 
 
 class Installed:
-    """Takes what is installed, this package's Python packages with it."""
+    """Takes what this package was installed with: libraries in lib/ and programs in bin/, in its
+    own folder or in one that it lies in."""
 
     def library(self, name: str, *, musl: bool) -> Path:
-        """From the folder of libraries that this package was installed beside."""
+        """From the nearest folder of libraries."""
         if musl:
-            raise Failure(f"{name} for musl is not installed")
+            raise Failure(
+                f"{name} for musl is not installed; install Allod in a system that has musl, such"
+                " as Alpine Linux",
+                NOT_EXECUTABLE,
+            )
         multiarch = sysconfig.get_config_var("MULTIARCH") or ""
-        for folder in Path(__file__).resolve().parents:
-            for path in (folder / "lib" / name, folder / "lib" / multiarch / name):
-                if path.is_file():
-                    return path
-        raise Failure(f"{name} is not installed beside {Path(__file__).parent}")
+        return self._beside(Path("lib") / name, Path("lib") / multiarch / name)
 
     def live_library(self) -> Path:
         """As the others."""
         return self.library(LIVE, musl=False)
 
     def trace_programs(self) -> Path:
-        """From PATH."""
-        return Path(self._found("trace-tool")).parent
+        """From the nearest folder of programs."""
+        return self._beside(Path("bin") / "trace-tool").parent
 
-    def program(self, name: str, *, package: str) -> None:
-        """From PATH."""
-        self._found(name, f"; install the Debian package {package}")
+    def symbolizer(self) -> str:
+        """LLVM's, or the one that came with this package and knows less of columns."""
+        for name in SYMBOLIZERS:
+            if (found := shutil.which(name)) is not None:
+                return found
+        return str(self._beside(Path("bin") / "allod-symbolizer"))
 
     def python_packages(self, purpose: Purpose) -> None:
-        """They came with this package."""
+        """Those for figures are not installed unless they are asked for."""
+        missing = [name for name in MODULES[purpose] if find_spec(name) is None]
+        if missing:
+            raise Failure(
+                f"this needs the Python package {missing[0]}: pip install 'allod[plots]'"
+            )
 
     def allocator(self, given: str) -> Allocator:
         """The C library's, ours, or a file."""
@@ -137,14 +126,19 @@ class Installed:
         allocators: Sequence[Allocator],
         progress: Callable[[int, int], None],
     ) -> Replays:
-        """What measures is a part of the clone."""
-        raise Failure("replays are measured in a clone of Allod only")
+        """By rounds in which each has its turn."""
+        from allod.rounds import measure
 
-    def _found(self, name: str, remedy: str = "") -> str:
-        path = shutil.which(name)
-        if path is None:
-            raise Failure(f"{name} is not installed{remedy}")
-        return path
+        return measure(self.trace_programs() / "replay", plan, allocators, progress)
+
+    def _beside(self, *names: Path) -> Path:
+        for folder in Path(__file__).resolve().parents:
+            for name in names:
+                if (folder / name).is_file():
+                    return folder / name
+        raise Failure(
+            f"{names[0].name} is not installed beside {Path(__file__).parent}"
+        )
 
 
 _current: Supplies = Installed()

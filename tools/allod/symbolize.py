@@ -210,7 +210,7 @@ def resolve(report: Report, source: Path | None) -> dict[Place, tuple[Frame, ...
             continue
         ordered = sorted(addresses)
         found = symbols.functions_at(path, ordered)
-        for address, frames in zip(ordered, found, strict=True):
+        for address, frames in zip(ordered, found):
             if frames:
                 known[Place(path, address)] = frames
     return known

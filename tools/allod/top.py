@@ -156,12 +156,9 @@ def print_once(targets: Sequence[str], sort: str) -> None:
     rows = [[str(row[name]) for name in COLUMNS] for row in _sorted(watches, sort)]
     if rows:
         lines = [[name.upper() for name in COLUMNS], *rows]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        widths = [max(map(len, column)) for column in zip(*lines)]
         for line in lines:
-            padded = [
-                word.rjust(width)
-                for word, width in zip(line[:-1], widths[:-1], strict=True)
-            ]
+            padded = [word.rjust(width) for word, width in zip(line[:-1], widths[:-1])]
             print("  ".join([*padded, line[-1]]))
     for reason in lost[:-1] if not rows else lost:
         say(f"warning: {reason}")
@@ -175,7 +172,7 @@ def show(targets: Sequence[str], every: float, sort: str) -> None:
     """Fills the terminal until q is pressed or all programs have ended."""
     watches = [Watch(link) for link in find(targets)]
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Failure("./allod top needs a terminal; use --once for one table", 2)
+        raise Failure("allod top needs a terminal; use --once for one table", 2)
     lost = _refresh(watches)
     if not watches:
         raise Failure(lost[-1])

@@ -77,7 +77,7 @@ def find(targets: Sequence[str]) -> list[Link]:
             found += _links_of(process)
     if not found:
         raise Failure(
-            "no program of yours serves a live page; start one with ./allod run --live"
+            "no program of yours serves a live page; start one with allod run --live"
         )
     return found
 
@@ -111,7 +111,7 @@ def _find_one(target: str) -> Link:
         raise Failure(f"process {target} belongs to another user") from None
     if not links:
         raise Failure(
-            f"process {target} serves no live page; start it with ./allod run --live"
+            f"process {target} serves no live page; start it with allod run --live"
         )
     return links[0]
 

@@ -41,7 +41,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "statistics": ("text", "settings", "instance"),
     "process": (
-        *("text", "settings", "image", "stop", "instance", "guards"),
+        *("libc", "text", "settings", "image", "stop", "instance", "guards"),
         *("report", "hardened", "profile", "leaks", "statistics"),
     ),
     "entry": (

@@ -17,6 +17,7 @@ from workshop.paths import version
 
 from clone.supplies import Clone
 
+SYSTEM_NAMES = ("x86-64", "arm64", "x86-64-musl")
 PRESET_NAMES = ("release", "clang", "asan", "tsan", "fuzz")
 
 
@@ -135,6 +136,26 @@ def test(
     sys.exit(testing.test(only, arguments, quick=quick))
 
 
+@click.command(name="release")
+@click.option(
+    "--system",
+    "systems",
+    multiple=True,
+    type=click.Choice(SYSTEM_NAMES),
+    help="Build for this one; can be repeated. Default: all.",
+)
+def release_command(systems: Sequence[str]) -> None:
+    """Build the wheels of Python into dist/.
+
+    Each holds the commands, the libraries and the programs that they need. The one for this
+    machine is installed into a new environment and tried there.
+    """
+    from workshop.release import release, table
+
+    for line in table(release(systems or SYSTEM_NAMES)):
+        click.echo(line)
+
+
 @click.command(
     cls=HandsOver,
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
@@ -165,7 +186,7 @@ def allod(ctx: click.Context) -> None:
 for command in (
     *(build, fuzz),
     *(cli.run, cli.leaks, cli.symbolize, cli.top, cli.diff),
-    *(test, bench),
+    *(test, bench, release_command),
     *(cli.record, cli.replay, cli.trace),
     command_line.help_command,
 ):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from allod.console import say
-from allod.supplies import Allocator, Plan, Purpose, Replays
+from allod.replays import Allocator, Plan, Replays
+from allod.supplies import SYMBOLIZERS, Purpose
 from workshop import replay
 from workshop.build import PRESETS, ensure_built, ensure_live_built, product
 from workshop.environment import ensure_bench, ensure_profile
@@ -35,13 +37,20 @@ class Clone:
         """Those of bench/replay, brought up to date."""
         return replay.ensure_tools()
 
-    def program(self, name: str, *, package: str) -> None:
-        """Installs the package where the program is missing."""
-        ensure_requirements([Requirement(name, package)])
+    def symbolizer(self) -> str:
+        """LLVM's, installed where it is missing."""
+        for name in SYMBOLIZERS:
+            if (found := shutil.which(name)) is not None:
+                return found
+        ensure_requirements([Requirement(SYMBOLIZERS[0], "llvm")])
+        return SYMBOLIZERS[0]
 
     def python_packages(self, purpose: Purpose) -> None:
         """Installs them into the clone's environment."""
-        {"profiles": ensure_profile, "statistics": ensure_bench}[purpose]()
+        if purpose in ("profiles", "flames"):
+            ensure_profile()
+        else:
+            ensure_bench()
 
     def allocator(self, given: str) -> Allocator:
         """One that the benchmark knows, or a file."""

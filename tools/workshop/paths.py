@@ -18,8 +18,8 @@ def build_dir(preset: str) -> Path:
 
 def version() -> str:
     """Allod's version, from the one place where it is written down."""
-    text = (ROOT / "CMakeLists.txt").read_text()
-    found = re.search(r"project\(allod\s+VERSION\s+([0-9.]+)", text)
+    text = (ROOT / "include" / "allod.h").read_text()
+    found = re.search(r'#define ALLOD_VERSION "([0-9.]+)"', text)
     if found is None:
-        raise RuntimeError("CMakeLists.txt states no version")
+        raise RuntimeError("allod.h states no version")
     return found[1]

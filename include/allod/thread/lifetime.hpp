@@ -19,7 +19,7 @@ void ProcessHeap<Policy>::start_once() noexcept {
     phase_.store(kStarted, std::memory_order_release);
     Policy::Platform::futex_wake(&phase_, kEverybody);
     // After the others may go on: an interposed pthread_key_create may allocate.
-    has_key_.store(pthread_key_create(&key_, &unbind) == 0, std::memory_order_release);
+    make_key();
     if (places_.are_forbidden()) return;
     // Programs with one thread have a domain from the start.
     if (places_.take(1, false) && !become_owner()) places_.give_back();
@@ -28,6 +28,12 @@ void ProcessHeap<Policy>::start_once() noexcept {
   while (phase_.load(std::memory_order_acquire) != kStarted) {
     Policy::Platform::futex_wait(&phase_, kStarting);
   }
+}
+
+template <class Policy>
+ALLOD_HOT void ProcessHeap<Policy>::make_key() noexcept {
+  if (has_key()) return;
+  has_key_.store(pthread_key_create(&key_, &unbind) == 0, std::memory_order_release);
 }
 
 template <class Policy>

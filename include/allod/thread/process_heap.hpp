@@ -202,6 +202,8 @@ class ProcessHeap {
   // takes a lock of libc, so that it cannot be part of a slow path.
   static void start() noexcept {
     ensure_started();
+    // An allocation may have come before there was a libpthread to give one.
+    make_key();
     os::at_fork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
   }
 
@@ -357,6 +359,7 @@ class ProcessHeap {
   static ALLOD_NOINLINE ALLOD_HOT void advance_to(std::int32_t done) noexcept;
   [[nodiscard]] ALLOD_HOT static bool become_owner() noexcept;
   static void bind(Front* front) noexcept;
+  static void make_key() noexcept;
   [[nodiscard]] static bool has_key() noexcept { return has_key_.load(std::memory_order_acquire); }
   static ALLOD_NOINLINE void take_first_seat() noexcept;
   static ALLOD_HOT void unbind(void*) noexcept;

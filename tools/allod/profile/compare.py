@@ -53,10 +53,7 @@ def compare(first: Path, second: Path, kind: str, most: int) -> None:
     nothing = [0, 0, 0]
     changes = {
         name: [
-            b - a
-            for a, b in zip(
-                before.get(name, nothing), after.get(name, nothing), strict=True
-            )
+            b - a for a, b in zip(before.get(name, nothing), after.get(name, nothing))
         ]
         for name in before | after
     }

@@ -63,13 +63,13 @@ class Stack:
     """What was allocated with one call stack, innermost address first."""
 
     addresses: tuple[int, ...]
-    # In the order in which they were met; 0: not known.
-    number: int = field(default=0, kw_only=True)
     live: Sums = Sums()
     peak: Sums = Sums()
     total: Sums = Sums()
     # For each address the functions there, innermost first; empty until names are known.
     frames: tuple[tuple[Frame, ...], ...] = ()
+    # In the order in which they were met; 0: not known.
+    number: int = 0
 
     def names(self) -> Iterator[Frame]:
         """All functions, innermost first."""

@@ -187,9 +187,7 @@ def encode(profile: Profile) -> bytes:
     message.period = profile.interval
     message.time_nanos = time.time_ns()
     for stack in profile.stacks:
-        places = zip(
-            stack.addresses, stack.frames or ((),) * len(stack.addresses), strict=True
-        )
+        places = zip(stack.addresses, stack.frames or ((),) * len(stack.addresses))
         message.sample.add(
             location_id=[writer.location(address, names) for address, names in places],
             value=[

@@ -33,7 +33,7 @@ def run_profiled(
     variant: str,
 ) -> int:
     """Runs the program to its end; returns what the shell would show as its status."""
-    supplies.current().python_packages("profiles")
+    supplies.current().python_packages("flames")
     path = find_program(program[0])
     library = library_for(path, f"liballod{variant}.so")
     stem = (output or Path(path.name)).absolute()
@@ -57,7 +57,7 @@ def run_profiled(
             # What the program did may never come again.
             is_kept = True
             raise Failure(
-                f"{failure}; what the library wrote is kept in {folder}, and ./allod diff reads it",
+                f"{failure}; what the library wrote is kept in {folder}, and allod diff reads it",
                 status or 1,
             ) from None
     finally:

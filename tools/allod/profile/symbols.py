@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import json
 import os
-import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ from elftools.elf.sections import NoteSection, SymbolTableSection
 from allod import supplies
 from allod.profile.model import Frame, Mapping, Profile
 
-SYMBOLIZERS = ("llvm-symbolizer", "llvm-symbolizer-19", "llvm-symbolizer-14")
 # Not worth a frame when the library is part of the program.
 OWN = ("allod::", "allod_malloc", "allod_new")
 
@@ -77,7 +75,7 @@ class Names:
             found = functions_at(
                 path, [_virtual(path, place) for _, place in wanted], name
             )
-            for (address, _), frames in zip(wanted, found, strict=True):
+            for (address, _), frames in zip(wanted, found):
                 if frames:
                     self._known[address] = frames
 
@@ -97,7 +95,7 @@ def functions_at(
     """The functions at addresses by which the file's own tables count, innermost first; none where
     nothing is known. They are said to be in the module, or else in the file."""
     command = [
-        _symbolizer(),
+        supplies.current().symbolizer(),
         f"--obj={path}",
         "--output-style=JSON",
         "--functions",
@@ -127,15 +125,6 @@ def _frames(answer: dict[str, Any], module: str) -> list[Frame]:
         for each in answer.get("Symbol", [])
         if each.get("FunctionName")
     ]
-
-
-@cache
-def _symbolizer() -> str:
-    for name in SYMBOLIZERS:
-        if (found := shutil.which(name)) is not None:
-            return found
-    supplies.current().program(SYMBOLIZERS[0], package="llvm")
-    return SYMBOLIZERS[0]
 
 
 @cache

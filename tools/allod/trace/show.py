@@ -18,7 +18,7 @@ def show(trace: Path, *, html: Path | None, folder: Path | None, as_json: bool) 
     """Prints a summary, and writes the plots that are asked for."""
     info = read_info(trace)
     if html is not None or folder is not None:
-        supplies.current().python_packages("statistics")
+        supplies.current().python_packages("plots")
         from allod.trace.plots import page, write_folder
 
         if html is not None:

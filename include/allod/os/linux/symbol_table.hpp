@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "allod/base/base.hpp"
+#include "allod/base/cpu.hpp"
 
 namespace allod::os {
 
@@ -29,6 +30,19 @@ class SymbolTable {
     }
   }
 
+  // The defined symbol of a name, or null. Reads little of a large table. Every program runs it
+  // once.
+  [[nodiscard]] ALLOD_HOT const ElfW(Sym) * find(const char* name) const noexcept {
+    const ElfW(Sym)* found = nullptr;
+    const auto look = [&](const ElfW(Sym) & symbol) noexcept {
+      if (symbol.st_shndx == SHN_UNDEF || !is_same(names_ + symbol.st_name, name)) return;
+      found = &symbol;
+    };
+    if (symbols_ == nullptr || names_ == nullptr) return nullptr;
+    hash_ != nullptr ? visit_bucket(hash_of(name), look) : visit_all(look);
+    return found;
+  }
+
   // Calls visit(symbol, name) for each defined symbol.
   template <class Visit>
   void for_each(Visit&& visit) const noexcept {
@@ -40,20 +54,36 @@ class SymbolTable {
   }
 
  private:
+  [[nodiscard]] static bool is_same(const char* one, const char* other) noexcept {
+    while (*one == *other && *one != '\0') ++one, ++other;
+    return *one == *other;
+  }
+  [[nodiscard]] static std::uint32_t hash_of(const char* name) noexcept {
+    std::uint32_t hash = 5381;
+    for (; *name != '\0'; ++name) hash = hash * 33 + static_cast<unsigned char>(*name);
+    return hash;
+  }
+  [[nodiscard]] const std::uint32_t* buckets() const noexcept {
+    return hash_ + 4 + hash_[2] * (sizeof(ElfW(Addr)) / sizeof(std::uint32_t));
+  }
+
   // Each bucket leads to a run of symbols; the hash of the last one is odd.
   template <class Look>
-  void visit_buckets(Look&& look) const noexcept {
-    const std::uint32_t buckets = hash_[0];
+  void visit_run(std::uint32_t bucket, Look&& look) const noexcept {
     const std::uint32_t first = hash_[1];
-    const std::uint32_t filter_words = hash_[2] * (sizeof(ElfW(Addr)) / sizeof(std::uint32_t));
-    const std::uint32_t* const bucket = hash_ + 4 + filter_words;
-    const std::uint32_t* const chain = bucket + buckets;
-    for (std::uint32_t i = 0; i < buckets; ++i) {
-      std::uint32_t number = bucket[i];
-      if (number == 0 || number < first) continue;
-      do look(symbols_[number]);
-      while ((chain[number++ - first] & 1) == 0);
-    }
+    const std::uint32_t* const chain = buckets() + hash_[0];
+    std::uint32_t number = buckets()[bucket];
+    if (number == 0 || number < first) return;
+    do look(symbols_[number]);
+    while ((chain[number++ - first] & 1) == 0);
+  }
+  template <class Look>
+  void visit_buckets(Look&& look) const noexcept {
+    for (std::uint32_t i = 0; i < hash_[0]; ++i) visit_run(i, look);
+  }
+  template <class Look>
+  void visit_bucket(std::uint32_t hash, Look&& look) const noexcept {
+    if (hash_[0] != 0) visit_run(hash % hash_[0], look);
   }
   template <class Look>
   void visit_all(Look&& look) const noexcept {

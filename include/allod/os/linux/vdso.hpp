@@ -34,21 +34,12 @@ class SharedObject {
   // Address of a function; 0 if it does not exist. Cold, like its callers, which every program runs
   // once.
   [[nodiscard]] ALLOD_COLD Address find(const char* name) const noexcept {
-    Address found = 0;
     const SymbolTable symbols{contents_, [&](Address at) noexcept { return bias_ + at; }};
-    symbols.for_each([&](const ElfW(Sym) & symbol, const char* own) noexcept {
-      if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || !is_same(own, name)) return;
-      found = bias_ + symbol.st_value;
-    });
-    return found;
+    const ElfW(Sym)* const found = symbols.find(name);
+    return found != nullptr ? bias_ + found->st_value : 0;
   }
 
  private:
-  [[nodiscard]] static bool is_same(const char* one, const char* other) noexcept {
-    while (*one == *other && *one != '\0') ++one, ++other;
-    return *one == *other;
-  }
-
   Address bias_ = 0;
   const ElfW(Dyn) * contents_ = nullptr;
 };
