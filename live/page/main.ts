@@ -8,7 +8,7 @@ import { Panels } from "./panels";
 import { Timeline } from "./timeline";
 import { drawTotals } from "./totals";
 import type { State } from "./types";
-import { judge } from "./verdict";
+import { judge, verdictNodes } from "./verdict";
 import { drawWaterfall } from "./waterfall";
 import "./page.css";
 
@@ -23,13 +23,13 @@ const timeline = new Timeline(history, () => panels.refresh(), () => panels.open
 function draw(): void {
   if (!state) return;
   drawBar(state, view, history, { again, mark, act });
-  const verdict = judge(state, history);
+  const verdict = judge(state);
   const line = byId("verdict");
   line.className = verdict.tone;
   // Unchanged text is not replaced, since screen readers announce changes.
-  const text = `${verdict.text} ${verdict.advice}`;
-  if (line.textContent !== text) fill(line, h("strong", {}, verdict.text), ` ${verdict.advice}`);
-  drawTotals(state, history);
+  const nodes = verdictNodes(verdict, (panel) => panels.openNamed(panel));
+  if (line.textContent !== nodes.map((node) => node.textContent).join("")) fill(line, ...nodes);
+  drawTotals(state);
   drawWaterfall(state);
   timeline.draw();
   panels.update(state);

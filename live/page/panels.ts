@@ -8,6 +8,10 @@ import { StacksPanel } from "./stacks";
 import { heapsPanel, sizesPanel, threadsPanel } from "./tables";
 import type { State } from "./types";
 
+function slug(title: string): string {
+  return title.toLowerCase().replaceAll(" ", "-");
+}
+
 export class Panels {
   private state: State | null = null;
   private current = 0;
@@ -43,7 +47,7 @@ export class Panels {
       event.preventDefault();
     });
     fill(byId("details"), bar, this.body);
-    const asked = this.list.findIndex(([name]) => name.toLowerCase().replaceAll(" ", "-") === location.hash.slice(1));
+    const asked = this.list.findIndex(([name]) => slug(name) === location.hash.slice(1));
     this.openNumber(Math.max(0, asked));
   }
 
@@ -57,8 +61,15 @@ export class Panels {
     });
     this.body.setAttribute("aria-labelledby", `tab-${index}`);
     fill(this.body, chosen[1].element);
-    history.replaceState(null, "", `#${chosen[0].toLowerCase().replaceAll(" ", "-")}`);
+    history.replaceState(null, "", `#${slug(chosen[0])}`);
     this.refresh();
+  }
+
+  // A panel by its name in the address, or another part of the page by its id.
+  openNamed(name: string): void {
+    const index = this.list.findIndex(([title]) => slug(title) === name);
+    this.openNumber(index);
+    (this.tabs[index] ?? byId(name)).scrollIntoView({ block: "start", behavior: "smooth" });
   }
 
   open(what: "growth"): void {

@@ -104,6 +104,22 @@ export interface Profile {
   moments: number[];
 }
 
+// Bytes per minute, over the newest stretch without a break.
+export interface Trend {
+  rate: number;
+  low: number;
+  high: number;
+  sure: boolean;
+  span_ms: number;
+}
+
+export interface Finding {
+  what: "growth" | "growth_elsewhere" | "not_ours" | "free_in_slabs" | "dirty" | "cached";
+  bytes: number;
+  panel: string;
+  alarm: boolean;
+}
+
 export interface State {
   gathered_ms: number;
   process: {
@@ -116,6 +132,8 @@ export interface State {
   };
   now: Now;
   residency: Residency;
+  trends: { live: Trend; resident: Trend; held: Trend };
+  findings: Finding[];
   classes: ClassRow[];
   threads: ThreadRow[];
   heaps: HeapRow[];

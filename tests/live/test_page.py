@@ -104,6 +104,17 @@ def test_figures_reach_the_page(serve: Serve, page: Page) -> None:
         assert size(told) == pytest.approx(leaked, rel=0.01)
 
 
+def test_a_finding_leads_to_its_panel(serve: Serve, page: Page) -> None:
+    with serve(profile="0", purge_delay="-1") as program:
+        sample_all(program)
+        program.do("sparse 2048 60000")
+        open_page(page, program)
+        page.locator("#verdict a", has_text="lies free between blocks").click()
+        chosen = page.locator("[role=tab][aria-selected=true]")
+        assert chosen.inner_text() == "Fragmentation"
+        assert page.locator("#verdict.watch").count() == 1
+
+
 def test_every_panel_shows_something(serve: Serve, page: Page) -> None:
     with serve(profile="0", purge_delay="-1") as program:
         sample_all(program)

@@ -22,9 +22,8 @@ from allod.console import Failure, say
 from allod.units import human
 from allod.watch import Gone, Json, Link, find
 
-# What is known of the past, in points of the server's timeline, and how far back a pace looks.
+# What is known of the past, in points of the server's timeline.
 KEPT_POINTS = 600
-PACE_MS = 10_000
 BARS = "▁▂▃▄▅▆▇█"
 # Parts of the resident memory, as the page shows them.
 PARTS = (
@@ -36,9 +35,20 @@ PARTS = (
     ("page", "page", "blue"),
     ("not_ours", "not ours", "bright_black"),
 )
+# Findings of the server in words: of growth, by which trend.
+GROWTH = {
+    "growth": ("live", "in use grows"),
+    "growth_elsewhere": ("resident", "resident memory, but no blocks, grows"),
+}
+PART_WORDS = {
+    "not_ours": "not Allod's",
+    "free_in_slabs": "free between blocks in use",
+    "dirty": "free, and waits to be given back",
+    "cached": "kept at hand by threads",
+}
 # Lines of a table above its rows, of what is between the tables, and of a table that is worth it.
 HEAD_LINES = 3
-PAST_LINES = 4
+PAST_LINES = 5
 FEWEST_ROWS = 2
 # From so many columns on, there is room for all figures of a program.
 WIDE = 110
@@ -107,19 +117,22 @@ class Watch:
         return round(float(self.state["now"]["live"]) * (1.0 - asked))
 
     def pace(self, field: str) -> float:
-        """How much a figure has grown in a second, of late."""
-        fields = self.state["history"]["fields"]
-        at, value = fields.index("at_ms"), fields.index(field)
-        recent = [
-            point
-            for point in self._points
-            if point[at] >= self._points[-1][at] - PACE_MS
-        ]
-        if len(recent) < 2:
-            return 0.0
-        grown = float(recent[-1][value] - recent[0][value])
-        passed = float(recent[-1][at] - recent[0][at])
-        return 1000.0 * grown / max(1.0, passed)
+        """How much a figure grows in a second, as the server judges it; 0 where it is not sure."""
+        trend = self.state["trends"][field]
+        return float(trend["rate"]) / 60.0 if trend["sure"] else 0.0
+
+    def findings(self) -> Iterator[str]:
+        """What matters most, in words."""
+        trends = self.state["trends"]
+        for finding in self.state["findings"]:
+            what, size = str(finding["what"]), human(int(finding["bytes"]))
+            if what in GROWTH:
+                trend = trends[GROWTH[what][0]]
+                error = human(round((float(trend["high"]) - float(trend["low"])) / 2))
+                rate = human(round(float(trend["rate"])))
+                yield f"{GROWTH[what][1]} by {rate} (± {error}) a minute"
+            elif what in PART_WORDS:
+                yield f"{size} {PART_WORDS[what]}"
 
     def past(self, field: str, width: int) -> str:
         """The last points as a line of bars, from zero to the largest."""
@@ -312,6 +325,8 @@ def _past(watch: Watch, width: int) -> Iterator[Text]:
         names.append("■ ", color).append(f"{shown} {human(int(parts[name]))}  ")
     yield bar
     yield names
+    found = Text("findings  ", "bold", no_wrap=True, overflow="ellipsis")
+    yield found.append("; ".join(watch.findings()) or "none", "yellow")
 
 
 def _details(watch: Watch, lines: int) -> Iterator[RenderableType]:

@@ -1,0 +1,167 @@
+#include "trend.hpp"
+
+#include <algorithm>
+
+namespace allod::live {
+
+namespace {
+
+// A line through fewer readings tells nothing.
+constexpr std::size_t kFewest = 10;
+constexpr std::size_t kFewestBesideBreak = 6;
+// Two lines instead of one have to leave less than this part of the squares. For a random walk,
+// which has no breaks, the best two leave about a third.
+constexpr double kBreakPart = 0.15;
+// Deviations below this are no reason for a break.
+constexpr double kSmallBytes = 64 << 10;
+// A process that was stopped for so long begins a new stretch.
+constexpr double kGapSeconds = 30;
+// Of the normal distribution, for 99 %.
+constexpr double kSigmas = 2.576;
+
+struct Points {
+  double seconds[kTrendReadings];
+  double bytes[kTrendReadings];
+  std::size_t count = 0;
+};
+
+double root(double x) noexcept {
+  if (x <= 0) return 0;
+  double guess = x < 1 ? 1 : x;
+  // Newton's method; from above, it approaches the root without passing it.
+  for (int i = 0; i < 200; ++i) {
+    const double next = (guess + x / guess) / 2;
+    if (next >= guess) break;
+    guess = next;
+  }
+  return guess;
+}
+
+// Sums over a range of points, for a line by least squares.
+struct Sums {
+  double n = 0, t = 0, v = 0, tt = 0, tv = 0, vv = 0;
+
+  void add(double time, double value, double sign = 1) noexcept {
+    n += sign;
+    t += sign * time;
+    v += sign * value;
+    tt += sign * time * time;
+    tv += sign * time * value;
+    vv += sign * value * value;
+  }
+  // The squares that the best line leaves.
+  [[nodiscard]] double rest() const noexcept {
+    const double along = tt - t * t / n;
+    const double across = tv - t * v / n;
+    const double all = vv - v * v / n;
+    const double left = along > 0 ? all - across * across / along : all;
+    return left > 0 ? left : 0;
+  }
+};
+
+Points thinned(const Reading* readings, std::size_t count) noexcept {
+  Points points;
+  const std::size_t stride = (count + kTrendReadings - 1) / kTrendReadings;
+  // Counted from the end: the newest reading is always there.
+  const std::size_t kept = stride == 0 ? 0 : (count + stride - 1) / stride;
+  for (std::size_t i = 0; i < kept; ++i) {
+    const Reading& reading = readings[count - 1 - (kept - 1 - i) * stride];
+    points.seconds[i] = static_cast<double>(reading.at_ms - readings[0].at_ms) / 1000;
+    points.bytes[i] =
+        static_cast<double>(reading.value) - static_cast<double>(readings[count - 1].value);
+  }
+  points.count = kept;
+  return points;
+}
+
+// The first point after the most distinct break behind `first`; `first` if there is none.
+std::size_t after_break(const Points& points, std::size_t first) noexcept {
+  Sums whole;
+  for (std::size_t i = first; i < points.count; ++i) whole.add(points.seconds[i], points.bytes[i]);
+  const double rest = whole.rest();
+  if (rest < kSmallBytes * kSmallBytes * whole.n) return first;
+  Sums left;
+  Sums right = whole;
+  std::size_t best = first;
+  double least = kBreakPart * rest;
+  for (std::size_t i = first; i + kFewestBesideBreak < points.count; ++i) {
+    left.add(points.seconds[i], points.bytes[i]);
+    right.add(points.seconds[i], points.bytes[i], -1);
+    if (i + 1 - first < kFewestBesideBreak) continue;
+    if (const double both = left.rest() + right.rest(); both < least) {
+      least = both;
+      best = i + 1;
+    }
+  }
+  return best;
+}
+
+std::size_t newest_stretch(const Points& points) noexcept {
+  std::size_t first = 0;
+  const double usual = points.seconds[points.count - 1] / static_cast<double>(points.count);
+  for (std::size_t i = 1; i < points.count; ++i) {
+    if (points.seconds[i] - points.seconds[i - 1] > kGapSeconds + 4 * usual) first = i;
+  }
+  while (points.count - first >= 2 * kFewestBesideBreak) {
+    const std::size_t next = after_break(points, first);
+    if (next == first) break;
+    first = next;
+  }
+  return first;
+}
+
+// By how much dependence widens the interval: the square root of the correction of the variance.
+double widening(const Points& points, std::size_t first, double slope) noexcept {
+  const std::size_t n = points.count - first;
+  const auto deviation = [&](std::size_t i) { return points.bytes[i] - slope * points.seconds[i]; };
+  double mean = 0;
+  for (std::size_t i = first; i < points.count; ++i) mean += deviation(i) / static_cast<double>(n);
+  double squares = 0;
+  double products = 0;
+  for (std::size_t i = first; i < points.count; ++i) {
+    const double here = deviation(i) - mean;
+    squares += here * here;
+    if (i > first) products += here * (deviation(i - 1) - mean);
+  }
+  if (squares <= 0 || products <= 0) return 1;
+  const double most = 1 - 2 / static_cast<double>(n);
+  const double correlation = std::min(products / squares, most);
+  return root((1 + correlation) / (1 - correlation));
+}
+
+}  // namespace
+
+Trend trend_of(const Reading* readings, std::size_t count) noexcept {
+  Trend trend;
+  if (count < kFewest) return trend;
+  const Points points = thinned(readings, count);
+  const std::size_t first = newest_stretch(points);
+  const std::size_t n = points.count - first;
+  if (n < kFewest) return trend;
+  double slopes[kTrendReadings * (kTrendReadings - 1) / 2];
+  std::size_t pairs = 0;
+  for (std::size_t i = first; i < points.count; ++i) {
+    for (std::size_t k = i + 1; k < points.count; ++k) {
+      const double passed = points.seconds[k] - points.seconds[i];
+      if (passed > 0) slopes[pairs++] = (points.bytes[k] - points.bytes[i]) / passed;
+    }
+  }
+  if (pairs < kFewest) return trend;
+  std::sort(slopes, slopes + pairs);
+  const double slope = (slopes[pairs / 2] + slopes[(pairs - 1) / 2]) / 2;
+  const double size = static_cast<double>(n);
+  const double deviation = root(size * (size - 1) * (2 * size + 5) / 18);
+  const double half = kSigmas * deviation * widening(points, first, slope) / 2;
+  const double middle = static_cast<double>(pairs - 1) / 2;
+  const auto from = static_cast<std::size_t>(std::max(0.0, middle - half));
+  const auto to =
+      static_cast<std::size_t>(std::min(static_cast<double>(pairs - 1), middle + half + 0.5));
+  trend.rate = slope * 60;
+  trend.low = slopes[from] * 60;
+  trend.high = slopes[to] * 60;
+  trend.span_ms =
+      static_cast<std::uint64_t>((points.seconds[points.count - 1] - points.seconds[first]) * 1000);
+  return trend;
+}
+
+}  // namespace allod::live
