@@ -25,18 +25,6 @@ struct Points {
   std::size_t count = 0;
 };
 
-double root(double x) noexcept {
-  if (x <= 0) return 0;
-  double guess = x < 1 ? 1 : x;
-  // Newton's method; from above, it approaches the root without passing it.
-  for (int i = 0; i < 200; ++i) {
-    const double next = (guess + x / guess) / 2;
-    if (next >= guess) break;
-    guess = next;
-  }
-  return guess;
-}
-
 // Sums over a range of points, for a line by least squares.
 struct Sums {
   double n = 0, t = 0, v = 0, tt = 0, tv = 0, vv = 0;
@@ -126,10 +114,22 @@ double widening(const Points& points, std::size_t first, double slope) noexcept 
   if (squares <= 0 || products <= 0) return 1;
   const double most = 1 - 2 / static_cast<double>(n);
   const double correlation = std::min(products / squares, most);
-  return root((1 + correlation) / (1 - correlation));
+  return square_root((1 + correlation) / (1 - correlation));
 }
 
 }  // namespace
+
+double square_root(double x) noexcept {
+  if (x <= 0) return 0;
+  double guess = x < 1 ? 1 : x;
+  // Newton's method; from above, it approaches the root without passing it.
+  for (int i = 0; i < 200; ++i) {
+    const double next = (guess + x / guess) / 2;
+    if (next >= guess) break;
+    guess = next;
+  }
+  return guess;
+}
 
 Trend trend_of(const Reading* readings, std::size_t count) noexcept {
   Trend trend;
@@ -150,7 +150,7 @@ Trend trend_of(const Reading* readings, std::size_t count) noexcept {
   std::sort(slopes, slopes + pairs);
   const double slope = (slopes[pairs / 2] + slopes[(pairs - 1) / 2]) / 2;
   const double size = static_cast<double>(n);
-  const double deviation = root(size * (size - 1) * (2 * size + 5) / 18);
+  const double deviation = square_root(size * (size - 1) * (2 * size + 5) / 18);
   const double half = kSigmas * deviation * widening(points, first, slope) / 2;
   const double middle = static_cast<double>(pairs - 1) / 2;
   const auto from = static_cast<std::size_t>(std::max(0.0, middle - half));

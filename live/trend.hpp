@@ -27,6 +27,9 @@ struct Trend {
   }
 };
 
+// Without libm.
+[[nodiscard]] double square_root(double x) noexcept;
+
 // More readings are thinned to this number.
 inline constexpr std::size_t kTrendReadings = 120;
 

@@ -25,6 +25,6 @@ export const map = () => json<{ spans: Span[] }>("api/map");
 export const flame = (of: string, from: number, to: number) =>
   json<Flame>(`api/flame?of=${of}&from=${Math.round(from)}&to=${Math.round(to)}`);
 export const stacks = (of: "suspects" | "temporary" | "pins") =>
-  json<{ rows: StackRow[] }>(`api/stacks?of=${of}`);
+  json<{ rows: StackRow[]; free?: number }>(`api/stacks?of=${of}`);
 export const act = (path: string) => ask(`api/${path}`, "POST");
 export const pprof = async () => (await ask("debug/pprof/heap")).blob();

@@ -56,20 +56,19 @@ const COLUMNS: Record<Kind, Column<StackRow>[]> = {
   ],
   pins: [
     WHO,
-    { title: "Pins", hint: "Free bytes beside its blocks, in slabs that are at most a quarter full",
-      key: (row) => row.rate, show: (row) => bytes(row.rate) },
+    { title: "Pins", hint: "Free bytes beside its blocks, in slabs that are at most a quarter full; ± two standard deviations",
+      key: (row) => row.rate,
+      show: (row) => row.error ? `${bytes(row.rate)} ± ${bytes(row.error)}` : bytes(row.rate) },
     { title: "In use", hint: "Bytes of its blocks there", key: (row) => row.bytes,
       show: (row) => bytes(row.bytes) },
     { title: "Blocks", narrow: false, key: (row) => row.blocks, show: (row) => count(row.blocks) },
-    { title: "Slabs", hint: "In which samples of it were found", narrow: false, key: (row) => row.slabs,
-      show: (row) => count(row.slabs) },
   ],
 };
 
 const EMPTY: Record<Kind, string> = {
   suspects: "Nothing grows steadily. Growth shows after a few moments of sampling.",
   temporary: "No sampled block was freed yet.",
-  pins: "No sample lies in a slab that is nearly empty.",
+  pins: "Of what is free there, no sample tells who pins it.",
 };
 const OFF = "Sampling is off. Turn it on in the bar above; the program goes on meanwhile.";
 
@@ -94,7 +93,13 @@ export class StacksPanel implements Panel {
     if (this.kind === "temporary") this.drawLifetimes(state);
     if (!opened && Date.now() - this.asked < 3000) return;
     this.asked = Date.now();
-    void api.stacks(this.kind).then(({ rows }) => this.table.update(rows)).catch((error) => {
+    void api.stacks(this.kind).then(({ rows, free }) => {
+      this.table.update(rows);
+      if (free === undefined) return;
+      const told = rows.reduce((sum, row) => sum + row.rate, 0);
+      this.note.textContent = `${bytes(free)} are free in slabs that are at most a quarter full. ` +
+        `Samples tell who pins ${bytes(told)} of it.`;
+    }).catch((error) => {
       this.note.textContent = String(error);
     });
   }

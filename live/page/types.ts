@@ -173,7 +173,7 @@ export interface StackRow {
   age_ms: number;
   lifetime_ms: number;
   freed: number;     // share of samples, in thousandths
-  slabs: number;
+  error: number;     // of the rate: two standard deviations
   frames: Frame[];
 }
 
