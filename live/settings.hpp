@@ -11,6 +11,7 @@ struct Settings {
   char token[129] = {};       // ALLOD_LIVE_TOKEN; empty: random
   char hosts[512] = {};       // ALLOD_LIVE_HOSTS: other names of this machine, comma-separated
   char link_file[4096] = {};  // ALLOD_LIVE_LINK: file for the link; empty: standard error
+  char wrappers[4096] = {};   // ALLOD_LIVE_WRAPPERS: functions that only pass allocations on
   std::int64_t only = 0;      // ALLOD_LIVE_ONLY: the only process that serves; 0: all
   bool children = false;      // ALLOD_LIVE_CHILDREN
 };

@@ -1,7 +1,5 @@
 #include "stack_lists.hpp"
 
-#include <stdio.h>
-
 #include <algorithm>
 
 #include "json.hpp"
@@ -10,6 +8,7 @@
 #include "server.hpp"
 #include "stacks.hpp"
 #include "symbols.hpp"
+#include "tree.hpp"
 #include "trend.hpp"
 
 namespace allod::live {
@@ -83,25 +82,28 @@ std::uint64_t list_pins(Figures& figures, const Stacks& stacks, Table<Row>& rows
   return pins.free_bytes();
 }
 
+// Also writes the index of the frame that a row is named by: the first that is no wrapper.
 void write_frames(Json& json, const allod_profile_stack_t& stack) noexcept {
+  struct Writing {
+    Json& json;
+    std::uint64_t count;
+    std::uint64_t who;
+  } writing{json, 0, UINT64_MAX};
   json.array("frames");
   for (std::size_t i = 0; i < stack.depth; ++i) {
     find_places(
         stack.frames[i],
         [](const Place& place, void* context) {
-          auto& to = *static_cast<Json*>(context);
-          to.object().field("n", place.function);
-          if (!place.file.empty()) {
-            char text[512];
-            snprintf(text, sizeof text, "%.*s:%u", static_cast<int>(place.file.size()),
-                     place.file.data(), place.line);
-            to.field("f", static_cast<const char*>(text));
-          }
+          auto& [to, count, who] = *static_cast<Writing*>(context);
+          to.object();
+          if (!write_place(to, place) && who == UINT64_MAX) who = count;
           to.end();
+          ++count;
         },
-        &json);
+        &writing);
   }
   json.end();
+  json.field("who", writing.who == UINT64_MAX ? std::uint64_t{0} : writing.who);
 }
 
 }  // namespace

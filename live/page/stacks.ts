@@ -2,6 +2,7 @@
 
 import * as api from "./api";
 import { fill, h } from "./dom";
+import { shortName } from "./flame_graph.js";
 import { bytes, count, duration } from "./format";
 import type { Panel } from "./panel";
 import { type Column, Table } from "./table";
@@ -9,16 +10,15 @@ import type { Frame, StackRow, State } from "./types";
 
 type Kind = "suspects" | "temporary" | "pins";
 
-// Frames of allocators and containers rarely are the culprit.
-const DULL = /^(std::|__gnu_cxx::|operator new|_?_?(malloc|calloc|realloc|Py(Mem|Object)_\w+)$|void std::|alloc)/;
-
-export function culprit(frames: Frame[]): Frame {
-  return frames.find((frame) => !DULL.test(frame.n)) ?? frames[0] ?? { n: "unknown" };
+// What the user wrote, and what it allocated through.
+function culprit(row: StackRow): Frame {
+  return row.frames[row.who] ?? { n: "unknown" };
 }
 
 function stack(row: StackRow): Node {
-  return h("ol", { class: "stack" }, ...row.frames.map((frame) =>
-    h("li", {}, frame.n, frame.f ? h("span", { class: "muted" }, ` ${frame.f}`) : "")));
+  return h("ol", { class: "stack" }, ...row.frames.map((frame, index) =>
+    h("li", { class: index < row.who ? "muted" : "", title: frame.n }, shortName(frame),
+      frame.f ? h("span", { class: "muted" }, ` ${frame.f}`) : "")));
 }
 
 // Allows line breaks between the parts of functions and paths.
@@ -27,11 +27,14 @@ function breakable(name: string): (Node | string)[] {
 }
 
 const WHO: Column<StackRow> = {
-  title: "Allocated in", text: true, key: (row) => culprit(row.frames).n,
+  title: "Allocated in", text: true, key: (row) => shortName(culprit(row)),
   show: (row) => {
-    const { n, f } = culprit(row.frames);
-    return h("span", { class: "who-cell" }, h("code", {}, ...breakable(n)),
-      f ? h("span", { class: "muted" }, " ", ...breakable(f)) : "");
+    const frame = culprit(row);
+    const through = row.who > 0 ? row.frames[row.who - 1] : undefined;
+    return h("span", { class: "who-cell" },
+      h("code", { title: frame.n }, ...breakable(shortName(frame))),
+      through ? h("span", { class: "muted", title: through.n }, ` through ${shortName(through)}`) : "",
+      frame.f ? h("span", { class: "muted" }, " ", ...breakable(frame.f)) : "");
   },
 };
 const freed = (row: StackRow) => `${(row.freed / 10).toFixed(row.freed % 10 ? 1 : 0)} %`;

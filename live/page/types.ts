@@ -148,6 +148,8 @@ export interface State {
 
 export interface Frame {
   n: string;  // function
+  s?: string; // its short name, if that is another
+  w?: number; // only passes allocations on
   f?: string; // file:line
 }
 
@@ -175,6 +177,7 @@ export interface StackRow {
   freed: number;     // share of samples, in thousandths
   error: number;     // of the rate: two standard deviations
   frames: Frame[];
+  who: number;       // index of the frame that the row is named by
 }
 
 // Address, bytes, kind, owner, size, blocks, free, resident.

@@ -98,7 +98,7 @@ def test_figures_reach_the_page(serve: Serve, page: Page) -> None:
         rows = page.locator(".fall-row:not(.total) .fall-bytes").all_inner_texts()
         resident = size(page.locator(".fall-row.total .fall-bytes").inner_text())
         assert sum(map(size, rows)) == pytest.approx(resident, rel=0.02)
-        frame = page.locator(".flame g", has_text="Sessions::open").first
+        frame = page.locator(".flame .frame", has_text="Sessions::open").first
         frame.hover()
         told = page.locator(".flame-facts").inner_text()
         assert size(told) == pytest.approx(leaked, rel=0.01)

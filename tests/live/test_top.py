@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from allod.top import short
 from commands import ALLOD, allod
 
 from .conftest import Serve
@@ -141,12 +140,3 @@ def read_until(terminal: int, words: list[str]) -> str:
             break
     assert all(word in shown for word in words), shown
     return shown
-
-
-def test_names_are_short_enough_for_a_line() -> None:
-    for whole, shown in {
-        "(anonymous namespace)::Cache::make(unsigned long)": "Cache::make",
-        "void std::vector<A<B>, C>::insert(D const&)": "std::vector::insert",
-        "main": "main",
-    }.items():
-        assert short(whole) == shown

@@ -52,8 +52,6 @@ PAST_LINES = 5
 FEWEST_ROWS = 2
 # From so many columns on, there is room for all figures of a program.
 WIDE = 110
-# Functions that only pass an allocation on.
-PASSING = ("operator new", "std::", "__gnu_cxx::", "malloc", "calloc", "realloc")
 COLUMNS = (
     "pid",
     "live",
@@ -148,18 +146,6 @@ class Watch:
 def plain(text: str) -> str:
     """Text of a program, which could hold commands for the terminal."""
     return "".join(each if each.isprintable() else "?" for each in str(text))
-
-
-def short(function: str) -> str:
-    """The name of a function without parameters and arguments of templates."""
-    kept = []
-    depth = 0
-    for each in function.replace("(anonymous namespace)::", ""):
-        depth += each in "<("
-        if depth == 0:
-            kept.append(each)
-        depth -= each in ">)" and depth > 0
-    return "".join(kept).removeprefix("void ").strip() or function
 
 
 def print_once(targets: Sequence[str], sort: str) -> None:
@@ -378,18 +364,19 @@ def _stacks(watch: Watch) -> Rows:
 def _by_stack(root: Json) -> dict[str, int]:
     """Bytes of each call stack, without functions that only pass allocations on."""
     sums: dict[str, int] = {}
-    waiting: list[tuple[Any, tuple[str, ...]]] = [(root, ())]
+    waiting: list[tuple[Any, tuple[Any, ...]]] = [(root, ())]
     while waiting:
         node, callers = waiting.pop()
         children = node.get("c", [])
-        waiting += [(child, (str(child["n"]), *callers)) for child in children]
+        waiting += [(child, (child, *callers)) for child in children]
         # What is too small to be told apart counts here.
         own = int(node["v"]) - sum(int(child["v"]) for child in children)
         if own > 0:
             first = 0
-            while first < len(callers) - 1 and callers[first].startswith(PASSING):
+            while first < len(callers) - 1 and callers[first].get("w"):
                 first += 1
-            name = " ← ".join(map(short, callers[first:])) or "many others"
+            names = [str(each.get("s", each["n"])) for each in callers[first:]]
+            name = " ← ".join(names) or "many others"
             sums[name] = sums.get(name, 0) + own
     return sums
 
