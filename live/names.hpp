@@ -21,8 +21,8 @@ class ShortName {
   std::size_t length_ = 0;
 };
 
-// Whether a function of this short name only passes allocations on: tools/allod/profile/wrappers.txt
-// or ALLOD_LIVE_WRAPPERS name it.
+// Whether a function of this short name only passes allocations on:
+// tools/allod/profile/wrappers.txt or ALLOD_LIVE_WRAPPERS name it.
 [[nodiscard]] bool is_wrapper(std::string_view short_name) noexcept;
 // The same with a list of the caller's: lines or words with commas between.
 [[nodiscard]] bool is_listed(std::string_view short_name, std::string_view list) noexcept;

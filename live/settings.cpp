@@ -52,8 +52,7 @@ bool read_settings() noexcept {
   current.children = is_set("ALLOD_LIVE_CHILDREN");
   return copy("ALLOD_LIVE", current.address) && copy("ALLOD_LIVE_TOKEN", current.token) &&
          copy("ALLOD_LIVE_HOSTS", current.hosts) && copy("ALLOD_LIVE_LINK", current.link_file) &&
-         copy("ALLOD_LIVE_WRAPPERS", current.wrappers) &&
-         token_is_good();
+         copy("ALLOD_LIVE_WRAPPERS", current.wrappers) && token_is_good();
 }
 
 }  // namespace allod::live

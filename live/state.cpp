@@ -66,6 +66,8 @@ void write_now(Json& json, Server& server, const Figures& all) noexcept {
   json.field("free_in_slabs", parts.free_in_slabs).field("cached", parts.cached);
   json.field("live", parts.live).field("untouched", parts.untouched);
   json.end();
+  // Of what is in memory; what was given back is no waste.
+  json.field("waste", parts.free_in_slabs + parts.cached + parts.dirty + parts.metadata);
 }
 
 void write_trend(Json& json, const char* name, const Trend& trend) noexcept {

@@ -11,8 +11,8 @@ namespace allod::live {
 
 struct Place;
 
-// Writes the members of a frame: its name, its short name if that is another, whether it only passes
-// allocations on, file and line. Returns whether it does.
+// Writes the members of a frame: its name, its short name if that is another, whether it only
+// passes allocations on, file and line. Returns whether it does.
 bool write_place(Json& json, const Place& place) noexcept;
 
 class Tree {

@@ -27,4 +27,5 @@ export const flame = (of: string, from: number, to: number) =>
 export const stacks = (of: "suspects" | "temporary" | "pins") =>
   json<{ rows: StackRow[]; free?: number }>(`api/stacks?of=${of}`);
 export const act = (path: string) => ask(`api/${path}`, "POST");
+export const purge = async () => (await (await act("purge")).json() as { purged: number }).purged;
 export const pprof = async () => (await ask("debug/pprof/heap")).blob();

@@ -86,7 +86,7 @@ export class FlamePanel implements Panel {
       this.tell(flame);
       this.draw();
     }).catch((error) => {
-      if (!this.last) this.note.textContent = error instanceof Error ? error.message : String(error);
+      if (!this.last && !(error instanceof TypeError)) this.note.textContent = error instanceof Error ? error.message : String(error);
     });
   }
 

@@ -1,8 +1,9 @@
 // Polls the server, and updates the parts of the page.
 
 import * as api from "./api";
-import { drawBar } from "./bar";
+import { askForMark, drawBar } from "./bar";
 import { byId, fill, h } from "./dom";
+import { bytes, clock } from "./format";
 import { History } from "./history";
 import { Panels } from "./panels";
 import { Timeline } from "./timeline";
@@ -13,7 +14,9 @@ import { drawWaterfall } from "./waterfall";
 import "./page.css";
 
 const history = new History();
-const view = { paused: false, interval: 1000, lost: "" };
+const view = { paused: false, interval: 1000, lost: "", ended: "", said: "" };
+// After the end, in case it was none.
+const ENDED_MS = 5000;
 let state: State | null = null;
 let timer = 0;
 
@@ -41,16 +44,27 @@ async function poll(): Promise<void> {
   try {
     state = await api.state(history.newest, history.thinned);
     history.add(state.history);
-    view.lost = "";
+    view.lost = view.ended = "";
   } catch (error) {
-    view.lost = error instanceof Error ? error.message : String(error);
+    note(error);
   }
   if (state) {
     draw();
   } else {
-    fill(byId("verdict"), `The program does not answer: ${view.lost}`);
+    fill(byId("verdict"), view.ended ? "The program has ended." : `The program does not answer: ${view.lost}`);
   }
-  if (!view.paused && !document.hidden) timer = window.setTimeout(poll, view.interval);
+  const wait = view.ended ? ENDED_MS : view.interval;
+  if (!view.paused && !document.hidden) timer = window.setTimeout(poll, wait);
+}
+
+// Nobody listens at the port of a program that has ended, which fetch reports as a TypeError.
+function note(error: unknown): void {
+  if (error instanceof TypeError) {
+    view.lost = "";
+    view.ended ||= clock(Date.now()).slice(0, 5);
+  } else {
+    view.lost = error instanceof Error ? error.message : String(error);
+  }
 }
 
 function again(): void {
@@ -64,17 +78,28 @@ function again(): void {
 
 async function act(path: string): Promise<void> {
   try {
-    await api.act(path);
+    if (path === "purge") {
+      say(`Purge gave back ${bytes(await api.purge())}.`);
+    } else {
+      await api.act(path);
+    }
   } catch (error) {
-    view.lost = error instanceof Error ? error.message : String(error);
+    note(error);
   }
   panels.refresh();
   await poll();
 }
 
+let silence = 0;
+// What an action did, for a while.
+function say(text: string): void {
+  clearTimeout(silence);
+  view.said = text;
+  silence = window.setTimeout(() => { view.said = ""; draw(); }, 12_000);
+}
+
 function mark(): void {
-  const label = prompt("What happens now? The mark appears on the timeline.", "mark");
-  if (label !== null) void act(`mark?label=${encodeURIComponent(label)}`);
+  askForMark((label) => void act(`mark?label=${encodeURIComponent(label)}`));
 }
 
 document.addEventListener("visibilitychange", () => {

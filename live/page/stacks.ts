@@ -78,6 +78,9 @@ const OFF = "Sampling is off. Turn it on in the bar above; the program goes on m
 export class StacksPanel implements Panel {
   private readonly table: Table<StackRow>;
   private readonly lifetimes = h("div", { class: "bins lifetimes" });
+  private readonly histogram = h("div", {},
+    h("h3", {}, "How long freed blocks lived"), this.lifetimes,
+    h("p", { class: "bins-unit" }, "lifetime from … on; the height of a bar: bytes"));
   private readonly note = h("p", { class: "note" });
   private asked = 0;
   readonly element: HTMLElement;
@@ -85,13 +88,13 @@ export class StacksPanel implements Panel {
   constructor(private readonly kind: Kind) {
     this.table = new Table<StackRow>(kind, COLUMNS[kind], 1, EMPTY[kind], stack,
       (row) => row.frames.map((frame) => frame.n).join(";"));
-    this.element = h("div", {}, kind === "temporary" ? this.lifetimes : "", this.note, this.table.element);
+    this.element = h("div", {}, kind === "temporary" ? this.histogram : "", this.note, this.table.element);
   }
 
   update(state: State, opened: boolean): void {
     const off = state.profile.interval === 0 && state.profile.total_samples === 0;
     this.note.textContent = off ? OFF : "";
-    this.table.element.hidden = this.lifetimes.hidden = off;
+    this.table.element.hidden = this.histogram.hidden = off;
     if (off) return;
     if (this.kind === "temporary") this.drawLifetimes(state);
     if (!opened && Date.now() - this.asked < 3000) return;
@@ -103,7 +106,8 @@ export class StacksPanel implements Panel {
       this.note.textContent = `${bytes(free)} are free in slabs that are at most a quarter full. ` +
         `Samples tell who pins ${bytes(told)} of it.`;
     }).catch((error) => {
-      this.note.textContent = String(error);
+      // Of a program that has ended, the last rows stay.
+      if (!(error instanceof TypeError)) this.note.textContent = String(error);
     });
   }
 

@@ -4,7 +4,7 @@ import { byId, explain, fill, h } from "./dom";
 import { bytes, count, share } from "./format";
 import type { State } from "./types";
 import { pace } from "./verdict";
-import { rounding } from "./waterfall";
+import { roundedInMemory } from "./waterfall";
 
 function card(name: string, value: string, tone: string, facts: string[], why: string): HTMLElement {
   return explain(h("div", { class: "card", tabindex: 0, style: `--tone:var(--${tone})` },
@@ -15,7 +15,8 @@ function card(name: string, value: string, tone: string, facts: string[], why: s
 
 export function drawTotals(state: State): void {
   const { now, trends } = state;
-  const waste = now.held - now.live + (rounding(state) ?? 0);
+  const live = state.residency.live - roundedInMemory(state);
+  const waste = state.waste + roundedInMemory(state);
   fill(byId("totals"),
     card("In use", bytes(now.live), "live",
       [`${count(now.live_blocks)} blocks, at most ${bytes(now.peak_live)}`, pace(trends.live)],
@@ -27,6 +28,6 @@ export function drawTotals(state: State): void {
       [`of ${bytes(now.reserved)} of addresses`, pace(trends.held)],
       "Committed: blocks in use, free ones, what is kept for later, and Allod's records. Part of it may never have been touched."),
     card("Waste", bytes(waste), "dirty",
-      [`${share(waste, now.held)} of what is held`, `${bytes(now.purged)} given back so far`],
-      "What is held and not what the program asked for: rounding, free blocks, free spans, records."));
+      [`${share(waste, waste + live)} of what is in memory`, `${bytes(now.purged)} given back so far`],
+      "What is in memory and is not what the program asked for: rounding, free blocks, free spans, records. Pages that were given back do not count."));
 }

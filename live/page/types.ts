@@ -132,6 +132,7 @@ export interface State {
   };
   now: Now;
   residency: Residency;
+  waste: number;
   trends: { live: Trend; resident: Trend; held: Trend };
   findings: Finding[];
   classes: ClassRow[];

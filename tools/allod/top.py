@@ -99,7 +99,7 @@ class Watch:
             "peak": int(now["peak_live"]),
             "resident": int(now["resident"]),
             "held": int(now["held"]),
-            "waste": int(now["held"]) - int(now["live"]) + self.rounding(),
+            "waste": int(self.state["waste"]) + self.rounding(),
             "growth": round(self.pace("live")),
             "blocks": int(now["live_blocks"]),
             "threads": int(now["threads"]),
@@ -112,7 +112,8 @@ class Watch:
         if not sampled["bytes"] or not sampled["requested"]:
             return 0
         asked = float(sampled["requested"]) / float(sampled["bytes"])
-        return round(float(self.state["now"]["live"]) * (1.0 - asked))
+        in_memory = float(self.state["residency"]["live"])
+        return max(0, round(in_memory * (1.0 - asked)))
 
     def pace(self, field: str) -> float:
         """How much a figure grows in a second, as the server judges it; 0 where it is not sure."""

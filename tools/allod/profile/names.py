@@ -31,7 +31,9 @@ def short(function: str) -> str:
         if name.startswith(ANONYMOUS, place):
             place += len(ANONYMOUS)
             continue
-        begins = place == 0 or not (name[place - 1].isalnum() or name[place - 1] in "_$")
+        begins = place == 0 or not (
+            name[place - 1].isalnum() or name[place - 1] in "_$"
+        )
         found = OPERATOR.match(name, place) if depth == 0 and begins else None
         if found is not None:
             text = found[0]
