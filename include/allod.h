@@ -420,6 +420,11 @@ ALLOD_API void allod_leaks_begin(void) ALLOD_NOTHROW;
  * standard error. */
 ALLOD_API long allod_leaks_check(void) ALLOD_NOTHROW;
 
+/* Writes what the options ask for at the end of the process: leaks, the profile, statistics. For a
+ * handler of a signal that ends the process. Returns 0, or EAGAIN if the interrupted code holds the
+ * heap or the profile: then return from the handler, and try again a moment later. */
+ALLOD_API int allod_reports_write(void) ALLOD_NOTHROW;
+
 /* --- bounds of blocks ------------------------------------------------------------- */
 
 /* Finds the block in use that contains `address`, which may be any address. Writes the block's

@@ -146,6 +146,7 @@ def test_the_file_says_what_the_program_did(profiled: Path) -> None:
 def test_the_flame_graph_needs_nothing_from_elsewhere(profiled: Path) -> None:
     page = (profiled / "shapes.html").read_text()
     assert "shapes::leak" in page
+    assert len(page) < 300_000
     assert re.search(r"<(script|link|img)[^>]+(src|href)=", page) is None
 
 

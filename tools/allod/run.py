@@ -16,6 +16,10 @@ from allod.elf import is_privileged, loaded_image, read_elf
 from allod.preload import preloaded
 
 COPIES = "liballod-copies.so"
+# Writes reports where a signal ends the program.
+ENDS = "liballod-ends.so"
+# Options that ask for a report at the end.
+REPORTS = ("ALLOD_SHOW_STATS", "ALLOD_LEAKS", "ALLOD_PROFILE_FILE")
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 
@@ -40,6 +44,8 @@ def run(
     libraries = [library]
     if check_copies:
         libraries.append(supplies.current().library(COPIES, musl=is_for_musl(path)))
+    if any(environment.get(name, "0") != "0" for name in REPORTS):
+        libraries.insert(0, ends_for(path))
     if live is not None:
         libraries.insert(0, supplies.current().live_library())
         environment["ALLOD_LIVE"] = live
@@ -65,6 +71,11 @@ def find_program(name: str) -> Path:
         what = "a folder" if os.path.isdir(name) else "not executable"
         raise Failure(f"{name} is {what}", NOT_EXECUTABLE)
     raise Failure(f"no such program: {name}", NOT_FOUND)
+
+
+def ends_for(program: Path) -> Path:
+    """The library that writes reports where a signal ends the program."""
+    return supplies.current().library(ENDS, musl=is_for_musl(program))
 
 
 def library_for(program: Path, name: str) -> Path:

@@ -31,25 +31,13 @@ def _read(path: Path) -> Profile:
     return profile
 
 
-def _by_function(profile: Profile, kind: str) -> dict[str, list[int]]:
-    """For each function the bytes and blocks that it allocated itself, and with what it called."""
-    result: dict[str, list[int]] = {}
-    for stack in profile.stacks:
-        sums = getattr(stack, kind)
-        names = [frame.function for frame in stack.names()]
-        for place, name in enumerate(dict.fromkeys(names)):
-            row = result.setdefault(name, [0, 0, 0])
-            row[0] += sums.bytes if place == 0 else 0
-            row[1] += sums.bytes
-            row[2] += sums.blocks
-    return result
-
-
 def compare(first: Path, second: Path, kind: str, most: int) -> None:
     """Prints the functions whose bytes have changed most."""
     supplies.current().python_packages("profiles")
-    before = _by_function(_read(first), kind)
-    after = _by_function(_read(second), kind)
+    from allod.profile import flame, names
+
+    before = flame.by_function(_read(first), kind)
+    after = flame.by_function(_read(second), kind)
     nothing = [0, 0, 0]
     changes = {
         name: [
@@ -71,7 +59,9 @@ def compare(first: Path, second: Path, kind: str, most: int) -> None:
     table.add_column("function", overflow="fold")
     for name, (own, all_, blocks) in rows[:most]:
         if own or all_:
-            table.add_row(_signed(own), _signed(all_), f"{blocks:+,}", escape(name))
+            table.add_row(
+                _signed(own), _signed(all_), f"{blocks:+,}", escape(names.short(name))
+            )
     Console().print(table)
 
 

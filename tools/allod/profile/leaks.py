@@ -13,7 +13,7 @@ from allod import supplies
 from allod.child import run_to_end
 from allod.console import Failure, say
 from allod.preload import preloaded
-from allod.run import find_program, library_for
+from allod.run import ends_for, find_program, library_for
 from allod.units import counted
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def find_leaks(program: Sequence[str], suppressions: Sequence[Path]) -> int:
             **os.environ,
             "ALLOD_LEAKS": "1",
             "ALLOD_LEAKS_FILE": str(Path(folder) / "leaks.%p"),
-            "LD_PRELOAD": preloaded(library),
+            "LD_PRELOAD": preloaded(ends_for(path), library),
         }
         process, status = run_to_end(path, program, environment)
         own = Path(folder) / f"leaks.{process}"
