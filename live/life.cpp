@@ -99,6 +99,7 @@ void write_link(const char* link) noexcept {
 }
 
 void tell(bool as_wished) noexcept {
+  if (life.result == 0 && settings().was_told) return;
   if (life.result != 0) {
     if (as_wished) Message{} << "warning: no live page: " << life.why;
   } else if (settings().link_file[0] != '\0') {
@@ -245,7 +246,14 @@ void start_as_wished(Start how) noexcept {
   const char* const wish = settings().address;
   // Values such as "1" mean any free port.
   const bool anywhere = strchr(wish, ':') == nullptr;
-  if (start_at(anywhere ? "127.0.0.1:0" : wish, how) != 0) return;
+  int error = start_at(anywhere ? "127.0.0.1:0" : wish, how);
+  if (error != 0 && settings().was_told) {
+    // Another process has taken the port meanwhile.
+    settings().was_told = false;
+    error = start_at("127.0.0.1:0", how);
+  }
+  if (error != 0) return;
+  if (how == Start::wished && settings().only != 0) keep_page(life.server->link());
   // Starts the profile, unless the user chose it on or off. A child inherits its parent's.
   if (how == Start::wished && has_profile() && getenv("ALLOD_PROFILE") == nullptr)
     allod_profile_start(0);
@@ -306,7 +314,8 @@ void check_order() noexcept {
   pthread_atfork(&hold_symbols, &let_go_symbols, &after_fork_in_child);
   const Settings& chosen = settings();
   check_order();
-  const bool here = chosen.only == 0 || chosen.only == getpid() || chosen.children;
+  const bool is_chosen = chosen.only < 0 ? -chosen.only == getppid() : chosen.only == getpid();
+  const bool here = chosen.only == 0 || is_chosen || chosen.children;
   if (chosen.wanted && here) start_as_wished(Start::wished);
 }
 

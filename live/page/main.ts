@@ -42,7 +42,13 @@ function draw(): void {
 async function poll(): Promise<void> {
   clearTimeout(timer);
   try {
+    const before = state?.process.started_ms;
     state = await api.state(history.newest, history.thinned);
+    if (before !== undefined && before !== state.process.started_ms) {
+      // The process has executed another program, which serves the page now.
+      history.forget();
+      state = await api.state(0, 0);
+    }
     history.add(state.history);
     view.lost = view.ended = "";
   } catch (error) {

@@ -7,6 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+from commands import allod
 from workshop.paths import ROOT
 
 from .conftest import Serve
@@ -196,3 +198,46 @@ def test_the_front_door_serves_one_page(
             assert oct(link.stat().st_mode & 0o777) == "0o600"
         finally:
             process.kill()
+
+
+SHIM = """\
+#!/bin/bash
+N=${N:-7}; N=$((N - 1)); export N
+[ $N -gt 0 ] && exec "$0"
+exec /usr/bin/python3 -c "x = [str(i) for i in range(200000)]; print('ready', flush=True); input()"
+"""
+
+
+@pytest.mark.parametrize("also", [["--stats"], ["--profile"]], ids=str)
+def test_one_link_however_often_the_process_executes_another_program(
+    also: list[str], tmp_path: Path, liballod_live: Path, clean: dict[str, str]
+) -> None:
+    """As the shims of pyenv do; beside any other option."""
+    shim = tmp_path / "shim"
+    shim.write_text(SHIM)
+    shim.chmod(0o755)
+    with subprocess.Popen(
+        [ROOT / "allod", "run", "--live", *also, "--", shim],
+        env=clean,
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        # The link precedes what the program says.
+        said = ""
+        while "live page of process" not in said:
+            said = process.stderr.readline()
+            assert said, "no link"
+        assert process.stdout.readline() == "ready\n"
+        program = Watched(process, said.split()[-1])
+        state = program.state()
+        assert state["process"]["name"] == "python3"
+        number = str(state["process"]["id"])
+        listed = allod("live", number).stdout.split()
+        assert listed == [number, program.link, "python3"]
+        _, rest = process.communicate("\n", timeout=120)
+    assert "live page of process" not in rest
+    assert "statistics" in rest or "wrote shim.pb.gz" in rest, rest

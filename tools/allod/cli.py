@@ -112,6 +112,11 @@ def allod(ctx: click.Context) -> None:
     metavar="[=[ADDRESS:]PORT]",
     help="Serve a page that shows the heap while it runs, and print its link.",
 )
+@click.option(
+    "--children",
+    is_flag=True,
+    help="With --live: processes that the program starts serve pages, too.",
+)
 @click.option("--verbose", "-v", count=True, help="Report the start; twice: more.")
 @click.option(
     "--purge-delay",
@@ -156,6 +161,7 @@ def run(
     check_copies: bool,
     stats: str | None,
     live: str | None,
+    children: bool,
     verbose: int,
     purge_delay: int | None,
     options: Sequence[str],
@@ -186,20 +192,32 @@ def run(
             raise click.BadParameter(f"'{option}' is not NAME=VALUE", param_hint="-o")
         plain = name.upper().replace("-", "_").removeprefix("ALLOD_")
         environment[f"ALLOD_{plain}"] = value
+    if live is None:
+        forbid(ctx, "needs --live", "children")
+    elif ":" not in live:
+        live = f"127.0.0.1:{live}"
     variant = "-debug" if debug else "-hardened" if hardened else ""
     if profile:
-        forbid(ctx, "does not go with --profile", "check_copies", "live")
         from allod.profile.run import run_profiled
 
-        sys.exit(run_profiled(program, environment, output, interval, variant=variant))
+        status = run_profiled(
+            program,
+            environment,
+            output,
+            interval,
+            variant=variant,
+            live=live,
+            children=children,
+            check_copies=check_copies,
+        )
+        sys.exit(status)
     forbid(ctx, "needs --profile", "interval", "output")
-    if live is not None and ":" not in live:
-        live = f"127.0.0.1:{live}"
     run_program(
         program,
         environment,
         library_name=f"liballod{variant}.so",
         live=live,
+        children=children,
         check_copies=check_copies,
     )
 
@@ -280,6 +298,21 @@ def top(
         print_once(programs, sort)
     else:
         show(programs, every, sort)
+
+
+@allod.command()
+@click.option("--list", "as_list", is_flag=True, help="Of all programs; the default.")
+@click.argument("process", required=False, metavar="[PID]")
+def live(as_list: bool, process: str | None) -> None:
+    """Print the links of live pages: of PID, or of all of your programs that serve one.
+
+    Programs serve one if they were started with ./allod run --live.
+    """
+    from allod.watch import print_links
+
+    if as_list and process is not None:
+        raise click.UsageError("--list takes no process")
+    print_links([] if process is None else [process])
 
 
 @allod.command()

@@ -30,6 +30,7 @@ def run(
     *,
     library_name: str,
     live: str | None = None,
+    children: bool = False,
     check_copies: bool = False,
 ) -> NoReturn:
     """Replaces this process by the program, with the library preloaded.
@@ -37,8 +38,8 @@ def run(
     `live` is where the live page is served, as address:port; None: nowhere.
     """
     path = find_program(program[0])
-    if live is not None and is_for_musl(path):
-        raise Failure(f"the live page does not support musl programs: {path}")
+    if live is not None:
+        check_live(path)
     library = library_for(path, library_name)
     environment = {**os.environ, **options}
     libraries = [library]
@@ -48,9 +49,8 @@ def run(
         libraries.insert(0, ends_for(path))
     if live is not None:
         libraries.insert(0, supplies.current().live_library())
-        environment["ALLOD_LIVE"] = live
         # The program keeps this process's id; what it starts serves no page.
-        environment["ALLOD_LIVE_ONLY"] = str(os.getpid())
+        environment |= live_options(live, str(os.getpid()), children=children)
     environment["LD_PRELOAD"] = preloaded(*libraries)
     try:
         os.execve(path, list(program), environment)
@@ -60,6 +60,19 @@ def run(
         else:
             reason = f"cannot be started: {error.strerror}"
         raise Failure(f"{program[0]} {reason}", NOT_EXECUTABLE) from None
+
+
+def check_live(program: Path) -> None:
+    """Refuses programs that cannot serve a page."""
+    if is_for_musl(program):
+        raise Failure(f"the live page does not support musl programs: {program}")
+
+
+def live_options(address: str, only: str, *, children: bool) -> dict[str, str]:
+    """What the server reads. `only` is the process that serves, or -PARENT for its child;
+    with `children`, processes that it starts serve pages, too."""
+    options = {"ALLOD_LIVE": address, "ALLOD_LIVE_ONLY": only}
+    return {**options, **({"ALLOD_LIVE_CHILDREN": "1"} if children else {})}
 
 
 def find_program(name: str) -> Path:

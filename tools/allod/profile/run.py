@@ -15,7 +15,15 @@ from allod import supplies
 from allod.child import run_to_end
 from allod.console import Failure, say, shown
 from allod.preload import preloaded
-from allod.run import ends_for, find_program, library_for
+from allod.run import (
+    COPIES,
+    check_live,
+    ends_for,
+    find_program,
+    is_for_musl,
+    library_for,
+    live_options,
+)
 from allod.units import counted, human
 
 if TYPE_CHECKING:
@@ -37,22 +45,33 @@ def run_profiled(
     interval: str,
     *,
     variant: str,
+    live: str | None = None,
+    children: bool = False,
+    check_copies: bool = False,
 ) -> int:
     """Runs the program to its end; returns what the shell would show as its status."""
     supplies.current().python_packages("profiles")
     path = find_program(program[0])
-    library = library_for(path, f"liballod{variant}.so")
+    libraries = [ends_for(path), library_for(path, f"liballod{variant}.so")]
+    if check_copies:
+        libraries.append(supplies.current().library(COPIES, musl=is_for_musl(path)))
+    page = {}
+    if live is not None:
+        check_live(path)
+        libraries.insert(0, supplies.current().live_library())
+        page = live_options(live, f"-{os.getpid()}", children=children)
     stem = (output or Path(path.name)).absolute()
     _check_writable(stem)
     folder = Path(tempfile.mkdtemp(prefix="allod-profile-"))
     environment = {
         **os.environ,
         "ALLOD_PROFILE_SIGNAL": "USR2",
+        **page,
         **options,
         "ALLOD_PROFILE": interval,
         "ALLOD_PROFILE_PEAKS": "1",
         "ALLOD_PROFILE_FILE": str(folder / "heap.%p"),
-        "LD_PRELOAD": preloaded(ends_for(path), library),
+        "LD_PRELOAD": preloaded(*libraries),
     }
     is_kept = False
     try:
