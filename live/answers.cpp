@@ -7,6 +7,7 @@
 
 #include <string_view>
 
+#include "children.hpp"
 #include "json.hpp"
 #include "metrics.hpp"
 #include "profile.hpp"
@@ -109,6 +110,8 @@ bool answer_reading(Server& server, evhttp_request* request, std::string_view pa
     });
   } else if (path == "/api/map") {
     send_written(request, kJson, [&](evbuffer* body) { return write_map(server, body); });
+  } else if (path == "/api/children") {
+    send_written(request, kJson, [](evbuffer* body) { return write_children(body); });
   } else if (path == "/metrics") {
     send_written(request, "text/plain; version=0.0.4; charset=utf-8",
                  [&](evbuffer* body) { return write_metrics(server, body); });

@@ -137,7 +137,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 fill(byId("foot"),
-  "Keys: P pause, M mark, + − 0 zoom, arrows move, 1 to 7 open a panel. The same figures for machines: ",
+  "Keys: P pause, M mark, + − 0 zoom, arrows move, 1 to 8 open a panel. The same figures for machines: ",
   h("code", {}, "/api/state"), ", ", h("code", {}, "/metrics"), ", ", h("code", {}, "/debug/pprof/heap"),
   ".");
 void poll();

@@ -4,6 +4,7 @@ import { byId, fill, h } from "./dom";
 import { FlamePanel } from "./flame";
 import { MapPanel } from "./map";
 import type { Panel } from "./panel";
+import { processesPanel } from "./processes";
 import { StacksPanel } from "./stacks";
 import { heapsPanel, sizesPanel, threadsPanel } from "./tables";
 import type { State } from "./types";
@@ -30,6 +31,7 @@ export class Panels {
       ["Fragmentation", new MapPanel()],
       ["Heaps", heapsPanel()],
       ["Temporary", new StacksPanel("temporary")],
+      ["Processes", processesPanel()],
     ];
     this.tabs = this.list.map(([name], index) => h("button", {
       role: "tab",

@@ -181,6 +181,14 @@ export interface StackRow {
   who: number;       // index of the frame that the row is named by
 }
 
+export interface ProcessRow {
+  process: number;
+  parent: number;
+  name: string;
+  resident: number;
+  link: string; // empty: serves no page
+}
+
 // Address, bytes, kind, owner, size, blocks, free, resident.
 export type Span = [string, number, number, number, number, number, number, number];
 export const SLAB = 0, HUGE = 1, DIRTY = 2, CLEAN = 3, OWN = 4;

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import allod
@@ -241,3 +243,40 @@ def test_one_link_however_often_the_process_executes_another_program(
         _, rest = process.communicate("\n", timeout=120)
     assert "live page of process" not in rest
     assert "statistics" in rest or "wrote shim.pb.gz" in rest, rest
+
+
+WORKERS = """\
+import os, sys
+for i in range(2):
+    if os.fork() == 0:
+        x = [str(j) for j in range(100000 * (i + 1))]
+        sys.stdin.read()
+        os._exit(0)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("children", ["0", "1"])
+def test_the_page_lists_workers_and_leads_to_theirs(
+    serve: Serve, children: str
+) -> None:
+    with serve("/usr/bin/python3", "-c", WORKERS, live_children=children) as program:
+        assert program.process.stdout is not None
+        assert program.process.stdout.readline() == "ready\n"
+        rows: list[dict[str, Any]] = []
+        end = time.monotonic() + 60
+        # A worker's server starts while the worker goes on.
+        while time.monotonic() < end:
+            rows = program.ask("/api/children").json()["rows"]
+            if len(rows) == 2 and (children == "0" or all(row["link"] for row in rows)):
+                break
+        assert [row["name"] for row in rows] == ["python3", "python3"]
+        assert {row["parent"] for row in rows} == {program.process.pid}
+        assert all(row["resident"] > 1 << 20 for row in rows)
+        if children == "0":
+            assert not any(row["link"] for row in rows)
+            return
+        for row in rows:
+            worker = Watched(program.process, row["link"].strip())
+            assert worker.state()["process"]["id"] == row["process"]

@@ -225,6 +225,31 @@ def test_a_click_on_a_row_opens_it(serve: Serve, page: Page) -> None:
         page.locator(".stack li", has_text="Parser::parse").wait_for()
 
 
+WORKER = """\
+import os, sys
+if os.fork() == 0:
+    x = [str(i) for i in range(100000)]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_page_of_a_worker_opens_from_its_masters(serve: Serve, page: Page) -> None:
+    with serve("/usr/bin/python3", "-c", WORKER, live_children="1") as program:
+        assert program.process.stdout is not None
+        program.process.stdout.readline()
+        program.process.stdout.readline()
+        open_page(page, program, "processes")
+        with page.expect_popup() as opened:
+            page.locator("td a", has_text="open").click()
+        worker = opened.value
+        worker.locator("#totals .card-value").first.wait_for()
+        assert f"process {program.process.pid}" in page.locator("#bar").inner_text()
+        assert (
+            f"process {program.process.pid}" not in worker.locator("#bar").inner_text()
+        )
+
+
 def test_a_search_can_be_read(serve: Serve, page: Page) -> None:
     with serve(profile="0") as program:
         sample_all(program)
@@ -268,7 +293,7 @@ def test_nothing_is_cut_off(serve: Serve, page: Page, width: int, theme: str) ->
         page.emulate_media(color_scheme=theme)
         page.set_viewport_size({"width": width, "height": 900})
         open_page(page, program)
-        for panel in "1234567":
+        for panel in "12345678":
             page.keyboard.press(panel)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert page.evaluate(CUT_OFF) == [], panel
