@@ -13,11 +13,13 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 
 #include "allod-live.h"
+#include "libc/next_function.hpp"
 #include "libc/stop_signal.hpp"
 #include "memory.hpp"
 #include "moments.hpp"
@@ -50,6 +52,9 @@ struct Life {
   const char* why = "";
 };
 constinit Life life;
+// The page of the parent at the fork, for a daemon; empty: none.
+constinit char left_page[512] = {};
+constinit pid_t left_parent = 0;
 
 // Switches to a descriptor table of this thread's own. Programs that close, count or pass on all
 // descriptors do not meet the server's, and the server holds none of theirs.
@@ -263,6 +268,11 @@ void start_as_wished(Start how) noexcept {
 // deleting it might wait for the fork to end.
 void after_fork_in_child() noexcept {
   const bool was_running = life.running;
+  left_page[0] = '\0';
+  if (was_running && life.server != nullptr) {
+    snprintf(left_page, sizeof left_page, "%s", life.server->link());
+    left_parent = getppid();
+  }
   new (&life) Life;
   drop_symbols();
   drop_reports();
@@ -273,6 +283,26 @@ void after_fork_in_child() noexcept {
     settings().address[0] = '\0';
     start_as_wished(Start::wished_at_fork);
   }
+}
+
+// A process whose parent ends and that leaves its session is a daemon, and takes the page over, at
+// the same address if that can be had. The parent ends soon as a rule. Where it goes on, the page
+// is the parent's.
+void become_daemon() noexcept {
+  if (left_page[0] == '\0' || life.running || !settings().wanted) return;
+  choose_page(left_page);
+  left_page[0] = '\0';
+  constexpr int kTries = 20;
+  const timespec moment{0, 10'000'000};
+  settings().was_told = true;
+  for (int i = 0; i < kTries; ++i) {
+    if (start_at(settings().address, Start::called) == 0) return;
+    nanosleep(&moment, nullptr);
+  }
+  settings().was_told = false;
+  settings().address[0] = '\0';
+  if (getppid() == left_parent) return;
+  start_as_wished(Start::wished);
 }
 
 // Whether the object with the first address precedes the other in the loader's list.
@@ -324,6 +354,24 @@ void check_order() noexcept {
 }  // namespace allod::live
 
 namespace live = allod::live;
+
+// In front of libc's, for daemons. libc's daemon() calls its own setsid().
+extern "C" [[gnu::visibility("default")]] pid_t setsid() noexcept {
+  const auto session = static_cast<pid_t>(syscall(SYS_setsid));
+  if (session >= 0) live::become_daemon();
+  return session;
+}
+extern "C" [[gnu::visibility("default")]] int daemon(int stay, int keep) noexcept {
+  static constinit std::atomic<int (*)(int, int)> known{nullptr};
+  const auto next = allod::next_function(known, "daemon");
+  if (next == nullptr) {
+    errno = ENOSYS;
+    return -1;
+  }
+  const int result = next(stay, keep);
+  if (result == 0) live::become_daemon();
+  return result;
+}
 
 int allod_live_start(const char* address, uint16_t port) noexcept {
   char where[256];

@@ -75,13 +75,19 @@ bool read_settings() noexcept {
   return good;
 }
 
-void keep_page(const char* link) noexcept {
+void choose_page(const char* link) noexcept {
   const char* const address = strstr(link, "://");
   const char* const token = strstr(link, "/?token=");
   if (address == nullptr || token == nullptr) return;
+  snprintf(current.address, sizeof current.address, "%.*s", static_cast<int>(token - address - 3),
+           address + 3);
+  snprintf(current.token, sizeof current.token, "%s", token + strlen("/?token="));
+}
+
+void keep_page(const char* link) noexcept {
+  choose_page(link);
   char page[sizeof current.address + sizeof current.token + 32];
-  snprintf(page, sizeof page, "%d %.*s %s", getpid(), static_cast<int>(token - address - 3),
-           address + 3, token + strlen("/?token="));
+  snprintf(page, sizeof page, "%d %s %s", getpid(), current.address, current.token);
   setenv(kPage, page, 1);
 }
 

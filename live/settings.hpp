@@ -21,6 +21,8 @@ struct Settings {
 [[nodiscard]] Settings& settings() noexcept;
 // False, after a message, if a value is invalid.
 [[nodiscard]] bool read_settings() noexcept;
+// Serves the page of this link from now on.
+void choose_page(const char* link) noexcept;
 // Has the program that this process may execute next serve the same page. Changes the environment.
 void keep_page(const char* link) noexcept;
 

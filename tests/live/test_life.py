@@ -280,3 +280,29 @@ def test_the_page_lists_workers_and_leads_to_theirs(
         for row in rows:
             worker = Watched(program.process, row["link"].strip())
             assert worker.state()["process"]["id"] == row["process"]
+
+
+@pytest.mark.parametrize("how", ["daemon", "setsid"])
+def test_a_daemon_keeps_the_page(serve: Serve, tmp_path: Path, how: str) -> None:
+    source = tmp_path / "server.c"
+    source.write_text(
+        "#define _DEFAULT_SOURCE\n#include <stdlib.h>\n#include <string.h>\n#include <stdio.h>\n"
+        "#include <unistd.h>\n"
+        "int main(int n, char** a) {\n"
+        '  if (strcmp(a[1], "daemon") == 0) { if (daemon(1, 1) != 0) return 1; }\n'
+        "  else { if (fork() != 0) _exit(0); if (setsid() < 0) return 1; }\n"
+        '  FILE* f = fopen(a[2], "w"); fprintf(f, "%d\\n", getpid()); fclose(f);\n'
+        "  getchar(); return 0;\n}\n"
+    )
+    program = tmp_path / "server"
+    subprocess.run(["cc", "-o", program, source], check=True)
+    number = tmp_path / "number"
+    with serve(program, how, number) as parent:
+        # The input ends with the test, and the daemon with it.
+        assert parent.process.wait(timeout=60) == 0
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not (number.exists() and number.read_text()):
+            time.sleep(0.01)
+        state = parent.state()
+        assert state["process"]["id"] == int(number.read_text())
+        assert parent.link in allod("live", number.read_text().strip()).stdout
