@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -140,3 +141,17 @@ def read_until(terminal: int, words: list[str]) -> str:
             break
     assert all(word in shown for word in words), shown
     return shown
+
+
+def test_figures_can_be_told_to_programs(service: Watched, tmp_path: Path) -> None:
+    service.do("hold 20480 2000")
+    now = service.fresh_state()["now"]
+    number = str(service.process.pid)
+    [row] = json.loads(top("--json", number).stdout)
+    assert (row["pid"], row["live"]) == (service.process.pid, now["live"])
+    assert set(row["trends"]) == {"live", "resident", "held"}
+    assert isinstance(row["findings"], list)
+    file = tmp_path / "figures"
+    assert top("--output", str(file), number).stdout == ""
+    [line] = rows_of(file.read_text())
+    assert line["PID"] == number

@@ -61,6 +61,18 @@ class RunCommand(click.Command):
         return words
 
 
+# The same in all commands that tell results.
+_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Tell the results as JSON."
+)
+_output_option = click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the results to FILE.",
+)
+
+
 def _means_option(
     _ctx: click.Context, _parameter: click.Parameter, value: str | None
 ) -> None:
@@ -234,15 +246,22 @@ def run(
     metavar="FILE",
     help="Lines like leak:PATTERN, as for LeakSanitizer. Can be repeated.",
 )
+@_json_option
+@_output_option
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
-def leaks(suppressions: Sequence[Path], program: Sequence[str]) -> None:
+def leaks(
+    suppressions: Sequence[Path],
+    as_json: bool,
+    output: Path | None,
+    program: Sequence[str],
+) -> None:
     """Run PROGRAM and report the blocks that nothing leads to when it ends.
 
     The exit status is the program's, or 23 if that is 0 and something leaks.
     """
     from allod.profile.leaks import find_leaks
 
-    sys.exit(find_leaks(program, suppressions))
+    sys.exit(find_leaks(program, suppressions, as_json=as_json, output=output))
 
 
 @allod.command()
@@ -279,10 +298,18 @@ def symbolize(report: Path | None) -> None:
     show_default=True,
     help="Which program comes first.",
 )
+@_json_option
+@_output_option
 @click.argument("programs", nargs=-1, metavar="[PID|LINK]...")
 @click.pass_context
 def top(
-    ctx: click.Context, once: bool, every: float, sort: str, programs: Sequence[str]
+    ctx: click.Context,
+    once: bool,
+    every: float,
+    sort: str,
+    as_json: bool,
+    output: Path | None,
+    programs: Sequence[str],
 ) -> None:
     """Show the heaps of running programs in the terminal.
 
@@ -293,9 +320,9 @@ def top(
     """
     from allod.top import print_once, show
 
-    if once:
-        forbid(ctx, "does nothing with --once", "every")
-        print_once(programs, sort)
+    if once or as_json or output is not None:
+        forbid(ctx, "does nothing with --once, --json or --output", "every")
+        print_once(programs, sort, as_json=as_json, output=output)
     else:
         show(programs, every, sort)
 
@@ -332,7 +359,16 @@ def live(as_list: bool, process: str | None) -> None:
     show_default=True,
     help="Print at most so many functions.",
 )
-def diff(first: Path, second: Path, kind: str, most: int) -> None:
+@_json_option
+@_output_option
+def diff(
+    first: Path,
+    second: Path,
+    kind: str,
+    most: int,
+    as_json: bool,
+    output: Path | None,
+) -> None:
     """Compare two heap profiles by function.
 
     FIRST and SECOND are files of ./allod run --profile (NAME.pb.gz), or texts that the library
@@ -340,7 +376,7 @@ def diff(first: Path, second: Path, kind: str, most: int) -> None:
     """
     from allod.profile.compare import compare
 
-    compare(first, second, kind, most)
+    compare(first, second, kind, most, as_json=as_json, output=output)
 
 
 @allod.command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import sys
@@ -10,6 +11,7 @@ import tty
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -19,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allod.console import Failure, say
+from allod.files import deliver
 from allod.units import human
 from allod.watch import Gone, Json, Link, find
 
@@ -149,20 +152,39 @@ def plain(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in str(text))
 
 
-def print_once(targets: Sequence[str], sort: str) -> None:
+def print_once(
+    targets: Sequence[str],
+    sort: str,
+    *,
+    as_json: bool = False,
+    output: Path | None = None,
+) -> None:
     """One table of words and plain numbers; the name, which may have spaces, comes last."""
     watches = [Watch(link) for link in find(targets)]
     lost = _refresh(watches)
-    rows = [[str(row[name]) for name in COLUMNS] for row in _sorted(watches, sort)]
-    if rows:
-        lines = [[name.upper() for name in COLUMNS], *rows]
+    rows = _sorted(watches, sort)
+    if as_json and rows:
+        known = {watch.row()["pid"]: watch.state for watch in watches}
+        told = [
+            {
+                **row,
+                **{name: known[row["pid"]][name] for name in ("trends", "findings")},
+            }
+            for row in rows
+        ]
+        deliver(json.dumps(told, indent=1) + "\n", output)
+    elif rows:
+        words = [[str(row[name]) for name in COLUMNS] for row in rows]
+        lines = [[name.upper() for name in COLUMNS], *words]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = ""
         for line in lines:
             padded = [
                 word.rjust(width)
                 for word, width in zip(line[:-1], widths[:-1], strict=True)
             ]
-            print("  ".join([*padded, line[-1]]))
+            text += "  ".join([*padded, line[-1]]) + "\n"
+        deliver(text, output)
     for reason in lost[:-1] if not rows else lost:
         say(f"warning: {reason}")
     if not rows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -108,6 +109,15 @@ def _packed(root: Node, kind: str, least: float, names: _Names) -> list[Any]:
         ]
     packed: list[Any] = whole[0]
     return packed
+
+
+def error_of(size: int, blocks: int, interval: int) -> float:
+    """Two standard deviations of an estimate of bytes in blocks, as flame_graph.js has them."""
+    if interval <= 1 or size <= 0 or blocks <= 0:
+        return 0.0
+    one = size / blocks
+    chance = -math.expm1(-one / interval)
+    return 2.0 * math.sqrt(size * one / chance * (1.0 - chance))
 
 
 def by_function(profile: Profile, kind: str) -> dict[str, list[int]]:
