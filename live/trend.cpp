@@ -12,6 +12,9 @@ constexpr std::size_t kFewestBesideBreak = 6;
 // Two lines instead of one have to leave less than this part of the squares. For a random walk,
 // which has no breaks, the best two leave about a third.
 constexpr double kBreakPart = 0.15;
+// The same for three lines.
+constexpr double kTwoBreaksPart = 0.05;
+constexpr std::size_t kFewestOlder = 3;
 // Deviations below this are no reason for a break.
 constexpr double kSmallBytes = 64 << 10;
 // A process that was stopped for so long begins a new stretch.
@@ -29,13 +32,16 @@ struct Points {
 struct Sums {
   double n = 0, t = 0, v = 0, tt = 0, tv = 0, vv = 0;
 
-  void add(double time, double value, double sign = 1) noexcept {
-    n += sign;
-    t += sign * time;
-    v += sign * value;
-    tt += sign * time * time;
-    tv += sign * time * value;
-    vv += sign * value * value;
+  void add(double time, double value) noexcept {
+    n += 1;
+    t += time;
+    v += value;
+    tt += time * time;
+    tv += time * value;
+    vv += value * value;
+  }
+  [[nodiscard]] Sums without(const Sums& other) const noexcept {
+    return {n - other.n, t - other.t, v - other.v, tt - other.tt, tv - other.tv, vv - other.vv};
   }
   // The squares that the best line leaves.
   [[nodiscard]] double rest() const noexcept {
@@ -62,23 +68,48 @@ Points thinned(const Reading* readings, std::size_t count) noexcept {
   return points;
 }
 
-// The first point after the most distinct break behind `first`; `first` if there is none.
-std::size_t after_break(const Points& points, std::size_t first) noexcept {
-  Sums whole;
-  for (std::size_t i = first; i < points.count; ++i) whole.add(points.seconds[i], points.bytes[i]);
-  const double rest = whole.rest();
-  if (rest < kSmallBytes * kSmallBytes * whole.n) return first;
-  Sums left;
-  Sums right = whole;
+// Sums over all points before each, so that those over any range are two of them.
+class Ranges {
+ public:
+  explicit Ranges(const Points& points) noexcept {
+    for (std::size_t i = 0; i < points.count; ++i) {
+      before_[i + 1] = before_[i];
+      before_[i + 1].add(points.seconds[i], points.bytes[i]);
+    }
+  }
+  // The squares that the best line through points [from, to) leaves.
+  [[nodiscard]] double rest(std::size_t from, std::size_t to) const noexcept {
+    return before_[to].without(before_[from]).rest();
+  }
+
+ private:
+  Sums before_[kTrendReadings + 1];
+};
+
+// The first point after the last of one or two distinct breaks behind `first`; `first` if there is
+// none. Two, since one line through what precedes a break may be no better than one through all.
+std::size_t after_break(const Ranges& ranges, std::size_t first, std::size_t count) noexcept {
+  const double rest = ranges.rest(first, count);
+  if (rest < kSmallBytes * kSmallBytes * static_cast<double>(count - first)) return first;
   std::size_t best = first;
   double least = kBreakPart * rest;
-  for (std::size_t i = first; i + kFewestBesideBreak < points.count; ++i) {
-    left.add(points.seconds[i], points.bytes[i]);
-    right.add(points.seconds[i], points.bytes[i], -1);
-    if (i + 1 - first < kFewestBesideBreak) continue;
-    if (const double both = left.rest() + right.rest(); both < least) {
-      least = both;
-      best = i + 1;
+  for (std::size_t last = first + kFewestBesideBreak; last + kFewestBesideBreak <= count; ++last) {
+    const double newest = ranges.rest(last, count);
+    const double older = ranges.rest(first, last);
+    if (newest + older < least) {
+      least = newest + older;
+      best = last;
+    }
+  }
+  if (best != first) return best;
+  least = kTwoBreaksPart * rest;
+  for (std::size_t last = first + kFewestBesideBreak; last + kFewestBesideBreak <= count; ++last) {
+    const double newest = ranges.rest(last, count);
+    for (std::size_t other = first + kFewestOlder; other + kFewestOlder <= last; ++other) {
+      const double all = newest + ranges.rest(first, other) + ranges.rest(other, last);
+      if (all >= least) continue;
+      least = all;
+      best = last;
     }
   }
   return best;
@@ -90,8 +121,9 @@ std::size_t newest_stretch(const Points& points) noexcept {
   for (std::size_t i = 1; i < points.count; ++i) {
     if (points.seconds[i] - points.seconds[i - 1] > kGapSeconds + 4 * usual) first = i;
   }
+  const Ranges ranges{points};
   while (points.count - first >= 2 * kFewestBesideBreak) {
-    const std::size_t next = after_break(points, first);
+    const std::size_t next = after_break(ranges, first, points.count);
     if (next == first) break;
     first = next;
   }

@@ -65,6 +65,10 @@ SERIES: dict[str, tuple[list[float], float | None]] = {
         + [300.0 * MIB + RNG.randrange(4096) for _ in range(90)],
         None,
     ),
+    "a short load, rest, a step, and rest": (
+        [float(n * MIB) for n in (8, 13, 54, 66, *[70] * 14, *[92] * 15)],
+        None,
+    ),
     "noise": ([300 * MIB + RNG.gauss(0, 20 * MIB) for _ in range(300)], None),
     "teeth of 7 s": ([(300 + i % 7 * 20) * MIB for i in range(200)], None),
     "teeth of a minute": ([(300 + i % 60 * 10) * MIB for i in range(300)], None),
