@@ -51,8 +51,8 @@ Findings::Findings(const Figures& all, const Trends& trends) noexcept {
   add_part("free_in_slabs", "fragmentation", parts.free_in_slabs, kShareOfResident);
   add_part("dirty", "waterfall", parts.dirty, kShareOfResident);
   add_part("cached", "threads", parts.cached, kShareOfResident);
-  std::stable_sort(all_, all_ + count_,
-                   [](const Finding& a, const Finding& b) { return a.bytes > b.bytes; });
+  std::sort(all_, all_ + count_,
+            [](const Finding& a, const Finding& b) { return a.bytes > b.bytes; });
 }
 
 }  // namespace allod::live

@@ -113,7 +113,8 @@ struct sigaction in_place_of(int signal, const struct sigaction& action) noexcep
   struct sigaction result = action;
   if ((action.sa_flags & SA_RESETHAND) != 0 && action.sa_handler != SIG_IGN) {
     once[signal] = action;
-    result.sa_flags = (result.sa_flags & ~static_cast<int>(SA_RESETHAND)) | SA_SIGINFO;
+    const auto flags = static_cast<unsigned>(action.sa_flags) & ~unsigned{SA_RESETHAND};
+    result.sa_flags = static_cast<int>(flags | SA_SIGINFO);
     result.sa_sigaction = &on_signal_once;
   }
   return result;

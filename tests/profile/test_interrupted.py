@@ -15,7 +15,7 @@ from workshop.paths import ROOT
 
 # Allocates without end, so that most signals interrupt malloc.
 SERVER = """\
-kept = [str(i) * 50 for i in range(50000)]
+kept = [bytearray(2000) for i in range(10000)]
 print('ready', flush=True)
 while True:
     [str(i) for i in range(1000)]
@@ -116,7 +116,7 @@ def test_shells_in_between_leave_no_files(tmp_path: Path) -> None:
     """The process that allocated most has the plain name."""
     script = tmp_path / "shim"
     python = shutil.which("python3", path="/usr/bin") or sys.executable
-    program = "kept = [str(i) * 50 for i in range(50000)]"
+    program = "kept = [bytearray(2000) for i in range(50000)]"
     script.write_text(
         f'#!/bin/bash\nx=$(/bin/echo a); env true\n{python} -c "{program}"\n'
     )
