@@ -6,7 +6,7 @@ set(allod_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/allod)
 
 install(TARGETS
     allod_shared allod_static allod_debug_shared allod_hardened_shared
-    allod_copies_shared allod_prefixed_shared allod_prefixed_static allod_header_only
+    allod_copies_shared allod_ends_shared allod_prefixed_shared allod_prefixed_static allod_header_only
   EXPORT allodTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

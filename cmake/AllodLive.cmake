@@ -24,7 +24,8 @@ set(live_dir ${PROJECT_BINARY_DIR}/live)
 # The page: its packages as the lock file names them, then one file with everything in it.
 set(page_source ${PROJECT_SOURCE_DIR}/live/page)
 file(GLOB page_files CONFIGURE_DEPENDS ${page_source}/*.ts ${page_source}/*.css
-  ${page_source}/*.html ${page_source}/*.mjs)
+  ${page_source}/*.html ${page_source}/*.mjs
+  ${PROJECT_SOURCE_DIR}/tools/allod/profile/flame_graph.*)
 set(page ${live_dir}/page.html.gz)
 add_custom_command(OUTPUT ${live_dir}/packages.stamp
   COMMAND ${CMAKE_COMMAND} -E copy ${page_source}/package.json ${page_source}/package-lock.json
@@ -56,8 +57,10 @@ endforeach()
 file(GLOB live_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/live/*.cpp)
 add_library(allod_live SHARED EXCLUDE_FROM_ALL ${live_sources} src/text/text.cpp live/page.S
   ${event_CORE} ${event_EXTRA})
+set(wrappers ${PROJECT_SOURCE_DIR}/tools/allod/profile/wrappers.txt)
 set_source_files_properties(live/page.S PROPERTIES
-  COMPILE_DEFINITIONS "ALLOD_LIVE_PAGE=\"${page}\"" OBJECT_DEPENDS ${page})
+  COMPILE_DEFINITIONS "ALLOD_LIVE_PAGE=\"${page}\";ALLOD_LIVE_WRAPPERS=\"${wrappers}\""
+  OBJECT_DEPENDS "${page};${wrappers}")
 target_compile_options(allod_live PRIVATE
   $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions;-fno-rtti;-fno-threadsafe-statics>
   -fvisibility=hidden -fPIC)

@@ -357,6 +357,10 @@ typedef struct allod_profile_block {
   uint64_t count_x256;
   uint64_t age_ms;
   uint32_t thread; /* kernel id of the allocating thread */
+  /* A block of the same class that the thread allocated or freed just before; perhaps freed since.
+   * Samples have slabs of their own: those of neighbours are the slabs that samples stand for. Null
+   * if it is not known. */
+  const void* neighbour;
 } allod_profile_block_t;
 typedef int (*allod_profile_block_visit_t)(const allod_profile_block_t* block, void* context);
 ALLOD_API int allod_profile_visit_blocks(allod_profile_block_visit_t visit,
@@ -415,6 +419,11 @@ ALLOD_API void allod_leaks_begin(void) ALLOD_NOTHROW;
  * stopped. Writes them to the file that ALLOD_LEAKS_FILE names, in the profile's format, or to
  * standard error. */
 ALLOD_API long allod_leaks_check(void) ALLOD_NOTHROW;
+
+/* Writes what the options ask for at the end of the process: leaks, the profile, statistics. For a
+ * handler of a signal that ends the process. Returns 0, or EAGAIN if the interrupted code holds the
+ * heap or the profile: then return from the handler, and try again a moment later. */
+ALLOD_API int allod_reports_write(void) ALLOD_NOTHROW;
 
 /* --- bounds of blocks ------------------------------------------------------------- */
 

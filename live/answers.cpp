@@ -7,6 +7,8 @@
 
 #include <string_view>
 
+#include "children.hpp"
+#include "json.hpp"
 #include "metrics.hpp"
 #include "profile.hpp"
 #include "server.hpp"
@@ -84,6 +86,20 @@ void send_done(evhttp_request* request) noexcept {
   send_written(request, kJson, [](evbuffer* body) { return evbuffer_add(body, "{}\n", 3) == 0; });
 }
 
+// Gives free memory back, and answers how many bytes.
+void send_purged(evhttp_request* request) noexcept {
+  allod_stats_t before{};
+  allod_stats_t after{};
+  allod_stats_get(&before, sizeof before);
+  allod_malloc_trim(0);
+  allod_stats_get(&after, sizeof after);
+  send_written(request, kJson, [&](evbuffer* body) {
+    Json json{body};
+    json.object().field("purged", above(after.purged, before.purged)).end();
+    return json.finish();
+  });
+}
+
 bool answer_reading(Server& server, evhttp_request* request, std::string_view path,
                     const Parameters& given) noexcept {
   if (path == "/") {
@@ -94,6 +110,8 @@ bool answer_reading(Server& server, evhttp_request* request, std::string_view pa
     });
   } else if (path == "/api/map") {
     send_written(request, kJson, [&](evbuffer* body) { return write_map(server, body); });
+  } else if (path == "/api/children") {
+    send_written(request, kJson, [](evbuffer* body) { return write_children(body); });
   } else if (path == "/metrics") {
     send_written(request, "text/plain; version=0.0.4; charset=utf-8",
                  [&](evbuffer* body) { return write_metrics(server, body); });
@@ -110,7 +128,8 @@ bool answer_acting(Server& server, evhttp_request* request, std::string_view pat
     server.history().reset();
     if (has_profile()) allod_profile_reset();
   } else if (path == "/api/purge") {
-    allod_malloc_trim(0);
+    send_purged(request);
+    return true;
   } else if (path == "/api/mark") {
     server.history().mark(mark_now(given.text("label")));
   } else if (path == "/api/sampling") {

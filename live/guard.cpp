@@ -95,8 +95,15 @@ bool Guard::is_own_page(evhttp_request* request) const noexcept {
     }
   }
   if (!has_header(request, "Sec-Fetch-Site")) return true;
-  const char* const site = only_header(request, "Sec-Fetch-Site");
-  return site != nullptr && (strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0);
+  const auto is = [&](const char* name, const char* value) {
+    const char* const text = only_header(request, name);
+    return text != nullptr && strcmp(text, value) == 0;
+  };
+  if (is("Sec-Fetch-Site", "same-origin") || is("Sec-Fetch-Site", "none")) return true;
+  // The page of another process leads to this one's, whose document alone tells nothing.
+  const char* const path = evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request));
+  return is("Sec-Fetch-Site", "same-site") && is("Sec-Fetch-Mode", "navigate") &&
+         is("Sec-Fetch-Dest", "document") && path != nullptr && strcmp(path, "/") == 0;
 }
 
 // Takes the same time wherever the text differs.

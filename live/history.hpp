@@ -2,6 +2,7 @@
 #pragma once
 
 #include "figures.hpp"
+#include "trend.hpp"
 
 namespace allod::live {
 
@@ -28,6 +29,13 @@ struct Mark {
   char label[64];
 };
 
+// Trends of the figures that findings are about.
+struct Trends {
+  Trend live;
+  Trend resident;
+  Trend held;
+};
+
 [[nodiscard]] Mark mark_now(const char* label) noexcept;
 
 class History {
@@ -42,6 +50,8 @@ class History {
   void raise_peaks(Table<ThreadRow>& threads) noexcept;
   // Resets the peaks.
   void reset() noexcept;
+  // Of the newest minutes; where these tell nothing, of the whole timeline.
+  [[nodiscard]] Trends trends() const noexcept;
 
   [[nodiscard]] const Table<Point>& points() const noexcept { return points_; }
   [[nodiscard]] const Table<Mark>& marks() const noexcept { return marks_; }
@@ -53,12 +63,17 @@ class History {
  private:
   static constexpr std::size_t kMostPoints = 1800;
   static constexpr std::size_t kMostMarks = 100;
+  // Five minutes; not thinned, as the timeline is.
+  static constexpr std::size_t kRecent = 300;
   struct Peak {
     std::uint64_t owner;
     std::uint64_t bytes;
   };
 
+  [[nodiscard]] Trend trend(std::uint64_t Point::* field) const noexcept;
+
   Table<Point> points_;
+  Table<Point> recent_;
   Table<Mark> marks_;
   Table<Peak> peaks_;
   std::uint64_t next_ = 1;

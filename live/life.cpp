@@ -13,11 +13,13 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 
 #include "allod-live.h"
+#include "libc/next_function.hpp"
 #include "libc/stop_signal.hpp"
 #include "memory.hpp"
 #include "moments.hpp"
@@ -50,6 +52,9 @@ struct Life {
   const char* why = "";
 };
 constinit Life life;
+// The page of the parent at the fork, for a daemon; empty: none.
+constinit char left_page[512] = {};
+constinit pid_t left_parent = 0;
 
 // Switches to a descriptor table of this thread's own. Programs that close, count or pass on all
 // descriptors do not meet the server's, and the server holds none of theirs.
@@ -99,6 +104,7 @@ void write_link(const char* link) noexcept {
 }
 
 void tell(bool as_wished) noexcept {
+  if (life.result == 0 && settings().was_told) return;
   if (life.result != 0) {
     if (as_wished) Message{} << "warning: no live page: " << life.why;
   } else if (settings().link_file[0] != '\0') {
@@ -245,7 +251,14 @@ void start_as_wished(Start how) noexcept {
   const char* const wish = settings().address;
   // Values such as "1" mean any free port.
   const bool anywhere = strchr(wish, ':') == nullptr;
-  if (start_at(anywhere ? "127.0.0.1:0" : wish, how) != 0) return;
+  int error = start_at(anywhere ? "127.0.0.1:0" : wish, how);
+  if (error != 0 && settings().was_told) {
+    // Another process has taken the port meanwhile.
+    settings().was_told = false;
+    error = start_at("127.0.0.1:0", how);
+  }
+  if (error != 0) return;
+  if (how == Start::wished && settings().only != 0) keep_page(life.server->link());
   // Starts the profile, unless the user chose it on or off. A child inherits its parent's.
   if (how == Start::wished && has_profile() && getenv("ALLOD_PROFILE") == nullptr)
     allod_profile_start(0);
@@ -255,6 +268,11 @@ void start_as_wished(Start how) noexcept {
 // deleting it might wait for the fork to end.
 void after_fork_in_child() noexcept {
   const bool was_running = life.running;
+  left_page[0] = '\0';
+  if (was_running && life.server != nullptr) {
+    snprintf(left_page, sizeof left_page, "%s", life.server->link());
+    left_parent = getppid();
+  }
   new (&life) Life;
   drop_symbols();
   drop_reports();
@@ -265,6 +283,26 @@ void after_fork_in_child() noexcept {
     settings().address[0] = '\0';
     start_as_wished(Start::wished_at_fork);
   }
+}
+
+// A process whose parent ends and that leaves its session is a daemon, and takes the page over, at
+// the same address if that can be had. The parent ends soon as a rule. Where it goes on, the page
+// is the parent's.
+void become_daemon() noexcept {
+  if (left_page[0] == '\0' || life.running || !settings().wanted) return;
+  choose_page(left_page);
+  left_page[0] = '\0';
+  constexpr int kTries = 20;
+  const timespec moment{0, 10'000'000};
+  settings().was_told = true;
+  for (int i = 0; i < kTries; ++i) {
+    if (start_at(settings().address, Start::called) == 0) return;
+    nanosleep(&moment, nullptr);
+  }
+  settings().was_told = false;
+  settings().address[0] = '\0';
+  if (getppid() == left_parent) return;
+  start_as_wished(Start::wished);
 }
 
 // Whether the object with the first address precedes the other in the loader's list.
@@ -306,7 +344,8 @@ void check_order() noexcept {
   pthread_atfork(&hold_symbols, &let_go_symbols, &after_fork_in_child);
   const Settings& chosen = settings();
   check_order();
-  const bool here = chosen.only == 0 || chosen.only == getpid() || chosen.children;
+  const bool is_chosen = chosen.only < 0 ? -chosen.only == getppid() : chosen.only == getpid();
+  const bool here = chosen.only == 0 || is_chosen || chosen.children;
   if (chosen.wanted && here) start_as_wished(Start::wished);
 }
 
@@ -315,6 +354,24 @@ void check_order() noexcept {
 }  // namespace allod::live
 
 namespace live = allod::live;
+
+// In front of libc's, for daemons. libc's daemon() calls its own setsid().
+extern "C" [[gnu::visibility("default")]] pid_t setsid() noexcept {
+  const auto session = static_cast<pid_t>(syscall(SYS_setsid));
+  if (session >= 0) live::become_daemon();
+  return session;
+}
+extern "C" [[gnu::visibility("default")]] int daemon(int stay, int keep) noexcept {
+  static constinit std::atomic<int (*)(int, int)> known{nullptr};
+  const auto next = allod::next_function(known, "daemon");
+  if (next == nullptr) {
+    errno = ENOSYS;
+    return -1;
+  }
+  const int result = next(stay, keep);
+  if (result == 0) live::become_daemon();
+  return result;
+}
 
 int allod_live_start(const char* address, uint16_t port) noexcept {
   char where[256];

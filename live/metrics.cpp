@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "findings.hpp"
 #include "reports.hpp"
 #include "server.hpp"
 #include "text/text.hpp"
@@ -28,6 +29,9 @@ class Metrics {
     out_ << "allod_" << name_ << "{" << label << "=\"";
     quote(text);
     out_ << "\"} " << value << "\n";
+  }
+  void signed_value(std::string_view label, std::string_view text, std::int64_t value) noexcept {
+    out_ << "allod_" << name_ << "{" << label << "=\"" << text << "\"} " << value << "\n";
   }
   void gauge(const char* name, const char* help, std::uint64_t value) noexcept {
     family(name, "gauge", help).value(value);
@@ -142,6 +146,27 @@ void write_sums(Metrics& metrics, const Figures& all) noexcept {
   metrics.counter("contended_total", "How often a thread waited for a lock.", stats.contended);
 }
 
+// Zero where nothing can be told, so that an alert needs no further rule.
+void write_trends(Metrics& metrics, const Trends& trends) noexcept {
+  metrics.family("growth_bytes_per_minute", "gauge",
+                 "Growth over the newest stretch without a break; 0: none, or not sure.");
+  const auto write = [&](const char* name, const Trend& trend) {
+    const double rate = trend.is_sure() ? trend.rate : 0;
+    metrics.signed_value("of", name, static_cast<std::int64_t>(rate));
+  };
+  write("live", trends.live);
+  write("resident", trends.resident);
+  write("held", trends.held);
+}
+
+void write_findings(Metrics& metrics, const Figures& all, const Trends& trends) noexcept {
+  metrics.family("finding_bytes", "gauge",
+                 "What the page's first sentence tells: bytes, of growth those of an hour.");
+  for (const Finding& finding : Findings{all, trends}) {
+    metrics.value("what", finding.what, std::uint64_t{finding.bytes});
+  }
+}
+
 }  // namespace
 
 bool write_metrics(Server& server, evbuffer* to) noexcept {
@@ -150,6 +175,8 @@ bool write_metrics(Server& server, evbuffer* to) noexcept {
   Metrics metrics{to};
   metrics.family("info", "gauge", "The version of Allod.").value("version", allod_version(), 1);
   write_sums(metrics, *all);
+  write_trends(metrics, server.trends());
+  write_findings(metrics, *all, server.trends());
   if (!all->heaps.empty()) {
     using Heap = allod_heap_stats_t;
     metrics.family("heap_allocated_bytes", "gauge", "In blocks of first-class heaps, by name.");

@@ -218,6 +218,7 @@ Figures* Server::figures() noexcept {
   }
   history_.see(all_);
   history_.raise_peaks(all_.threads);
+  trends_ = history_.trends();
   for (ThreadRow& row : all_.threads) thread_name(row.thread, row.name);
   all_at_ms_ = now_ms();
   all_took_ms_ = all_at_ms_ - now;

@@ -27,6 +27,8 @@ class Server {
   [[nodiscard]] Figures* figures() noexcept;
   // Wall-clock time of the last gathering.
   [[nodiscard]] std::uint64_t gathered_ms() const noexcept { return gathered_ms_; }
+  // Of the last gathering.
+  [[nodiscard]] const Trends& trends() const noexcept { return trends_; }
   // Spans only.
   [[nodiscard]] Figures* map() noexcept;
   // The same object, to be filled by the caller.
@@ -65,6 +67,7 @@ class Server {
   History history_;
   Figures sums_;
   Figures all_;
+  Trends trends_;
   Figures map_;
   std::uint64_t all_at_ms_ = 0;
   std::uint64_t all_took_ms_ = 0;

@@ -1,14 +1,15 @@
 #include "stack_lists.hpp"
 
-#include <stdio.h>
-
 #include <algorithm>
 
 #include "json.hpp"
 #include "moments.hpp"
+#include "pins.hpp"
 #include "server.hpp"
 #include "stacks.hpp"
 #include "symbols.hpp"
+#include "tree.hpp"
+#include "trend.hpp"
 
 namespace allod::live {
 
@@ -20,8 +21,8 @@ struct Row {
   const allod_profile_stack_t* stack;
   std::uint64_t bytes;
   std::uint64_t blocks;
-  std::uint64_t rate;  // sort key, unless that is bytes
-  std::uint64_t slabs;
+  std::uint64_t rate;   // sort key, unless that is bytes
+  std::uint64_t error;  // of the rate: two standard deviations
 };
 
 // Growth in bytes per minute over the later half of the moments, or 0 if the stack often shrinks.
@@ -65,70 +66,44 @@ void list_temporary(const Stacks& stacks, Table<Row>& rows) noexcept {
   }
 }
 
-// In each slab that is at most a quarter full, every sample accounts for its share of the free
-// blocks.
-void list_pins(Figures& figures, const Stacks& stacks, Table<Row>& rows) noexcept {
-  if (!figures.gather_spans()) return;
-  Table<allod_span_t> sparse;
-  for (const allod_span_t& span : figures.spans) {
-    const bool is_sparse = span.kind == ALLOD_SPAN_SLAB && span.free < span.blocks &&
-                           span.free >= span.blocks - span.blocks / 4;
-    if (is_sparse) static_cast<void>(sparse.push(span));
+// Returns the bytes that are free in sparse slabs.
+std::uint64_t list_pins(Figures& figures, const Stacks& stacks, Table<Row>& rows) noexcept {
+  Pins pins;
+  if (!pins.find(figures, stacks)) return 0;
+  for (std::size_t i = 0; i < stacks.all().size(); ++i) {
+    const PinSum& sum = pins.of_stack(i);
+    const auto pinned = static_cast<std::uint64_t>(sum.pinned);
+    if (pinned == 0) continue;
+    const auto bytes = static_cast<std::uint64_t>(sum.bytes);
+    const auto blocks = static_cast<std::uint64_t>(sum.blocks + 0.5);
+    const auto error = static_cast<std::uint64_t>(2 * square_root(sum.variance));
+    static_cast<void>(rows.push({&stacks.all()[i].sums, bytes, blocks, pinned, error}));
   }
-  std::sort(sparse.begin(), sparse.end(),
-            [](const allod_span_t& a, const allod_span_t& b) { return a.address < b.address; });
-  struct Walk {
-    const Table<allod_span_t>& sparse;
-    const Stacks& stacks;
-    Table<Row>& rows;
-  } walk{sparse, stacks, rows};
-  const auto visit = [](const allod_profile_block_t* block, void* context) {
-    auto& [slabs, all, to] = *static_cast<Walk*>(context);
-    const auto address = reinterpret_cast<std::uintptr_t>(block->address);
-    auto slab = std::upper_bound(
-        slabs.begin(), slabs.end(), address,
-        [](std::uintptr_t key, const allod_span_t& span) { return key < span.address; });
-    if (slab == slabs.begin()) return 0;
-    --slab;
-    const StackCopy* const stack = all.find(block->stack);
-    if (address >= slab->address + slab->bytes || stack == nullptr) return 0;
-    const std::uint64_t used = slab->blocks - slab->free;
-    const std::uint64_t free = std::uint64_t{slab->free} * slab->block_bytes;
-    const std::uint64_t pinned = free * block->count_x256 / used / 256;
-    Row* row =
-        std::find_if(to.begin(), to.end(), [&](const Row& it) { return it.stack == &stack->sums; });
-    if (row == to.end()) {
-      if (!to.push({&stack->sums, 0, 0, 0, 0})) return 1;
-      row = &to.back();
-    }
-    row->bytes += slab->block_bytes * block->count_x256 / 256;
-    row->blocks += std::max<std::uint64_t>(block->count_x256 / 256, 1);
-    row->rate += pinned;
-    ++row->slabs;
-    return 0;
-  };
-  allod_profile_visit_blocks(visit, &walk);
+  return pins.free_bytes();
 }
 
+// Also writes the index of the frame that a row is named by: the first that is no wrapper.
 void write_frames(Json& json, const allod_profile_stack_t& stack) noexcept {
+  struct Writing {
+    Json& json;
+    std::uint64_t count;
+    std::uint64_t who;
+  } writing{json, 0, UINT64_MAX};
   json.array("frames");
   for (std::size_t i = 0; i < stack.depth; ++i) {
     find_places(
         stack.frames[i],
         [](const Place& place, void* context) {
-          auto& to = *static_cast<Json*>(context);
-          to.object().field("n", place.function);
-          if (!place.file.empty()) {
-            char text[512];
-            snprintf(text, sizeof text, "%.*s:%u", static_cast<int>(place.file.size()),
-                     place.file.data(), place.line);
-            to.field("f", static_cast<const char*>(text));
-          }
+          auto& [to, count, who] = *static_cast<Writing*>(context);
+          to.object();
+          if (!write_place(to, place) && who == UINT64_MAX) who = count;
           to.end();
+          ++count;
         },
-        &json);
+        &writing);
   }
   json.end();
+  json.field("who", writing.who == UINT64_MAX ? std::uint64_t{0} : writing.who);
 }
 
 }  // namespace
@@ -136,23 +111,26 @@ void write_frames(Json& json, const allod_profile_stack_t& stack) noexcept {
 bool write_stack_list(Server& server, std::string_view of, evbuffer* to) noexcept {
   Stacks stacks;
   Table<Row> rows;
+  std::uint64_t free = 0;
   if (!stacks.copy()) return false;
   if (of == "suspects") {
     list_suspects(stacks, rows);
   } else if (of == "temporary") {
     list_temporary(stacks, rows);
   } else if (of == "pins") {
-    list_pins(server.map_figures(), stacks, rows);
+    free = list_pins(server.map_figures(), stacks, rows);
   }
   std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.rate > b.rate; });
   if (rows.size() > kMostRows) static_cast<void>(rows.set_size(kMostRows));
   Json json{to};
-  json.object().array("rows");
+  json.object();
+  if (of == "pins") json.field("free", free);
+  json.array("rows");
   for (const Row& row : rows) {
     const allod_profile_stack_t& stack = *row.stack;
     json.object();
     json.field("bytes", row.bytes).field("blocks", row.blocks).field("rate", row.rate);
-    json.field("slabs", row.slabs);
+    json.field("error", row.error);
     json.field("age_ms", stack.mean_age_ms).field("lifetime_ms", stack.mean_lifetime_ms);
     json.field("freed", stack.total_samples == 0
                             ? std::uint64_t{0}

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "findings.hpp"
 #include "json.hpp"
 #include "moments.hpp"
 #include "reports.hpp"
@@ -64,6 +65,30 @@ void write_now(Json& json, Server& server, const Figures& all) noexcept {
   json.field("page", parts.page).field("dirty", parts.dirty);
   json.field("free_in_slabs", parts.free_in_slabs).field("cached", parts.cached);
   json.field("live", parts.live).field("untouched", parts.untouched);
+  json.end();
+  // Of what is in memory; what was given back is no waste.
+  json.field("waste", parts.free_in_slabs + parts.cached + parts.dirty + parts.metadata);
+}
+
+void write_trend(Json& json, const char* name, const Trend& trend) noexcept {
+  json.object(name);
+  json.field("rate", static_cast<std::int64_t>(trend.rate));
+  json.field("low", static_cast<std::int64_t>(trend.low));
+  json.field("high", static_cast<std::int64_t>(trend.high));
+  json.field("sure", trend.is_sure()).field("span_ms", trend.span_ms);
+  json.end();
+}
+
+void write_conclusions(Json& json, const Figures& all, const Trends& trends) noexcept {
+  json.object("trends");
+  write_trend(json, "live", trends.live);
+  write_trend(json, "resident", trends.resident);
+  write_trend(json, "held", trends.held);
+  json.end().array("findings");
+  for (const Finding& finding : Findings{all, trends}) {
+    json.object().field("what", finding.what).field("bytes", finding.bytes);
+    json.field("panel", finding.panel).field("alarm", finding.is_alarm).end();
+  }
   json.end();
 }
 
@@ -180,6 +205,7 @@ bool write_state(Server& server, evbuffer* to, std::uint64_t since,
   json.field("gathered_ms", server.gathered_ms());
   write_process(json, server);
   write_now(json, server, *all);
+  write_conclusions(json, *all, server.trends());
   write_classes(json, *all);
   write_threads(json, *all);
   write_heaps(json, *all);

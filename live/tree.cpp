@@ -2,9 +2,25 @@
 
 #include <stdio.h>
 
+#include "names.hpp"
 #include "symbols.hpp"
 
 namespace allod::live {
+
+bool write_place(Json& json, const Place& place) noexcept {
+  const ShortName name{place.function};
+  const bool passes_on = is_wrapper(name.text());
+  json.field("n", place.function);
+  if (name.text() != place.function) json.field("s", name.text());
+  if (passes_on) json.field("w", std::uint64_t{1});
+  if (!place.file.empty()) {
+    char text[512];
+    snprintf(text, sizeof text, "%.*s:%u", static_cast<int>(place.file.size()), place.file.data(),
+             place.line);
+    json.field("f", static_cast<const char*>(text));
+  }
+  return passes_on;
+}
 
 std::uint32_t Tree::child_of(std::uint32_t parent, const Node& like) noexcept {
   for (std::uint32_t at = nodes_[parent].first_child; at != kNone; at = nodes_[at].next) {
@@ -73,12 +89,7 @@ void Tree::write_node(Json& json, std::uint32_t index, unsigned depth) const noe
         [](const Place& place, void* context) {
           auto& to = *static_cast<Writing*>(context);
           if (to.skip-- != 0) return;
-          to.json.field("n", place.function);
-          if (place.file.empty()) return;
-          char text[512];
-          snprintf(text, sizeof text, "%.*s:%u", static_cast<int>(place.file.size()),
-                   place.file.data(), place.line);
-          to.json.field("f", static_cast<const char*>(text));
+          write_place(to.json, place);
         },
         &writing);
   }

@@ -9,6 +9,12 @@
 
 namespace allod::live {
 
+struct Place;
+
+// Writes the members of a frame: its name, its short name if that is another, whether it only
+// passes allocations on, file and line. Returns whether it does.
+bool write_place(Json& json, const Place& place) noexcept;
+
 class Tree {
  public:
   // Adds bytes and blocks at the stack's innermost function and all its callers. False if memory is

@@ -10,6 +10,8 @@ interface View {
   paused: boolean;
   interval: number;
   lost: string;
+  ended: string; // the time
+  said: string;
 }
 interface Actions {
   again: () => void;
@@ -24,7 +26,9 @@ const RATES: [number, string][] = [
   [4 << 10, "4 KiB"], [1, "every one"],
 ];
 
-let built: { status: HTMLElement; pause: HTMLElement; rate: HTMLSelectElement; age: HTMLElement } | null = null;
+let built: {
+  status: HTMLElement; said: HTMLElement; pause: HTMLElement; rate: HTMLSelectElement; age: HTMLElement;
+} | null = null;
 
 function choice(label: string, hint: string, options: [number, string][], value: number,
                 change: (value: number) => void): HTMLElement {
@@ -61,10 +65,29 @@ function save(state: () => State, history: History): HTMLElement {
   return h("label", {}, menu);
 }
 
+// Asks for the label of a mark, within the page.
+export function askForMark(done: (label: string) => void): void {
+  if (document.getElementById("mark")) return;
+  const label = h("input", { name: "label", value: "mark", "aria-label": "Label of the mark", maxlength: 60 }) as HTMLInputElement;
+  const dialog = h("dialog", { id: "mark", "aria-label": "Mark" },
+    h("form", { method: "dialog" },
+      h("label", {}, "What happens now?", label),
+      h("button", { value: "set" }, "Set mark"),
+      h("button", { value: "", formnovalidate: true }, "Cancel"))) as HTMLDialogElement;
+  dialog.addEventListener("close", () => {
+    if (dialog.returnValue === "set") done(label.value);
+    dialog.remove();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  label.select();
+}
+
 export function drawBar(state: State, view: View, history: History, actions: Actions): void {
   current = state;
   if (!built) {
     const status = h("span", { class: "status", role: "status" });
+    const said = h("span", { class: "said", role: "status" });
     const age = h("span", { class: "age" });
     const pause = h("button", {
       title: "Stop asking; the program goes on (P)",
@@ -76,7 +99,7 @@ export function drawBar(state: State, view: View, history: History, actions: Act
       h("div", { class: "who" },
         h("span", { class: "word" }, "Allod"),
         h("strong", { title: state.process.command }, state.process.name),
-        h("span", { class: "muted" }, `process ${state.process.id}`), age, status),
+        h("span", { class: "muted" }, `process ${state.process.id}`), age, status, said),
       h("div", { class: "actions", role: "toolbar", "aria-label": "Actions" },
         pause,
         choice("Every", "How often the page asks", INTERVALS, view.interval,
@@ -92,12 +115,14 @@ export function drawBar(state: State, view: View, history: History, actions: Act
           onclick: () => void actions.act("reset"),
         }, "Reset"),
         save(() => current!, history)));
-    built = { status, pause, rate: rate.querySelector("select")!, age };
+    built = { status, said, pause, rate: rate.querySelector("select")!, age };
   }
   built.pause.textContent = view.paused ? "Go on" : "Pause";
   built.pause.setAttribute("aria-pressed", String(view.paused));
   built.age.textContent = `served for ${duration(state.process.now_ms - state.process.started_ms)}`;
-  const [tone, text] = view.lost ? ["lost", `no answer: ${view.lost}`]
+  if (built.said.textContent !== view.said) built.said.textContent = view.said;
+  const [tone, text] = view.ended ? ["ended", `ended at ${view.ended}, last figures kept`]
+    : view.lost ? ["lost", `no answer: ${view.lost}`]
     : view.paused ? ["paused", "paused"] : ["live", "live"];
   built.status.className = `status ${tone}`;
   if (built.status.textContent !== text) built.status.textContent = text;

@@ -35,27 +35,31 @@ export function color(name: string): string {
 
 const tip = () => byId("tip");
 
-export function showTip(text: string, x: number, y: number): void {
+// Below and right of a point; above `top` where there is no room below.
+export function showTip(text: string, x: number, y: number, top = y): void {
   const box = tip();
   box.textContent = text;
   box.hidden = false;
   const width = box.offsetWidth, height = box.offsetHeight;
   box.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - width - 4))}px`;
-  box.style.top = `${y + 16 + height > innerHeight ? Math.max(4, y - height - 8) : y + 16}px`;
+  box.style.top = `${y + 16 + height > innerHeight ? Math.max(4, top - height - 8) : y + 16}px`;
 }
 
 export function hideTip(): void {
   tip().hidden = true;
 }
 
-// A tooltip beside the pointer, also shown on keyboard focus.
+// A tooltip at the element, also shown on keyboard focus.
 export function explain(element: HTMLElement, text: string): HTMLElement {
-  element.addEventListener("pointermove", (event) => showTip(text, event.clientX, event.clientY));
+  // Below the element, which keeps its value in view.
+  const show = () => {
+    const box = element.getBoundingClientRect();
+    showTip(text, box.left - 8, box.bottom - 10, box.top);
+  };
+  element.addEventListener("pointerenter", show);
   element.addEventListener("pointerleave", hideTip);
   element.addEventListener("focus", () => {
-    if (!element.matches(":focus-visible")) return;
-    const box = element.getBoundingClientRect();
-    showTip(text, box.left, box.bottom - 12);
+    if (element.matches(":focus-visible")) show();
   });
   element.addEventListener("blur", hideTip);
   return element;

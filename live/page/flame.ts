@@ -1,10 +1,9 @@
 // The flame graph of live, peak, total and grown memory.
 
-import flamegraph from "d3-flame-graph";
-import "./node_modules/d3-flame-graph/dist/d3-flamegraph.css";
-import { select } from "d3-selection";
 import * as api from "./api";
-import { color, fill, h } from "./dom";
+import { fill, h } from "./dom";
+import { FlameGraph, errorOf, folded, shortName } from "./flame_graph.js";
+import "./flame_graph.css";
 import { bytes, clock, count, share } from "./format";
 import type { Panel } from "./panel";
 import type { Flame, FlameNode, State } from "./types";
@@ -18,43 +17,24 @@ const KINDS: [Of, string][] = [
   ["total", "Ever allocated"],
 ];
 
-interface Drawn {
-  name: string;
-  value: number;
-  node: FlameNode;
-  children: Drawn[];
-}
-
-// Labels are short; the line below the graph shows the full name.
-function label(name: string): string {
-  return name.replaceAll("(anonymous namespace)::", "");
-}
-
-function drawn(node: FlameNode): Drawn {
-  return { name: label(node.n), value: node.v, node, children: (node.c ?? []).map(drawn) };
-}
-
-function hue(text: string): number {
-  let hash = 0;
-  // The namespace of a C++ name determines the colour, so related functions look alike.
-  for (const character of text.replace(/[(<].*$/, "").split("::")[0]!) {
-    hash = (hash * 31 + character.charCodeAt(0)) >>> 0;
-  }
-  return hash % 1000 / 1000;
-}
-
 export class FlamePanel implements Panel {
   private of: Of = "live";
   private asked = 0;
-  private shape = "";
   private readonly chart = h("div", { class: "flame" });
+  private readonly empty = h("p", { class: "empty" });
   private readonly note = h("p", { class: "note" });
-  private readonly facts = h("p", { class: "flame-facts", "aria-live": "polite" });
+  private readonly facts = h("p", { class: "flame-facts" });
+  private readonly found = h("span", { class: "muted", role: "status" });
   private readonly search = h("input", {
     type: "search", placeholder: "Find a function", "aria-label": "Find a function",
   }) as HTMLInputElement;
+  private readonly wrappers = h("button", {
+    title: "Functions that only pass allocations on, such as operator new or zmalloc",
+    onclick: () => { this.folds = !this.folds; this.draw(); },
+  }, "Wrappers");
+  private folds = true;
   private readonly choices: HTMLElement[];
-  private graph: ReturnType<typeof flamegraph> | null = null;
+  private readonly graph: FlameGraph;
   private last: Flame | null = null;
   private state: State | null = null;
   readonly element: HTMLElement;
@@ -63,21 +43,25 @@ export class FlamePanel implements Panel {
     this.choices = KINDS.map(([of, text]) => h("button", {
       onclick: () => { this.choose(of); if (this.state) this.update(this.state, true); },
     }, text));
-    this.search.addEventListener("input", () => this.graph?.search(this.search.value));
+    this.graph = new FlameGraph(this.chart, {
+      onShow: (node) => this.describe(node),
+      onFound: (size) => {
+        this.found.textContent = size === null ? "" : `${bytes(size)} (${share(size, this.last?.bytes ?? 0)})`;
+      },
+    });
+    this.search.addEventListener("input", () => this.graph.search(this.search.value));
     this.element = h("div", {},
-      h("div", { class: "title-line" }, h("div", { class: "choices", role: "group" }, ...this.choices), this.search),
-      this.note, this.facts, this.chart);
-    let width = 0;
-    new ResizeObserver(() => {
-      if (Math.abs(this.chart.clientWidth - width) < 2) return;
-      width = this.chart.clientWidth;
-      this.draw(true);
-    }).observe(this.chart);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw(true));
+      h("div", { class: "title-line" },
+        h("div", { class: "choices", role: "group" }, ...this.choices),
+        this.wrappers,
+        h("button", { class: "quiet", onclick: () => this.graph.zoom([]) }, "See all"),
+        this.found, this.search),
+      this.note, this.facts, this.empty, this.chart);
     this.choose("live");
   }
 
   choose(of: Of): void {
+    if (of !== this.of) this.last = null;
     this.of = of;
     this.choices.forEach((choice, index) =>
       choice.setAttribute("aria-pressed", String(KINDS[index]![0] === of)));
@@ -90,83 +74,57 @@ export class FlamePanel implements Panel {
       this.note.textContent = state.profile.available
         ? "Sampling is off. Turn it on in the bar above; the program goes on meanwhile."
         : "This library has no profile.";
-      this.chart.replaceChildren();
+      this.chart.hidden = this.facts.hidden = true;
       return;
     }
     if (!opened && Date.now() - this.asked < 3000) return;
     this.asked = Date.now();
     const [from, to] = this.range() ?? [0, 0];
     void api.flame(this.of, from, to).then((flame) => {
+      if (flame.of !== this.of) return;
       this.last = flame;
       this.tell(flame);
-      this.draw(false);
-    }).catch((error) => { this.note.textContent = String(error); });
+      this.draw();
+    }).catch((error) => {
+      if (!this.last && !(error instanceof TypeError)) this.note.textContent = error instanceof Error ? error.message : String(error);
+    });
+  }
+
+  private error(size: number, blocks: number): string {
+    const error = errorOf(size, blocks, this.state?.profile.interval ?? 0);
+    return error > 0 ? ` ± ${bytes(Math.min(error, size))}` : "";
   }
 
   private tell(flame: Flame): void {
     const samples = `from ${count(this.state!.profile.samples)} samples`;
+    const size = `${bytes(flame.bytes)}${this.error(flame.bytes, flame.blocks)}`;
     const text: Record<Of, string> = {
-      live: `${bytes(flame.bytes)} in use in about ${count(flame.blocks)} blocks, ${samples}.`,
-      peak: `${bytes(flame.bytes)} in use when it was most, since the start or the reset.`,
-      total: `${bytes(flame.bytes)} allocated in about ${count(flame.blocks)} blocks since the start or the reset.`,
+      live: `${size} in use in about ${count(flame.blocks)} blocks, ${samples}.`,
+      peak: `${size} in use when it was most, since the start or the reset.`,
+      total: `${size} allocated in about ${count(flame.blocks)} blocks since the start or the reset.`,
       growth: `Stacks that hold more at ${clock(flame.to_ms)} than at ${clock(flame.from_ms)}: ` +
-        `${bytes(flame.bytes)} together. Drag over the timeline to pick other moments.`,
+        `${size} together. Drag over the timeline to pick other moments.`,
     };
     this.note.textContent = text[this.of];
   }
 
-  private draw(anew: boolean): void {
+  private draw(): void {
     const flame = this.last;
-    const width = this.chart.clientWidth;
-    if (!flame || width === 0) return;
-    if (flame.bytes === 0) {
-      this.graph = null;
-      this.shape = "";
-      fill(this.chart, h("p", { class: "empty" }, this.of === "growth" ? "Nothing grew between the two moments." : "No sample yet."));
-      return;
-    }
-    // Redrawn only for another graph, to keep the zoom.
-    const shape = `${this.of} ${width} ${flame.bytes} ${flame.from_ms} ${flame.to_ms}`;
-    if (!anew && shape === this.shape) return;
-    const same = this.shape.split(" ")[0] === this.of;
-    this.shape = shape;
-    const data = drawn(flame.root);
-    if (this.graph && same && !anew) {
-      this.graph.update(data);
-    } else {
-      this.build(data, width);
-    }
-    if (this.search.value) this.graph!.search(this.search.value);
+    this.wrappers.setAttribute("aria-pressed", String(!this.folds));
+    if (!flame) return;
+    const nothing = flame.bytes === 0;
+    this.chart.hidden = this.facts.hidden = nothing;
+    fill(this.empty, nothing
+      ? this.of === "growth" ? "Nothing grew between the two moments." : "No sample yet." : "");
+    this.empty.hidden = !nothing;
+    if (!nothing) this.graph.show(this.folds ? folded(flame.root) : flame.root);
   }
 
-  private build(data: Drawn, width: number): void {
-    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-    fill(this.chart);
-    this.graph = flamegraph()
-      .width(width)
-      .cellHeight(20)
-      .minFrameSize(2)
-      .transitionDuration(0)
-      .inverted(true)
-      .sort(true)
-      .selfValue(false)
-      .title("")
-      .setColorMapper((frame, original) => {
-        if (frame.highlight) return color("accent");
-        if (original === undefined || frame.data.name === "all") return color("raised");
-        const part = hue(frame.data.name);
-        return dark ? `hsl(${205 + part * 55} ${30 + part * 18}% ${34 + part * 10}%)`
-          : `hsl(${200 + part * 60} ${52 + part * 24}% ${80 - part * 10}%)`;
-      })
-      .setLabelHandler(() => "")
-      .onHover((frame) => this.describe(frame.data))
-      .setDetailsHandler(() => undefined);
-    select(this.chart).datum(data).call(this.graph);
-  }
-
-  private describe({ node, value }: Drawn): void {
+  private describe(node: FlameNode): void {
     const whole = this.last?.bytes ?? 0;
-    this.facts.textContent = `${node.n}${node.f ? ` at ${node.f}` : ""}: ${bytes(value)}` +
-      ` (${share(value, whole)}) in about ${count(node.b)} blocks`;
+    fill(this.facts,
+      h("strong", { title: node.n }, shortName(node)),
+      node.f ? h("span", { class: "muted" }, ` ${node.f}`) : "",
+      `: ${bytes(node.v)}${this.error(node.v, node.b)} (${share(node.v, whole)}) in about ${count(node.b)} blocks`);
   }
 }

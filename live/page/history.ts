@@ -28,6 +28,12 @@ export class History {
     this.marks = history.marks;
   }
 
+  // Of a program that the process has executed since, nothing is known.
+  forget(): void {
+    this.columns = [];
+    this.marks = [];
+  }
+
   column(field: string): number[] {
     return this.columns[this.fields.indexOf(field)] ?? [];
   }

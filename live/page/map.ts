@@ -9,6 +9,10 @@ import { CLEAN, DIRTY, HUGE, OWN, SLAB, type Span, type State } from "./types";
 
 const SLICE = 65536;
 const MOST_CELLS = 40_000;
+// On a phone, the map stays short.
+const NARROW = 620;
+const NARROW_ROWS = 44;
+const NARROW_CELL = 6;
 
 type Order = "address" | "emptiest" | "size";
 
@@ -52,7 +56,8 @@ export class MapPanel implements Panel {
     this.element = h("div", {},
       h("div", { class: "title-line" }, this.legend, h("label", {}, h("span", {}, "Order"), select)),
       this.canvas, this.summary,
-      h("h3", {}, "How full slabs are, in %"), this.bins,
+      h("h3", {}, "How many slabs are how full"), this.bins,
+      h("p", { class: "bins-unit" }, "blocks in use, % of the slab's blocks; above the bars: slabs"),
       h("h3", {}, "Who pins the emptiest slabs"), this.pins.element);
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerleave", hideTip);
@@ -89,7 +94,9 @@ export class MapPanel implements Panel {
     };
     const ordered = this.order === "address" ? this.spans : [...this.spans].sort(order[this.order]);
     const slices = ordered.reduce((sum, span) => sum + span[1] / SLICE, 0);
-    const stride = Math.max(1, Math.ceil(slices / MOST_CELLS));
+    const width = Math.max(100, this.element.clientWidth);
+    const most = innerWidth < NARROW ? Math.floor(width / NARROW_CELL) * NARROW_ROWS : MOST_CELLS;
+    const stride = Math.max(1, Math.ceil(slices / most));
     this.cells = [];
     let at = 0;
     for (const span of ordered) {
@@ -101,7 +108,8 @@ export class MapPanel implements Panel {
 
   private paint(): void {
     const width = Math.max(100, this.element.clientWidth);
-    this.cell = this.cells.length < 1500 ? 12 : this.cells.length < 8000 ? 8 : 5;
+    this.cell = innerWidth < NARROW ? NARROW_CELL
+      : this.cells.length < 1500 ? 12 : this.cells.length < 8000 ? 8 : 5;
     this.columns = Math.floor(width / this.cell);
     const rows = Math.ceil(this.cells.length / this.columns);
     const scale = devicePixelRatio;

@@ -4,9 +4,14 @@ import { byId, fill, h } from "./dom";
 import { FlamePanel } from "./flame";
 import { MapPanel } from "./map";
 import type { Panel } from "./panel";
+import { processesPanel } from "./processes";
 import { StacksPanel } from "./stacks";
 import { heapsPanel, sizesPanel, threadsPanel } from "./tables";
 import type { State } from "./types";
+
+function slug(title: string): string {
+  return title.toLowerCase().replaceAll(" ", "-");
+}
 
 export class Panels {
   private state: State | null = null;
@@ -26,6 +31,7 @@ export class Panels {
       ["Fragmentation", new MapPanel()],
       ["Heaps", heapsPanel()],
       ["Temporary", new StacksPanel("temporary")],
+      ["Processes", processesPanel()],
     ];
     this.tabs = this.list.map(([name], index) => h("button", {
       role: "tab",
@@ -43,7 +49,7 @@ export class Panels {
       event.preventDefault();
     });
     fill(byId("details"), bar, this.body);
-    const asked = this.list.findIndex(([name]) => name.toLowerCase().replaceAll(" ", "-") === location.hash.slice(1));
+    const asked = this.list.findIndex(([name]) => slug(name) === location.hash.slice(1));
     this.openNumber(Math.max(0, asked));
   }
 
@@ -57,8 +63,15 @@ export class Panels {
     });
     this.body.setAttribute("aria-labelledby", `tab-${index}`);
     fill(this.body, chosen[1].element);
-    history.replaceState(null, "", `#${chosen[0].toLowerCase().replaceAll(" ", "-")}`);
+    history.replaceState(null, "", `#${slug(chosen[0])}`);
     this.refresh();
+  }
+
+  // A panel by its name in the address, or another part of the page by its id.
+  openNamed(name: string): void {
+    const index = this.list.findIndex(([title]) => slug(title) === name);
+    this.openNumber(index);
+    (this.tabs[index] ?? byId(name)).scrollIntoView({ block: "start", behavior: "smooth" });
   }
 
   open(what: "growth"): void {

@@ -2,6 +2,7 @@
 
 import * as api from "./api";
 import { fill, h } from "./dom";
+import { shortName } from "./flame_graph.js";
 import { bytes, count, duration } from "./format";
 import type { Panel } from "./panel";
 import { type Column, Table } from "./table";
@@ -9,16 +10,15 @@ import type { Frame, StackRow, State } from "./types";
 
 type Kind = "suspects" | "temporary" | "pins";
 
-// Frames of allocators and containers rarely are the culprit.
-const DULL = /^(std::|__gnu_cxx::|operator new|_?_?(malloc|calloc|realloc|Py(Mem|Object)_\w+)$|void std::|alloc)/;
-
-export function culprit(frames: Frame[]): Frame {
-  return frames.find((frame) => !DULL.test(frame.n)) ?? frames[0] ?? { n: "unknown" };
+// What the user wrote, and what it allocated through.
+function culprit(row: StackRow): Frame {
+  return row.frames[row.who] ?? { n: "unknown" };
 }
 
 function stack(row: StackRow): Node {
-  return h("ol", { class: "stack" }, ...row.frames.map((frame) =>
-    h("li", {}, frame.n, frame.f ? h("span", { class: "muted" }, ` ${frame.f}`) : "")));
+  return h("ol", { class: "stack" }, ...row.frames.map((frame, index) =>
+    h("li", { class: index < row.who ? "muted" : "", title: frame.n }, shortName(frame),
+      frame.f ? h("span", { class: "muted" }, ` ${frame.f}`) : "")));
 }
 
 // Allows line breaks between the parts of functions and paths.
@@ -27,11 +27,14 @@ function breakable(name: string): (Node | string)[] {
 }
 
 const WHO: Column<StackRow> = {
-  title: "Allocated in", text: true, key: (row) => culprit(row.frames).n,
+  title: "Allocated in", text: true, key: (row) => shortName(culprit(row)),
   show: (row) => {
-    const { n, f } = culprit(row.frames);
-    return h("span", { class: "who-cell" }, h("code", {}, ...breakable(n)),
-      f ? h("span", { class: "muted" }, " ", ...breakable(f)) : "");
+    const frame = culprit(row);
+    const through = row.who > 0 ? row.frames[row.who - 1] : undefined;
+    return h("span", { class: "who-cell" },
+      h("code", { title: frame.n }, ...breakable(shortName(frame))),
+      through ? h("span", { class: "muted", title: through.n }, ` through ${shortName(through)}`) : "",
+      frame.f ? h("span", { class: "muted" }, " ", ...breakable(frame.f)) : "");
   },
 };
 const freed = (row: StackRow) => `${(row.freed / 10).toFixed(row.freed % 10 ? 1 : 0)} %`;
@@ -56,26 +59,28 @@ const COLUMNS: Record<Kind, Column<StackRow>[]> = {
   ],
   pins: [
     WHO,
-    { title: "Pins", hint: "Free bytes beside its blocks, in slabs that are at most a quarter full",
-      key: (row) => row.rate, show: (row) => bytes(row.rate) },
+    { title: "Pins", hint: "Free bytes beside its blocks, in slabs that are at most a quarter full; ± two standard deviations",
+      key: (row) => row.rate,
+      show: (row) => row.error ? `${bytes(row.rate)} ± ${bytes(row.error)}` : bytes(row.rate) },
     { title: "In use", hint: "Bytes of its blocks there", key: (row) => row.bytes,
       show: (row) => bytes(row.bytes) },
     { title: "Blocks", narrow: false, key: (row) => row.blocks, show: (row) => count(row.blocks) },
-    { title: "Slabs", hint: "In which samples of it were found", narrow: false, key: (row) => row.slabs,
-      show: (row) => count(row.slabs) },
   ],
 };
 
 const EMPTY: Record<Kind, string> = {
   suspects: "Nothing grows steadily. Growth shows after a few moments of sampling.",
   temporary: "No sampled block was freed yet.",
-  pins: "No sample lies in a slab that is nearly empty.",
+  pins: "Of what is free there, no sample tells who pins it.",
 };
 const OFF = "Sampling is off. Turn it on in the bar above; the program goes on meanwhile.";
 
 export class StacksPanel implements Panel {
   private readonly table: Table<StackRow>;
   private readonly lifetimes = h("div", { class: "bins lifetimes" });
+  private readonly histogram = h("div", {},
+    h("h3", {}, "How long freed blocks lived"), this.lifetimes,
+    h("p", { class: "bins-unit" }, "lifetime from … on; the height of a bar: bytes"));
   private readonly note = h("p", { class: "note" });
   private asked = 0;
   readonly element: HTMLElement;
@@ -83,19 +88,26 @@ export class StacksPanel implements Panel {
   constructor(private readonly kind: Kind) {
     this.table = new Table<StackRow>(kind, COLUMNS[kind], 1, EMPTY[kind], stack,
       (row) => row.frames.map((frame) => frame.n).join(";"));
-    this.element = h("div", {}, kind === "temporary" ? this.lifetimes : "", this.note, this.table.element);
+    this.element = h("div", {}, kind === "temporary" ? this.histogram : "", this.note, this.table.element);
   }
 
   update(state: State, opened: boolean): void {
     const off = state.profile.interval === 0 && state.profile.total_samples === 0;
     this.note.textContent = off ? OFF : "";
-    this.table.element.hidden = this.lifetimes.hidden = off;
+    this.table.element.hidden = this.histogram.hidden = off;
     if (off) return;
     if (this.kind === "temporary") this.drawLifetimes(state);
     if (!opened && Date.now() - this.asked < 3000) return;
     this.asked = Date.now();
-    void api.stacks(this.kind).then(({ rows }) => this.table.update(rows)).catch((error) => {
-      this.note.textContent = String(error);
+    void api.stacks(this.kind).then(({ rows, free }) => {
+      this.table.update(rows);
+      if (free === undefined) return;
+      const told = rows.reduce((sum, row) => sum + row.rate, 0);
+      this.note.textContent = `${bytes(free)} are free in slabs that are at most a quarter full. ` +
+        `Samples tell who pins ${bytes(told)} of it.`;
+    }).catch((error) => {
+      // Of a program that has ended, the last rows stay.
+      if (!(error instanceof TypeError)) this.note.textContent = String(error);
     });
   }
 

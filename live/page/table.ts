@@ -109,16 +109,22 @@ export class Table<Row> {
     if (!this.more || !this.identity) return [line];
     const id = this.identity(row);
     const open = this.opened.has(id);
+    const turn = () => {
+      if (!this.opened.delete(id)) this.opened.add(id);
+      this.draw();
+    };
+    line.classList.add("opens");
+    line.addEventListener("click", () => {
+      // Not at the end of a selection of text.
+      if (getSelection()?.isCollapsed !== false) turn();
+    });
     const toggle = h("button",
       {
         class: "opener",
         "aria-expanded": String(open),
         "aria-label": "Details",
         "data-focus": `open-${id}`,
-        onclick: () => {
-          if (!this.opened.delete(id)) this.opened.add(id);
-          this.draw();
-        },
+        onclick: (event) => { event.stopPropagation(); turn(); },
       },
       open ? "▾" : "▸");
     cells[0]!.prepend(toggle);

@@ -1,11 +1,10 @@
 // The four main figures: in use, resident, held, waste.
 
 import { byId, explain, fill, h } from "./dom";
-import { bytes, count, share, signed } from "./format";
-import type { History } from "./history";
+import { bytes, count, share } from "./format";
 import type { State } from "./types";
-import { trend } from "./verdict";
-import { rounding } from "./waterfall";
+import { pace } from "./verdict";
+import { roundedInMemory } from "./waterfall";
 
 function card(name: string, value: string, tone: string, facts: string[], why: string): HTMLElement {
   return explain(h("div", { class: "card", tabindex: 0, style: `--tone:var(--${tone})` },
@@ -14,26 +13,21 @@ function card(name: string, value: string, tone: string, facts: string[], why: s
     ...facts.map((fact) => h("span", { class: "card-fact" }, fact))), why);
 }
 
-function pace(history: History, field: string): string {
-  const [rate, span] = trend(history, field, 60_000);
-  if (span < 5_000) return "";
-  return Math.abs(rate) < 1024 ? "steady" : `${signed(rate)} a minute`;
-}
-
-export function drawTotals(state: State, history: History): void {
-  const { now } = state;
-  const waste = now.held - now.live + (rounding(state) ?? 0);
+export function drawTotals(state: State): void {
+  const { now, trends } = state;
+  const live = state.residency.live - roundedInMemory(state);
+  const waste = state.waste + roundedInMemory(state);
   fill(byId("totals"),
     card("In use", bytes(now.live), "live",
-      [`${count(now.live_blocks)} blocks, at most ${bytes(now.peak_live)}`, pace(history, "live")],
+      [`${count(now.live_blocks)} blocks, at most ${bytes(now.peak_live)}`, pace(trends.live)],
       "Live: blocks that the program holds, rounded to size classes."),
     card("Resident", bytes(now.resident), "foreign",
-      [`at most ${bytes(now.peak_resident)}`, pace(history, "resident")],
+      [`at most ${bytes(now.peak_resident)}`, pace(trends.resident)],
       "What the system counts as memory of the process."),
     card("Held by Allod", bytes(now.held), "free",
-      [`of ${bytes(now.reserved)} of addresses`, pace(history, "held")],
+      [`of ${bytes(now.reserved)} of addresses`, pace(trends.held)],
       "Committed: blocks in use, free ones, what is kept for later, and Allod's records. Part of it may never have been touched."),
     card("Waste", bytes(waste), "dirty",
-      [`${share(waste, now.held)} of what is held`, `${bytes(now.purged)} given back so far`],
-      "What is held and not what the program asked for: rounding, free blocks, free spans, records."));
+      [`${share(waste, waste + live)} of what is in memory`, `${bytes(now.purged)} given back so far`],
+      "What is in memory and is not what the program asked for: rounding, free blocks, free spans, records. Pages that were given back do not count."));
 }

@@ -104,6 +104,22 @@ export interface Profile {
   moments: number[];
 }
 
+// Bytes per minute, over the newest stretch without a break.
+export interface Trend {
+  rate: number;
+  low: number;
+  high: number;
+  sure: boolean;
+  span_ms: number;
+}
+
+export interface Finding {
+  what: "growth" | "growth_elsewhere" | "not_ours" | "free_in_slabs" | "dirty" | "cached";
+  bytes: number;
+  panel: string;
+  alarm: boolean;
+}
+
 export interface State {
   gathered_ms: number;
   process: {
@@ -116,6 +132,9 @@ export interface State {
   };
   now: Now;
   residency: Residency;
+  waste: number;
+  trends: { live: Trend; resident: Trend; held: Trend };
+  findings: Finding[];
   classes: ClassRow[];
   threads: ThreadRow[];
   heaps: HeapRow[];
@@ -130,6 +149,8 @@ export interface State {
 
 export interface Frame {
   n: string;  // function
+  s?: string; // its short name, if that is another
+  w?: number; // only passes allocations on
   f?: string; // file:line
 }
 
@@ -155,8 +176,17 @@ export interface StackRow {
   age_ms: number;
   lifetime_ms: number;
   freed: number;     // share of samples, in thousandths
-  slabs: number;
+  error: number;     // of the rate: two standard deviations
   frames: Frame[];
+  who: number;       // index of the frame that the row is named by
+}
+
+export interface ProcessRow {
+  process: number;
+  parent: number;
+  name: string;
+  resident: number;
+  link: string; // empty: serves no page
 }
 
 // Address, bytes, kind, owner, size, blocks, free, resident.

@@ -18,11 +18,16 @@ export function rounding(state: State): number | null {
   return state.now.live * (1 - live.requested / live.bytes);
 }
 
+// The part of these that is in memory.
+export function roundedInMemory(state: State): number {
+  const touched = state.now.live === 0 ? 0 : state.residency.live / state.now.live;
+  return Math.max(0, (rounding(state) ?? 0) * touched);
+}
+
 function steps(state: State): Step[] {
   const { residency } = state;
   const rounded = rounding(state);
-  const touched = state.now.live === 0 ? 0 : residency.live / state.now.live;
-  const lost = rounded === null ? 0 : Math.max(0, rounded * touched);
+  const lost = roundedInMemory(state);
   const all: Step[] = [
     { name: "not ours", tone: "foreign", bytes: residency.not_ours,
       why: "Resident memory that did not come from Allod: code, libraries, stacks, files and memory that the program mapped itself." },

@@ -2,6 +2,7 @@
 #include "instance/process.hpp"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <link.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -118,17 +119,27 @@ void end_without_reports() noexcept {
              "exit, so the heap cannot be read";
 }
 
-[[gnu::destructor(101)]] void end_process() noexcept {
-  if (Process::is_interrupted()) return end_without_reports();
-  if constexpr (Policy::kBlockStates) hardened::check_at_exit();
-  if constexpr (Policy::kTracked) marks::check_all();
+void write_reports() noexcept {
   leaks::check_at_end();
   profile::write_file_at_end();
   heaps::report_leaks_at_exit();
   show_stats_if_asked();
+}
+
+[[gnu::destructor(101)]] void end_process() noexcept {
+  if (Process::is_interrupted()) return end_without_reports();
+  if constexpr (Policy::kBlockStates) hardened::check_at_exit();
+  if constexpr (Policy::kTracked) marks::check_all();
+  write_reports();
   Process::check_own_stocks();
 }
 
 }  // namespace
 
 }  // namespace allod
+
+int allod_reports_write() noexcept {
+  if (allod::Process::is_interrupted() || allod::Profile::is_busy()) return EAGAIN;
+  allod::write_reports();
+  return 0;
+}

@@ -37,6 +37,7 @@ struct KnownStack {
 struct Sample {
   Sample* next;
   Address block;
+  Address neighbour;  // as in allod_profile_block_t; 0: not known
   KnownStack* stack;
   std::size_t bytes;
   std::size_t requested;

@@ -124,7 +124,8 @@ int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
                              sample->stack->id,
                              sample->count_x256,
                              now > sample->birth_ms ? now - sample->birth_ms : 0,
-                             sample->thread};
+                             sample->thread,
+                             reinterpret_cast<const void*>(sample->neighbour)};
           }
         }
         // There may be more in this part.

@@ -24,6 +24,19 @@ std::uint64_t count_x256(std::size_t bytes, std::size_t interval) noexcept {
   return (static_cast<std::uint64_t>(512 / likely) + 1) / 2;
 }
 
+// The block that left this thread's magazine of the class last: it is in the bottom cell of the
+// empty magazine still. 0 if there is none.
+Address neighbour_of(std::size_t bytes) noexcept {
+  const auto& front = Process::current();
+  if (!front.has_magazines() || bytes > Process::Sizes::kMaxSize) return 0;
+  const ClassIndex c = Process::Sizes::of(bytes);
+  const heap::Magazine& magazine = front.magazines[c];
+  if (magazine.capacity() == 0) return 0;
+  const Address block = address_of(*magazine.bottom);
+  const space::Tag tag = engine().space().map().tag_of(block);
+  return space::is_slab(tag) && space::class_of(tag) == c ? block : 0;
+}
+
 }  // namespace
 
 }  // namespace profile
@@ -55,6 +68,7 @@ void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t byt
   capture_stack(stack);
   leave_out_own(stack);
   const std::uint64_t count = count_x256(bytes, interval);
+  const Address neighbour = neighbour_of(bytes);
   const std::uint32_t thread = engine().space().platform().thread_id();
   const std::uint64_t now = now_ms();
   std::uint64_t peak = 0;
@@ -66,6 +80,7 @@ void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t byt
       ++book.lost_samples;
       return;
     }
+    sample->neighbour = neighbour;
     sample->bytes = bytes;
     sample->requested = size;
     sample->count_x256 = count;

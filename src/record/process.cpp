@@ -47,6 +47,9 @@ ALLOD_EXPORT void _exit(int status) {
 }
 ALLOD_EXPORT void _Exit(int status) noexcept { _exit(status); }
 
+// For liballod-ends.so. The recorder blocks signals where it holds something.
+ALLOD_EXPORT void liballod_record_end() noexcept { Recorder::end(); }
+
 ALLOD_EXPORT int execve(const char* path, char* const* argv, char* const* environment) noexcept {
   return become("execve", path, argv, environment);
 }

@@ -290,6 +290,10 @@ constexpr Option kOptions[] = {
     {"LIVE_HOSTS", "names, by commas", "none", true,
      "other host names, with or without a port, under which browsers may open the page",
      &is_not_ours},
+    {"LIVE_WRAPPERS", "names, by commas", "none", true,
+     "functions that only pass allocations on, besides those that Allod knows; name* for all that"
+     " begin so",
+     &is_not_ours},
     {"LIVE_ONLY", "a process id", "none", true, "the only process that serves a live page",
      &is_not_ours},
     {"LIVE_CHILDREN", "0, 1", "0", true, "child processes serve live pages, too", &is_not_ours},

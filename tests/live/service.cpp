@@ -4,6 +4,8 @@
 //   leak BYTES BLOCKS     the same, allocated in Sessions::open, and forgotten
 //   drop                  frees what is held
 //   sparse BYTES BLOCKS   holds blocks and frees all but each 16th
+//   plant EVERY BYTES BLOCKS   the same, but the blocks that stay are each EVERYth, allocated in
+//                              Pins::plant among others
 //   work THREADS BYTES BLOCKS  named threads that hold blocks until the end
 //   temporary BYTES BLOCKS     blocks that are freed at once
 //   report BYTES BLOCKS   blocks of an allocator of its own, reported
@@ -67,6 +69,29 @@ struct Sessions {
   }
 };
 
+class Pins {
+ public:
+  void plant_among(std::size_t every, std::size_t bytes, std::size_t blocks) {
+    std::vector<Block> others;
+    others.reserve(blocks);
+    for (std::size_t i = 0; i < blocks; ++i) {
+      if (i % every == every / 2) {
+        held_.emplace_back(plant(bytes));
+      } else {
+        others.emplace_back(Cache::make(bytes));
+      }
+    }
+  }
+
+ private:
+  [[gnu::noinline]] static char* plant(std::size_t bytes) {
+    char* const block = used(new char[bytes]);
+    memset(block, 4, bytes);
+    return block;
+  }
+  std::vector<Block> held_;
+};
+
 struct Parser {
   [[gnu::noinline]] static void parse(std::size_t bytes, std::size_t blocks) {
     for (std::size_t i = 0; i < blocks; ++i) delete[] used(new char[bytes]);
@@ -82,12 +107,13 @@ class Service {
     std::size_t bytes = 0;
     std::size_t blocks = 0;
     words >> what;
-    if (what == "work") words >> threads;
+    if (what == "work" || what == "plant") words >> threads;
     words >> bytes >> blocks;
     if (what == "hold") return cache_.fill(bytes, blocks), true;
     if (what == "leak") return Sessions::open(bytes, blocks), true;
     if (what == "drop") return cache_.drop(), true;
     if (what == "sparse") return sparse_.fill(bytes, blocks), sparse_.thin_out(), true;
+    if (what == "plant") return pins_.plant_among(threads, bytes, blocks), true;
     if (what == "temporary") return Parser::parse(bytes, blocks), true;
     if (what == "work") return work(threads, bytes, blocks), true;
     if (what == "report") return report(bytes, blocks);
@@ -157,6 +183,7 @@ class Service {
 
   Cache cache_;
   Cache sparse_;
+  Pins pins_;
 };
 
 [[noreturn]] void be_busy(Service& service) {

@@ -73,12 +73,66 @@ def test_the_map_shows_what_is_sparse(service: Watched) -> None:
     assert 16000 <= blocks <= 16000 + 200
     assert blocks - free >= 1000
     assert free >= 14_000
-    pins = service.ask("/api/stacks?of=pins").json()["rows"]
-    assert any("Cache::make" in frame["n"] for frame in pins[0]["frames"])
-    # Every block is sampled, so that the pinned bytes are exact.
-    emptiest = [span for span in sparse if span[6] * 4 >= span[5] * 3]
-    pinned = sum(row["rate"] for row in pins)
-    assert pinned == pytest.approx(sum(s[6] * s[4] for s in emptiest), rel=0.02)
+
+
+def free_in_emptiest(spans: list[list[int]]) -> int:
+    """Bytes in memory that are free in slabs at most a quarter full."""
+    return sum(
+        min(free * size, max(0, resident - (blocks - free) * size))
+        for _, _, kind, _, size, blocks, free, resident in spans
+        if kind == 0 and 0 < blocks - free <= blocks // 4
+    )
+
+
+def function_of(row: Json) -> str:
+    return str(row["frames"][0]["n"])
+
+
+def test_pins_are_exact_where_every_block_is_sampled(serve: Serve) -> None:
+    with serve(profile="0", purge_delay="-1") as program:
+        sample_all(program)
+        program.do("sparse 2048 16000")
+        spans = program.ask("/api/map").json()["spans"]
+        pins = program.ask("/api/stacks?of=pins").json()
+    free = free_in_emptiest(spans)
+    assert free > 14_000 * 2048
+    assert pins["free"] == pytest.approx(free, rel=0.01)
+    by_function = {function_of(row): row for row in pins["rows"]}
+    [row] = [row for name, row in by_function.items() if "Cache::make" in name]
+    assert row["error"] == 0
+    assert row["rate"] == pytest.approx(free, rel=0.01)
+
+
+@pytest.mark.parametrize("every", [6, 24, 200])
+def test_planted_pins_are_found(serve: Serve, every: int) -> None:
+    """Among blocks that were freed: several in a slab, one or two, one in some."""
+    with serve(profile="16384", purge_delay="-1") as program:
+        # The class of another stack is full, and pins nothing.
+        program.do("leak 3072 20000")
+        program.do(f"plant {every} 2048 120000")
+        spans = program.ask("/api/map").json()["spans"]
+        pins = program.ask("/api/stacks?of=pins").json()
+    free = free_in_emptiest(spans)
+    planted = free_in_emptiest([span for span in spans if span[4] == 2048])
+    assert planted > 20 * MIB
+    rows = pins["rows"]
+    assert sum(row["rate"] for row in rows) <= free * 1.01
+    [row] = [row for row in rows if "Pins::plant" in function_of(row)]
+    assert 0 < row["error"] < planted
+    # The error is two standard deviations.
+    assert abs(row["rate"] - planted) < 3 * row["error"] + 0.05 * planted
+    others = sum(r["rate"] for r in rows if "Pins::plant" not in function_of(r))
+    assert others < 0.05 * planted
+
+
+def test_a_full_class_pins_nothing(serve: Serve) -> None:
+    """Its few samples lie alone in a slab of their own, which says nothing about the others."""
+    with serve(profile=str(16 * MIB), purge_delay="-1") as program:
+        program.do("leak 3072 30000")
+        spans = program.ask("/api/map").json()["spans"]
+        pins = program.ask("/api/stacks?of=pins").json()
+    assert sum(row["rate"] for row in pins["rows"]) <= free_in_emptiest(spans)
+    assert all(row["rate"] < MIB for row in pins["rows"])
 
 
 def test_threads_have_their_names_and_sizes(service: Watched) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
+import pytest
+from commands import allod
 from workshop.paths import ROOT
 
 from .conftest import Serve
@@ -196,3 +200,109 @@ def test_the_front_door_serves_one_page(
             assert oct(link.stat().st_mode & 0o777) == "0o600"
         finally:
             process.kill()
+
+
+SHIM = """\
+#!/bin/bash
+N=${N:-7}; N=$((N - 1)); export N
+[ $N -gt 0 ] && exec "$0"
+exec /usr/bin/python3 -c "x = [str(i) for i in range(200000)]; print('ready', flush=True); input()"
+"""
+
+
+@pytest.mark.parametrize("also", [["--stats"], ["--profile"]], ids=str)
+def test_one_link_however_often_the_process_executes_another_program(
+    also: list[str], tmp_path: Path, liballod_live: Path, clean: dict[str, str]
+) -> None:
+    """As the shims of pyenv do; beside any other option."""
+    shim = tmp_path / "shim"
+    shim.write_text(SHIM)
+    shim.chmod(0o755)
+    with subprocess.Popen(
+        [ROOT / "allod", "run", "--live", *also, "--", shim],
+        env=clean,
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        # The link precedes what the program says.
+        said = ""
+        while "live page of process" not in said:
+            said = process.stderr.readline()
+            assert said, "no link"
+        assert process.stdout.readline() == "ready\n"
+        program = Watched(process, said.split()[-1])
+        state = program.state()
+        assert state["process"]["name"] == "python3"
+        number = str(state["process"]["id"])
+        listed = allod("live", number).stdout.split()
+        assert listed == [number, program.link, "python3"]
+        _, rest = process.communicate("\n", timeout=120)
+    assert "live page of process" not in rest
+    assert "statistics" in rest or "wrote shim.pb.gz" in rest, rest
+
+
+WORKERS = """\
+import os, sys
+for i in range(2):
+    if os.fork() == 0:
+        x = [str(j) for j in range(100000 * (i + 1))]
+        sys.stdin.read()
+        os._exit(0)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("children", ["0", "1"])
+def test_the_page_lists_workers_and_leads_to_theirs(
+    serve: Serve, children: str
+) -> None:
+    with serve("/usr/bin/python3", "-c", WORKERS, live_children=children) as program:
+        assert program.process.stdout is not None
+        assert program.process.stdout.readline() == "ready\n"
+        rows: list[dict[str, Any]] = []
+        end = time.monotonic() + 60
+        # A worker's server starts while the worker goes on.
+        while time.monotonic() < end:
+            rows = program.ask("/api/children").json()["rows"]
+            if len(rows) == 2 and (children == "0" or all(row["link"] for row in rows)):
+                break
+        assert [row["name"] for row in rows] == ["python3", "python3"]
+        assert {row["parent"] for row in rows} == {program.process.pid}
+        assert all(row["resident"] > 1 << 20 for row in rows)
+        if children == "0":
+            assert not any(row["link"] for row in rows)
+            return
+        for row in rows:
+            worker = Watched(program.process, row["link"].strip())
+            assert worker.state()["process"]["id"] == row["process"]
+
+
+@pytest.mark.parametrize("how", ["daemon", "setsid"])
+def test_a_daemon_keeps_the_page(serve: Serve, tmp_path: Path, how: str) -> None:
+    source = tmp_path / "server.c"
+    source.write_text(
+        "#define _DEFAULT_SOURCE\n#include <stdlib.h>\n#include <string.h>\n#include <stdio.h>\n"
+        "#include <unistd.h>\n"
+        "int main(int n, char** a) {\n"
+        '  if (strcmp(a[1], "daemon") == 0) { if (daemon(1, 1) != 0) return 1; }\n'
+        "  else { if (fork() != 0) _exit(0); if (setsid() < 0) return 1; }\n"
+        '  FILE* f = fopen(a[2], "w"); fprintf(f, "%d\\n", getpid()); fclose(f);\n'
+        "  getchar(); return 0;\n}\n"
+    )
+    program = tmp_path / "server"
+    subprocess.run(["cc", "-o", program, source], check=True)
+    number = tmp_path / "number"
+    with serve(program, how, number) as parent:
+        # The input ends with the test, and the daemon with it.
+        assert parent.process.wait(timeout=60) == 0
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not (number.exists() and number.read_text()):
+            time.sleep(0.01)
+        state = parent.state()
+        assert state["process"]["id"] == int(number.read_text())
+        assert parent.link in allod("live", number.read_text().strip()).stdout

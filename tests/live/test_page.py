@@ -98,10 +98,21 @@ def test_figures_reach_the_page(serve: Serve, page: Page) -> None:
         rows = page.locator(".fall-row:not(.total) .fall-bytes").all_inner_texts()
         resident = size(page.locator(".fall-row.total .fall-bytes").inner_text())
         assert sum(map(size, rows)) == pytest.approx(resident, rel=0.02)
-        frame = page.locator(".flame g", has_text="Sessions::open").first
+        frame = page.locator(".flame .frame", has_text="Sessions::open").first
         frame.hover()
         told = page.locator(".flame-facts").inner_text()
         assert size(told) == pytest.approx(leaked, rel=0.01)
+
+
+def test_a_finding_leads_to_its_panel(serve: Serve, page: Page) -> None:
+    with serve(profile="0", purge_delay="-1") as program:
+        sample_all(program)
+        program.do("sparse 2048 60000")
+        open_page(page, program)
+        page.locator("#verdict a", has_text="lies free between blocks").click()
+        chosen = page.locator("[role=tab][aria-selected=true]")
+        assert chosen.inner_text() == "Fragmentation"
+        assert page.locator("#verdict.watch").count() == 1
 
 
 def test_every_panel_shows_something(serve: Serve, page: Page) -> None:
@@ -136,13 +147,18 @@ def test_buttons_reach_the_program(serve: Serve, page: Page) -> None:
         program.do("drop")
         open_page(page, program)
         page.get_by_role("button", name="Purge").click()
+        page.locator(".said", has_text="Purge gave back").wait_for()
+        purged = size(page.locator(".said").inner_text())
+        assert purged == pytest.approx(2000 * 20480, rel=0.2)
         page.locator(".fall-row", has_text="dirty").locator(
             ".fall-bytes", has_text=re.compile("^(0 B|[0-9.]+ KiB)$")
         ).wait_for()
         page.get_by_label("Sampling").select_option("4096")
         page.wait_for_function("document.title.includes('Allod')")
-        page.once("dialog", lambda dialog: dialog.accept("deploy"))
         page.get_by_role("button", name="Mark").click()
+        page.get_by_label("Label of the mark").fill("deploy")
+        page.get_by_role("button", name="Set mark").click()
+        page.get_by_label("Label of the mark").wait_for(state="detached")
         page.get_by_role("button", name="Reset").click()
         page.get_by_role("button", name="Pause").click()
         page.locator(".status.paused").wait_for()
@@ -155,6 +171,108 @@ def test_buttons_reach_the_program(serve: Serve, page: Page) -> None:
             assert saved.value.suggested_filename.endswith(end)
         page.keyboard.press("p")
         page.locator(".status.live").wait_for()
+
+
+def test_the_zoom_stays_while_figures_change(serve: Serve, page: Page) -> None:
+    with serve(profile="0") as program:
+        sample_all(program)
+        program.do("leak 20480 100")
+        program.do("hold 2048 2000")
+        open_page(page, program, "flame-graph")
+        frames = page.locator(".flame .frame")
+        whole = page.locator(".flame .frame.root").bounding_box()["width"]
+        page.locator(".flame .frame", has_text="Sessions::open").first.click()
+        for _ in range(10):
+            program.do("leak 20480 100")
+            with page.expect_response("**/api/flame?**"):
+                page.keyboard.press("1")
+            zoomed = page.locator(".flame .frame:not(.above)").first
+            assert zoomed.inner_text() == "Sessions::open"
+            assert zoomed.bounding_box()["width"] == pytest.approx(whole, rel=0.01)
+        page.get_by_role("button", name="See all").last.click()
+        assert frames.filter(has_text="Cache::make").count() == 1
+
+
+def test_the_end_of_the_program_is_told(serve: Serve, page: Page) -> None:
+    with serve(profile="0") as program:
+        sample_all(program)
+        program.do("leak 20480 1000")
+        open_page(page, program, "flame-graph")
+        page.locator(".flame .frame", has_text="Sessions::open").first.wait_for()
+        in_use = page.locator(".card", has_text="In use").inner_text()
+        program.process.kill()
+        program.process.wait()
+        status = page.locator(".status.ended")
+        status.wait_for()
+        assert re.fullmatch(
+            r"ended at \d\d:\d\d, last figures kept", status.inner_text()
+        )
+        # Whatever is opened now, nothing is told to have failed.
+        page.keyboard.press("2")
+        page.keyboard.press("1")
+        page.keyboard.press("p")
+        assert page.locator(".card", has_text="In use").inner_text() == in_use
+        assert page.locator(".flame .frame", has_text="Sessions::open").count() == 1
+        assert "fetch" not in page.locator("body").inner_text()
+
+
+def test_a_click_on_a_row_opens_it(serve: Serve, page: Page) -> None:
+    with serve(profile="0") as program:
+        sample_all(program)
+        program.do("temporary 4096 1000")
+        open_page(page, program, "temporary")
+        page.locator("td.number", has_text="MiB").first.click()
+        page.locator(".stack li", has_text="Parser::parse").wait_for()
+
+
+WORKER = """\
+import os, sys
+if os.fork() == 0:
+    x = [str(i) for i in range(100000)]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_page_of_a_worker_opens_from_its_masters(serve: Serve, page: Page) -> None:
+    with serve("/usr/bin/python3", "-c", WORKER, live_children="1") as program:
+        assert program.process.stdout is not None
+        program.process.stdout.readline()
+        program.process.stdout.readline()
+        open_page(page, program, "processes")
+        with page.expect_popup() as opened:
+            page.locator("td a", has_text="open").click()
+        worker = opened.value
+        worker.locator("#totals .card-value").first.wait_for()
+        assert f"process {program.process.pid}" in page.locator("#bar").inner_text()
+        assert (
+            f"process {program.process.pid}" not in worker.locator("#bar").inner_text()
+        )
+
+
+def test_a_search_can_be_read(serve: Serve, page: Page) -> None:
+    with serve(profile="0") as program:
+        sample_all(program)
+        program.do("leak 20480 1000")
+        page.emulate_media(color_scheme="dark")
+        open_page(page, program, "flame-graph")
+        page.get_by_label("Find a function").fill("sessions")
+        frame = page.locator(".frame.match").first
+        colors = frame.evaluate(
+            "e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor].map(c =>"
+            " '#' + c.match(/\\d+/g).slice(0, 3)"
+            ".map(n => Number(n).toString(16).padStart(2, '0')).join(''))"
+        )
+        assert contrast(*map(luminance, colors)) > 7
+
+
+def test_the_map_is_short_on_a_phone(serve: Serve, page: Page) -> None:
+    with serve(profile="0") as program:
+        program.do("hold 20480 8000")
+        page.set_viewport_size({"width": 400, "height": 900})
+        open_page(page, program, "fragmentation")
+        page.locator("#panel .note", has_text="slabs of").wait_for()
+        assert page.locator("#panel canvas").bounding_box()["height"] <= 300
 
 
 # Tables that have to be moved sideways, and labels that do not fit.
@@ -175,7 +293,7 @@ def test_nothing_is_cut_off(serve: Serve, page: Page, width: int, theme: str) ->
         page.emulate_media(color_scheme=theme)
         page.set_viewport_size({"width": width, "height": 900})
         open_page(page, program)
-        for panel in "1234567":
+        for panel in "12345678":
             page.keyboard.press(panel)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert page.evaluate(CUT_OFF) == [], panel

@@ -15,6 +15,7 @@ PATHS = [
     "/",
     "/api/state",
     "/api/map",
+    "/api/children",
     "/metrics",
     "/debug/pprof/heap",
     "/debug/folded",
@@ -132,6 +133,21 @@ def test_other_pages_are_refused(program: Watched, headers: dict[str, str]) -> N
     for path in PATHS:
         assert program.ask(path, headers=headers).status == 403
     assert program.ask("/api/purge", method="POST", headers=headers).status == 403
+
+
+def test_another_process_page_may_lead_here_and_no_further(program: Watched) -> None:
+    headers = {
+        "Sec-Fetch-Site": "same-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": "document",
+    }
+    for path in PATHS:
+        status = program.ask(path, headers=headers).status
+        assert status == (200 if path == "/" else 403), path
+    for name in headers:
+        for value in ("cross-site", "cors", "iframe"):
+            assert program.ask("/", headers={**headers, name: value}).status == 403
+    assert program.ask("/", token=False, headers=headers).status == 403
 
 
 def test_two_hosts_or_two_tokens_are_none(program: Watched) -> None:

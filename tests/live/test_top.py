@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -10,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from allod.top import short
 from commands import ALLOD, allod
 
 from .conftest import Serve
@@ -143,10 +143,15 @@ def read_until(terminal: int, words: list[str]) -> str:
     return shown
 
 
-def test_names_are_short_enough_for_a_line() -> None:
-    for whole, shown in {
-        "(anonymous namespace)::Cache::make(unsigned long)": "Cache::make",
-        "void std::vector<A<B>, C>::insert(D const&)": "std::vector::insert",
-        "main": "main",
-    }.items():
-        assert short(whole) == shown
+def test_figures_can_be_told_to_programs(service: Watched, tmp_path: Path) -> None:
+    service.do("hold 20480 2000")
+    now = service.fresh_state()["now"]
+    number = str(service.process.pid)
+    [row] = json.loads(top("--json", number).stdout)
+    assert (row["pid"], row["live"]) == (service.process.pid, now["live"])
+    assert set(row["trends"]) == {"live", "resident", "held"}
+    assert isinstance(row["findings"], list)
+    file = tmp_path / "figures"
+    assert top("--output", str(file), number).stdout == ""
+    [line] = rows_of(file.read_text())
+    assert line["PID"] == number

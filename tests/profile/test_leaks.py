@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -216,3 +217,20 @@ def test_nothing_is_found_in_clean_programs(
     result = leaks("--", *command, directory=tmp_path)
     assert result.returncode == 0, result.stderr
     assert " leak" not in result.stderr, result.stderr
+
+
+def test_leaks_can_be_told_to_programs(build_dir: Path, tmp_path: Path) -> None:
+    program = build_dir / "tests" / "profile" / "planted"
+    result = leaks("--json", "--", program, "leak", directory=tmp_path)
+    [report] = json.loads(result.stdout)
+    told: dict[str, int] = {}
+    for stack in report["stacks"]:
+        names = [frame["function"] for frame in stack["frames"]]
+        name = next(each for each in names if "leak" in each).split("(")[0]
+        told[name.split("::")[-1]] = stack["bytes"]
+    assert told["leak_huge"] == 8 << 20
+    assert report["blocks"] == sum(stack["blocks"] for stack in report["stacks"])
+    assert result.returncode == LEAKING
+    text = leaks("--output", "leaks.txt", "--", program, "leak", directory=tmp_path)
+    assert "leak_huge" in (tmp_path / "leaks.txt").read_text()
+    assert "leak_huge" not in text.stderr

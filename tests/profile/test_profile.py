@@ -3,6 +3,7 @@ that ./allod run --profile writes."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -146,6 +147,7 @@ def test_the_file_says_what_the_program_did(profiled: Path) -> None:
 def test_the_flame_graph_needs_nothing_from_elsewhere(profiled: Path) -> None:
     page = (profiled / "shapes.html").read_text()
     assert "shapes::leak" in page
+    assert len(page) < 300_000
     assert re.search(r"<(script|link|img)[^>]+(src|href)=", page) is None
 
 
@@ -255,3 +257,12 @@ def test_two_profiles_are_compared_by_function(profiled: Path) -> None:
     assert grown is not None and 20 < float(grown[1]) < 40, result.stdout
     same = allod("diff", files[0], files[0], directory=profiled)
     assert "MiB" not in same.stdout, same.stdout
+    told = allod("diff", "--json", *files, directory=profiled)
+    rows = {
+        row["function"].split("(")[0]: row for row in json.loads(told.stdout)["rows"]
+    }
+    risen = rows["shapes::rise_and_fall"]
+    assert abs(risen["all"] - 32 * MIB) < 12 * MIB
+    assert rows["shapes::block"]["own"] >= risen["all"] * 0.8
+    allod("diff", "--output", "changes.txt", *files, directory=profiled)
+    assert "rise_and_fall" in (profiled / "changes.txt").read_text()

@@ -68,6 +68,18 @@ class RunCommand(click.Command):
         return words
 
 
+# The same in all commands that tell results.
+_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Tell the results as JSON."
+)
+_output_option = click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the results to FILE.",
+)
+
+
 def _means_option(
     _ctx: click.Context, _parameter: click.Parameter, value: str | None
 ) -> None:
@@ -118,6 +130,11 @@ def allod(ctx: click.Context) -> None:
     metavar="[=[ADDRESS:]PORT]",
     help="Serve a page that shows the heap while it runs, and print its link.",
 )
+@click.option(
+    "--children",
+    is_flag=True,
+    help="With --live: processes that the program starts serve pages, too.",
+)
 @click.option("--verbose", "-v", count=True, help="Report the start; twice: more.")
 @click.option(
     "--purge-delay",
@@ -162,6 +179,7 @@ def run(
     check_copies: bool,
     stats: str | None,
     live: str | None,
+    children: bool,
     verbose: int,
     purge_delay: int | None,
     options: Sequence[str],
@@ -192,20 +210,32 @@ def run(
             raise click.BadParameter(f"'{option}' is not NAME=VALUE", param_hint="-o")
         plain = name.upper().replace("-", "_").removeprefix("ALLOD_")
         environment[f"ALLOD_{plain}"] = value
+    if live is None:
+        forbid(ctx, "needs --live", "children")
+    elif ":" not in live:
+        live = f"127.0.0.1:{live}"
     variant = "-debug" if debug else "-hardened" if hardened else ""
     if profile:
-        forbid(ctx, "does not go with --profile", "check_copies", "live")
         from allod.profile.run import run_profiled
 
-        sys.exit(run_profiled(program, environment, output, interval, variant=variant))
+        status = run_profiled(
+            program,
+            environment,
+            output,
+            interval,
+            variant=variant,
+            live=live,
+            children=children,
+            check_copies=check_copies,
+        )
+        sys.exit(status)
     forbid(ctx, "needs --profile", "interval", "output")
-    if live is not None and ":" not in live:
-        live = f"127.0.0.1:{live}"
     run_program(
         program,
         environment,
         library_name=f"liballod{variant}.so",
         live=live,
+        children=children,
         check_copies=check_copies,
     )
 
@@ -222,15 +252,22 @@ def run(
     metavar="FILE",
     help="Lines like leak:PATTERN, as for LeakSanitizer. Can be repeated.",
 )
+@_json_option
+@_output_option
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
-def leaks(suppressions: Sequence[Path], program: Sequence[str]) -> None:
+def leaks(
+    suppressions: Sequence[Path],
+    as_json: bool,
+    output: Path | None,
+    program: Sequence[str],
+) -> None:
     """Run PROGRAM and report the blocks that nothing leads to when it ends.
 
     The exit status is the program's, or 23 if that is 0 and something leaks.
     """
     from allod.profile.leaks import find_leaks
 
-    sys.exit(find_leaks(program, suppressions))
+    sys.exit(find_leaks(program, suppressions, as_json=as_json, output=output))
 
 
 @allod.command()
@@ -267,10 +304,18 @@ def symbolize(report: Path | None) -> None:
     show_default=True,
     help="Which program comes first.",
 )
+@_json_option
+@_output_option
 @click.argument("programs", nargs=-1, metavar="[PID|LINK]...")
 @click.pass_context
 def top(
-    ctx: click.Context, once: bool, every: float, sort: str, programs: Sequence[str]
+    ctx: click.Context,
+    once: bool,
+    every: float,
+    sort: str,
+    as_json: bool,
+    output: Path | None,
+    programs: Sequence[str],
 ) -> None:
     """Show the heaps of running programs in the terminal.
 
@@ -281,11 +326,26 @@ def top(
     """
     from allod.top import print_once, show
 
-    if once:
-        forbid(ctx, "does nothing with --once", "every")
-        print_once(programs, sort)
+    if once or as_json or output is not None:
+        forbid(ctx, "does nothing with --once, --json or --output", "every")
+        print_once(programs, sort, as_json=as_json, output=output)
     else:
         show(programs, every, sort)
+
+
+@allod.command()
+@click.option("--list", "as_list", is_flag=True, help="Of all programs; the default.")
+@click.argument("process", required=False, metavar="[PID]")
+def live(as_list: bool, process: str | None) -> None:
+    """Print the links of live pages: of PID, or of all of your programs that serve one.
+
+    Programs serve one if they were started with ./allod run --live.
+    """
+    from allod.watch import print_links
+
+    if as_list and process is not None:
+        raise click.UsageError("--list takes no process")
+    print_links([] if process is None else [process])
 
 
 @allod.command()
@@ -305,7 +365,16 @@ def top(
     show_default=True,
     help="Print at most so many functions.",
 )
-def diff(first: Path, second: Path, kind: str, most: int) -> None:
+@_json_option
+@_output_option
+def diff(
+    first: Path,
+    second: Path,
+    kind: str,
+    most: int,
+    as_json: bool,
+    output: Path | None,
+) -> None:
     """Compare two heap profiles by function.
 
     FIRST and SECOND are files of allod run --profile (NAME.pb.gz), or texts that the library
@@ -313,7 +382,7 @@ def diff(first: Path, second: Path, kind: str, most: int) -> None:
     """
     from allod.profile.compare import compare
 
-    compare(first, second, kind, most)
+    compare(first, second, kind, most, as_json=as_json, output=output)
 
 
 @allod.command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,14 @@ def write_whole(path: Path, content: str | bytes) -> None:
             _replace(Path(os.path.realpath(path)), data)
     except OSError as error:
         raise cannot_write(path, error) from None
+
+
+def deliver(text: str, output: Path | None) -> None:
+    """To a file, or to standard output."""
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_whole(output, text)
 
 
 def cannot_write(path: Path, error: OSError) -> Failure:

@@ -12,7 +12,7 @@ from allod import supplies
 from allod.child import run_to_end
 from allod.console import Failure, say, shown
 from allod.preload import preloaded
-from allod.run import find_program, library_for
+from allod.run import ends_for, find_program, library_for
 from allod.trace.files import check_replaceable, clear, read_headers, recordings
 from allod.units import counted, human
 
@@ -28,7 +28,11 @@ def record(program: Sequence[str], output: Path | None, allocator: str) -> int:
     recorder = library_for(path, RECORDER)
     behind = supplies.current().allocator(allocator)
     trace = _make_room(output or Path(f"{path.name}.trace"))
-    libraries = [recorder, *([behind.library] if behind.library else [])]
+    libraries = [
+        ends_for(path),
+        recorder,
+        *([behind.library] if behind.library else []),
+    ]
     with _complaints() as complaints:
         environment = {
             **os.environ,

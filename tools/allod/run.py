@@ -17,6 +17,10 @@ from allod.preload import preloaded
 from allod.supplies import NOT_EXECUTABLE
 
 COPIES = "liballod-copies.so"
+# Writes reports where a signal ends the program.
+ENDS = "liballod-ends.so"
+# Options that ask for a report at the end.
+REPORTS = ("ALLOD_SHOW_STATS", "ALLOD_LEAKS", "ALLOD_PROFILE_FILE")
 NOT_FOUND = 127
 
 
@@ -26,6 +30,7 @@ def run(
     *,
     library_name: str,
     live: str | None = None,
+    children: bool = False,
     check_copies: bool = False,
 ) -> NoReturn:
     """Replaces this process by the program, with the library preloaded.
@@ -33,18 +38,19 @@ def run(
     `live` is where the live page is served, as address:port; None: nowhere.
     """
     path = find_program(program[0])
-    if live is not None and is_for_musl(path):
-        raise Failure(f"the live page does not support musl programs: {path}")
+    if live is not None:
+        check_live(path)
     library = library_for(path, library_name)
     environment = {**os.environ, **options}
     libraries = [library]
     if check_copies:
         libraries.append(supplies.current().library(COPIES, musl=is_for_musl(path)))
+    if any(environment.get(name, "0") != "0" for name in REPORTS):
+        libraries.insert(0, ends_for(path))
     if live is not None:
         libraries.insert(0, supplies.current().live_library())
-        environment["ALLOD_LIVE"] = live
         # The program keeps this process's id; what it starts serves no page.
-        environment["ALLOD_LIVE_ONLY"] = str(os.getpid())
+        environment |= live_options(live, str(os.getpid()), children=children)
     environment["LD_PRELOAD"] = preloaded(*libraries)
     try:
         os.execve(path, list(program), environment)
@@ -56,6 +62,19 @@ def run(
         raise Failure(f"{program[0]} {reason}", NOT_EXECUTABLE) from None
 
 
+def check_live(program: Path) -> None:
+    """Refuses programs that cannot serve a page."""
+    if is_for_musl(program):
+        raise Failure(f"the live page does not support musl programs: {program}")
+
+
+def live_options(address: str, only: str, *, children: bool) -> dict[str, str]:
+    """What the server reads. `only` is the process that serves, or -PARENT for its child;
+    with `children`, processes that it starts serve pages, too."""
+    options = {"ALLOD_LIVE": address, "ALLOD_LIVE_ONLY": only}
+    return {**options, **({"ALLOD_LIVE_CHILDREN": "1"} if children else {})}
+
+
 def find_program(name: str) -> Path:
     """The file that a shell would run for a command name."""
     found = shutil.which(name)
@@ -65,6 +84,11 @@ def find_program(name: str) -> Path:
         what = "a folder" if os.path.isdir(name) else "not executable"
         raise Failure(f"{name} is {what}", NOT_EXECUTABLE)
     raise Failure(f"no such program: {name}", NOT_FOUND)
+
+
+def ends_for(program: Path) -> Path:
+    """The library that writes reports where a signal ends the program."""
+    return supplies.current().library(ENDS, musl=is_for_musl(program))
 
 
 def library_for(program: Path, name: str) -> Path:

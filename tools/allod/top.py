@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import sys
@@ -10,6 +11,7 @@ import tty
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -19,12 +21,12 @@ from rich.table import Table
 from rich.text import Text
 
 from allod.console import Failure, say
+from allod.files import deliver
 from allod.units import human
 from allod.watch import Gone, Json, Link, find
 
-# What is known of the past, in points of the server's timeline, and how far back a pace looks.
+# What is known of the past, in points of the server's timeline.
 KEPT_POINTS = 600
-PACE_MS = 10_000
 BARS = "▁▂▃▄▅▆▇█"
 # Parts of the resident memory, as the page shows them.
 PARTS = (
@@ -36,14 +38,23 @@ PARTS = (
     ("page", "page", "blue"),
     ("not_ours", "not ours", "bright_black"),
 )
+# Findings of the server in words: of growth, by which trend.
+GROWTH = {
+    "growth": ("live", "in use grows"),
+    "growth_elsewhere": ("resident", "resident memory, but no blocks, grows"),
+}
+PART_WORDS = {
+    "not_ours": "not Allod's",
+    "free_in_slabs": "free between blocks in use",
+    "dirty": "free, and waits to be given back",
+    "cached": "kept at hand by threads",
+}
 # Lines of a table above its rows, of what is between the tables, and of a table that is worth it.
 HEAD_LINES = 3
-PAST_LINES = 4
+PAST_LINES = 5
 FEWEST_ROWS = 2
 # From so many columns on, there is room for all figures of a program.
 WIDE = 110
-# Functions that only pass an allocation on.
-PASSING = ("operator new", "std::", "__gnu_cxx::", "malloc", "calloc", "realloc")
 COLUMNS = (
     "pid",
     "live",
@@ -91,7 +102,7 @@ class Watch:
             "peak": int(now["peak_live"]),
             "resident": int(now["resident"]),
             "held": int(now["held"]),
-            "waste": int(now["held"]) - int(now["live"]) + self.rounding(),
+            "waste": int(self.state["waste"]) + self.rounding(),
             "growth": round(self.pace("live")),
             "blocks": int(now["live_blocks"]),
             "threads": int(now["threads"]),
@@ -104,22 +115,26 @@ class Watch:
         if not sampled["bytes"] or not sampled["requested"]:
             return 0
         asked = float(sampled["requested"]) / float(sampled["bytes"])
-        return round(float(self.state["now"]["live"]) * (1.0 - asked))
+        in_memory = float(self.state["residency"]["live"])
+        return max(0, round(in_memory * (1.0 - asked)))
 
     def pace(self, field: str) -> float:
-        """How much a figure has grown in a second, of late."""
-        fields = self.state["history"]["fields"]
-        at, value = fields.index("at_ms"), fields.index(field)
-        recent = [
-            point
-            for point in self._points
-            if point[at] >= self._points[-1][at] - PACE_MS
-        ]
-        if len(recent) < 2:
-            return 0.0
-        grown = float(recent[-1][value] - recent[0][value])
-        passed = float(recent[-1][at] - recent[0][at])
-        return 1000.0 * grown / max(1.0, passed)
+        """How much a figure grows in a second, as the server judges it; 0 where it is not sure."""
+        trend = self.state["trends"][field]
+        return float(trend["rate"]) / 60.0 if trend["sure"] else 0.0
+
+    def findings(self) -> Iterator[str]:
+        """What matters most, in words."""
+        trends = self.state["trends"]
+        for finding in self.state["findings"]:
+            what, size = str(finding["what"]), human(int(finding["bytes"]))
+            if what in GROWTH:
+                trend = trends[GROWTH[what][0]]
+                error = human(round((float(trend["high"]) - float(trend["low"])) / 2))
+                rate = human(round(float(trend["rate"])))
+                yield f"{GROWTH[what][1]} by {rate} (± {error}) a minute"
+            elif what in PART_WORDS:
+                yield f"{size} {PART_WORDS[what]}"
 
     def past(self, field: str, width: int) -> str:
         """The last points as a line of bars, from zero to the largest."""
@@ -137,29 +152,39 @@ def plain(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in str(text))
 
 
-def short(function: str) -> str:
-    """The name of a function without parameters and arguments of templates."""
-    kept = []
-    depth = 0
-    for each in function.replace("(anonymous namespace)::", ""):
-        depth += each in "<("
-        if depth == 0:
-            kept.append(each)
-        depth -= each in ">)" and depth > 0
-    return "".join(kept).removeprefix("void ").strip() or function
-
-
-def print_once(targets: Sequence[str], sort: str) -> None:
+def print_once(
+    targets: Sequence[str],
+    sort: str,
+    *,
+    as_json: bool = False,
+    output: Path | None = None,
+) -> None:
     """One table of words and plain numbers; the name, which may have spaces, comes last."""
     watches = [Watch(link) for link in find(targets)]
     lost = _refresh(watches)
-    rows = [[str(row[name]) for name in COLUMNS] for row in _sorted(watches, sort)]
-    if rows:
-        lines = [[name.upper() for name in COLUMNS], *rows]
+    rows = _sorted(watches, sort)
+    if as_json and rows:
+        known = {watch.row()["pid"]: watch.state for watch in watches}
+        told = [
+            {
+                **row,
+                **{name: known[row["pid"]][name] for name in ("trends", "findings")},
+            }
+            for row in rows
+        ]
+        deliver(json.dumps(told, indent=1) + "\n", output)
+    elif rows:
+        words = [[str(row[name]) for name in COLUMNS] for row in rows]
+        lines = [[name.upper() for name in COLUMNS], *words]
         widths = [max(map(len, column)) for column in zip(*lines)]
+        text = ""
         for line in lines:
-            padded = [word.rjust(width) for word, width in zip(line[:-1], widths[:-1])]
-            print("  ".join([*padded, line[-1]]))
+            padded = [
+                word.rjust(width)
+                for word, width in zip(line[:-1], widths[:-1])
+            ]
+            text += "  ".join([*padded, line[-1]]) + "\n"
+        deliver(text, output)
     for reason in lost[:-1] if not rows else lost:
         say(f"warning: {reason}")
     if not rows:
@@ -309,6 +334,8 @@ def _past(watch: Watch, width: int) -> Iterator[Text]:
         names.append("■ ", color).append(f"{shown} {human(int(parts[name]))}  ")
     yield bar
     yield names
+    found = Text("findings  ", "bold", no_wrap=True, overflow="ellipsis")
+    yield found.append("; ".join(watch.findings()) or "none", "yellow")
 
 
 def _details(watch: Watch, lines: int) -> Iterator[RenderableType]:
@@ -360,18 +387,19 @@ def _stacks(watch: Watch) -> Rows:
 def _by_stack(root: Json) -> dict[str, int]:
     """Bytes of each call stack, without functions that only pass allocations on."""
     sums: dict[str, int] = {}
-    waiting: list[tuple[Any, tuple[str, ...]]] = [(root, ())]
+    waiting: list[tuple[Any, tuple[Any, ...]]] = [(root, ())]
     while waiting:
         node, callers = waiting.pop()
         children = node.get("c", [])
-        waiting += [(child, (str(child["n"]), *callers)) for child in children]
+        waiting += [(child, (child, *callers)) for child in children]
         # What is too small to be told apart counts here.
         own = int(node["v"]) - sum(int(child["v"]) for child in children)
         if own > 0:
             first = 0
-            while first < len(callers) - 1 and callers[first].startswith(PASSING):
+            while first < len(callers) - 1 and callers[first].get("w"):
                 first += 1
-            name = " ← ".join(map(short, callers[first:])) or "many others"
+            names = [str(each.get("s", each["n"])) for each in callers[first:]]
+            name = " ← ".join(names) or "many others"
             sums[name] = sums.get(name, 0) + own
     return sums
 

@@ -41,6 +41,11 @@ class Link:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
+    @property
+    def url(self) -> str:
+        """What a browser opens."""
+        return f"http://{self.authority}/?token={self.token}"
+
     def ask(self, path: str) -> Json:
         """The answer to one question; Gone if there is none."""
         connection = http.client.HTTPConnection(
@@ -80,6 +85,17 @@ def find(targets: Sequence[str]) -> list[Link]:
             "no program of yours serves a live page; start one with allod run --live"
         )
     return found
+
+
+def print_links(targets: Sequence[str]) -> None:
+    """A line for each program: process id, link, name."""
+    for link in find(targets):
+        try:
+            process = link.ask("/api/state?since=999999999999")["process"]
+        except Gone:
+            continue  # It has just ended.
+        name = "".join(c if c.isprintable() else "?" for c in str(process["name"]))
+        print(f"{int(process['id']):>7}  {link.url}  {name}")
 
 
 def parse_link(text: str, token: str = "") -> Link:

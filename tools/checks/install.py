@@ -27,6 +27,7 @@ LAYOUT = (
     "lib/liballod-debug.so",
     "lib/liballod-hardened.so",
     "lib/liballod-copies.so",
+    "lib/liballod-ends.so",
     "lib/liballod-prefixed.so",
     "lib/liballod-prefixed.a",
     "lib/cmake/allod/allodConfig.cmake",

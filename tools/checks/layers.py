@@ -51,6 +51,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     # Libraries of their own.
     "record": ("libc", "text"),
     "copies": (),
+    "ends": ("libc",),
     "live": ("libc", "text"),
 }
 # The highest layer that a room knows. Those that are not named see all.

@@ -23,6 +23,7 @@ PRODUCTS = (
     "liballod-debug.so",
     "liballod-hardened.so",
     "liballod-copies.so",
+    "liballod-ends.so",
     "liballod-prefixed.so",
     "liballod-prefixed.a",
     "liballod-record.so",

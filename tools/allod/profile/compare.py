@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
+import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +15,27 @@ from rich.table import Table
 
 from allod import supplies
 from allod.console import Failure
+from allod.files import deliver
 from allod.units import human
 
 if TYPE_CHECKING:
     from allod.profile.model import Profile
 
+# Columns of a table in a file.
+FILE_WIDTH = 120
 KINDS = {"live": "in use", "peak": "at the peak", "total": "ever allocated"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """Bytes that a function allocated itself, and with what it called; `error` is two standard
+    deviations of the latter."""
+
+    function: str
+    own: int
+    all: int
+    blocks: int
+    error: int
 
 
 def _read(path: Path) -> Profile:
@@ -31,45 +50,56 @@ def _read(path: Path) -> Profile:
     return profile
 
 
-def _by_function(profile: Profile, kind: str) -> dict[str, list[int]]:
-    """For each function the bytes and blocks that it allocated itself, and with what it called."""
-    result: dict[str, list[int]] = {}
-    for stack in profile.stacks:
-        sums = getattr(stack, kind)
-        names = [frame.function for frame in stack.names()]
-        for place, name in enumerate(dict.fromkeys(names)):
-            row = result.setdefault(name, [0, 0, 0])
-            row[0] += sums.bytes if place == 0 else 0
-            row[1] += sums.bytes
-            row[2] += sums.blocks
-    return result
-
-
-def compare(first: Path, second: Path, kind: str, most: int) -> None:
+def compare(
+    first: Path,
+    second: Path,
+    kind: str,
+    most: int,
+    *,
+    as_json: bool = False,
+    output: Path | None = None,
+) -> None:
     """Prints the functions whose bytes have changed most."""
     supplies.current().python_packages("profiles")
-    before = _by_function(_read(first), kind)
-    after = _by_function(_read(second), kind)
+    from allod.profile import flame, names
+
+    profiles = [_read(first), _read(second)]
+    before, after = (flame.by_function(profile, kind) for profile in profiles)
     nothing = [0, 0, 0]
-    changes = {
-        name: [
-            b - a for a, b in zip(before.get(name, nothing), after.get(name, nothing))
+    changes = []
+    for name in before | after:
+        old, new = before.get(name, nothing), after.get(name, nothing)
+        own, all_, blocks = (b - a for a, b in zip(old, new))
+        errors = [
+            flame.error_of(row[1], row[2], profile.interval)
+            for row, profile in zip((old, new), profiles)
         ]
-        for name in before | after
-    }
-    rows = sorted(
-        changes.items(), key=lambda item: (-abs(item[1][0]), -abs(item[1][1]), item[0])
-    )
+        changes.append(Change(name, own, all_, blocks, round(math.hypot(*errors))))
+    changes.sort(key=lambda it: (-abs(it.own), -abs(it.all), it.function))
+    rows = [each for each in changes[:most] if each.own or each.all]
+    if as_json:
+        told = {"kind": kind, "rows": [asdict(row) for row in rows]}
+        return deliver(json.dumps(told, indent=1) + "\n", output)
     table = Table(
         title=f"Bytes {KINDS[kind]}, from {first} to {second}", title_justify="left"
     )
-    for heading in ("itself", "with callees", "blocks"):
+    for heading in ("itself", "with callees", "±", "blocks"):
         table.add_column(heading, justify="right")
     table.add_column("function", overflow="fold")
-    for name, (own, all_, blocks) in rows[:most]:
-        if own or all_:
-            table.add_row(_signed(own), _signed(all_), f"{blocks:+,}", escape(name))
-    Console().print(table)
+    for row in rows:
+        table.add_row(
+            _signed(row.own),
+            _signed(row.all),
+            human(row.error) if row.error else "",
+            f"{row.blocks:+,}",
+            escape(names.short(row.function)),
+        )
+    if output is None:
+        Console().print(table)
+        return None
+    text = io.StringIO()
+    Console(file=text, width=FILE_WIDTH).print(table)
+    return deliver(text.getvalue(), output)
 
 
 def _signed(number: int) -> str:
