@@ -18,6 +18,7 @@ OF_GLIBC = re.compile(r"GLIBC_(\d+)\.(\d+)(?:\.\d+)?")
 LIBRARIES = (
     *("liballod.so", "liballod-debug.so", "liballod-hardened.so"),
     *("liballod-prefixed.so", "liballod-copies.so", "liballod-record.so"),
+    "liballod-ends.so",
 )
 LIVE = "liballod-live.so"
 

@@ -34,7 +34,7 @@ WORK = BUILD / "dist"
 PACKAGE = ROOT / "tools" / "allod"
 # The most bytes that a wheel may have.
 MOST_BYTES = 15_000_000
-LIBRARIES = ("", "-debug", "-hardened", "-prefixed", "-copies", "-record")
+LIBRARIES = ("", "-debug", "-hardened", "-prefixed", "-copies", "-ends", "-record")
 PROGRAMS = ("trace-tool", "replay", "allod-symbolizer")
 # The time of every file in a wheel, so that the same sources give the same bytes.
 EPOCH = "315532800"
