@@ -111,7 +111,8 @@ bool is_once(const struct sigaction& action) noexcept {
 struct sigaction in_place_of(int signal, const struct sigaction& action) noexcept {
   if (action.sa_handler == SIG_DFL) return ours();
   struct sigaction result = action;
-  if ((action.sa_flags & SA_RESETHAND) != 0 && action.sa_handler != SIG_IGN) {
+  if ((static_cast<unsigned>(action.sa_flags) & SA_RESETHAND) != 0 &&
+      action.sa_handler != SIG_IGN) {
     once[signal] = action;
     const auto flags = static_cast<unsigned>(action.sa_flags) & ~unsigned{SA_RESETHAND};
     result.sa_flags = static_cast<int>(flags | SA_SIGINFO);

@@ -179,10 +179,7 @@ def print_once(
         widths = [max(map(len, column)) for column in zip(*lines)]
         text = ""
         for line in lines:
-            padded = [
-                word.rjust(width)
-                for word, width in zip(line[:-1], widths[:-1])
-            ]
+            padded = [word.rjust(width) for word, width in zip(line[:-1], widths[:-1])]
             text += "  ".join([*padded, line[-1]]) + "\n"
         deliver(text, output)
     for reason in lost[:-1] if not rows else lost:
