@@ -16,10 +16,11 @@ MAPPED = "import os; print([m for m in open('/proc/self/maps') if 'liballod' in 
 
 @pytest.fixture
 def installed(tmp_path: Path, liballod: Path) -> Path:
-    """A prefix with the package and one of the libraries."""
+    """A prefix with the package and the libraries that its simplest commands take."""
     modules = tmp_path / "lib" / "python3" / "site-packages"
     shutil.copytree(ROOT / "tools" / "allod", modules / "allod")
     shutil.copy(liballod, tmp_path / "lib")
+    shutil.copy(liballod.with_name("liballod-ends.so"), tmp_path / "lib")
     return tmp_path
 
 

@@ -99,8 +99,8 @@ def test_a_profile_that_cannot_be_written_is_kept(
     kept = tmp_path / "kept"
     kept.mkdir()
     done = allod(
-        *("run", "--profile", "--interval", "1", "--output", full_disk / "x"),
-        *("--", "true"),
+        *("run", "--profile", "--interval", "2", "--output", full_disk / "x"),
+        *("--", "ls"),
         environment={"TMPDIR": str(kept)},
     )
     assert done.returncode == 1

@@ -176,6 +176,9 @@ OPTIONS = {
     "LIVE_HOSTS": Option(
         "names, by commas", "none", ("a,b:1",), (), at_start_only=True
     ),
+    "LIVE_WRAPPERS": Option(
+        "names, by commas", "none", ("pool_take,arena_*",), (), at_start_only=True
+    ),
     "LIVE_ONLY": Option("a process id", "none", ("1",), (), at_start_only=True),
     "LIVE_CHILDREN": Option("0, 1", "0", ("0", "1"), (), at_start_only=True),
     "MAGAZINE_BYTES": Option(

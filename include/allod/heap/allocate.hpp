@@ -61,6 +61,21 @@ void* Engine<Policy, Above>::make_huge(space::Span* span, space::Tag tag) noexce
 }
 
 template <class Policy, class Above>
+ALLOD_INLINE bool Engine<Policy, Above>::can_reuse(const Front<Sizes>& front,
+                                                   ClassIndex c) const noexcept {
+  const std::uint32_t count = front.freed[c].count();
+  if (count == 0) return false;
+  if (!front.is_counting() || front.kind != FrontKind::domain) return true;
+  return count >= worth_reuse(c);
+}
+
+template <class Policy, class Above>
+ALLOD_INLINE std::uint32_t Engine<Policy, Above>::worth_reuse(ClassIndex c) const noexcept {
+  const std::uint32_t half = (usual_capacity(c) + 1) / 2;
+  return half > 0 ? half : 1;
+}
+
+template <class Policy, class Above>
 ALLOD_INLINE void* Engine<Policy, Above>::take_one(Slab& slab, bool* virgin) noexcept {
   if constexpr (kShuffles) {
     const std::uint32_t all = slab.capacity();

@@ -58,11 +58,7 @@ class Engine {
   static constexpr ClassIndex kClasses = Sizes::kCount;
 
   // Called once, before anything else. If the system refuses addresses, allocations fail.
-  ALLOD_HOT void start(const HeapOptions& options) noexcept {
-    options_ = options;
-    usable_ = space_.start(options.region_bytes, options.huge_pages_from);
-    gate_.start(space_.platform());
-  }
+  ALLOD_HOT void start(const HeapOptions& options) noexcept;
 
   // --- domains; see heap/lifetime.hpp -----------------------------------------
 
@@ -93,12 +89,7 @@ class Engine {
   // Frees a block of the cache's domain when the cache's magazine is full.
   ALLOD_HOT void release_cached(Cache& cache, ClassIndex c, void* address) noexcept;
   template <class Visit>
-  static void for_each_cache(const Domain& domain, Visit&& visit) noexcept {
-    for (Cache* cache = domain.caches.load(std::memory_order_acquire); cache != nullptr;
-         cache = cache->next) {
-      visit(*cache);
-    }
-  }
+  static void for_each_cache(const Domain& domain, Visit&& visit) noexcept;
 
   // --- slow paths of malloc; see heap/allocate.hpp ------------------------------
 
@@ -116,16 +107,8 @@ class Engine {
 
   // While allocations are counted: whether enough blocks were freed to be reused. Otherwise the
   // magazine is filled from a slab, until half of its usual capacity has been freed.
-  [[nodiscard]] bool can_reuse(const Front<Sizes>& front, ClassIndex c) const noexcept {
-    const std::uint32_t count = front.freed[c].count();
-    if (count == 0) return false;
-    if (!front.is_counting() || front.kind != FrontKind::domain) return true;
-    return count >= worth_reuse(c);
-  }
-  [[nodiscard]] std::uint32_t worth_reuse(ClassIndex c) const noexcept {
-    const std::uint32_t half = (usual_capacity(c) + 1) / 2;
-    return half > 0 ? half : 1;
-  }
+  [[nodiscard]] bool can_reuse(const Front<Sizes>& front, ClassIndex c) const noexcept;
+  [[nodiscard]] std::uint32_t worth_reuse(ClassIndex c) const noexcept;
 
   // --- slow paths of free; see heap/release.hpp and heap/remote.hpp --------------
 
@@ -252,13 +235,7 @@ class Engine {
   }
   // Slabs without a domain. With the registry's lock held.
   template <class Visit>
-  void for_each_orphan(Visit&& visit) noexcept {
-    for (SpanList& list : orphans_) {
-      for (space::Span* s = list.first(); s != nullptr; s = SpanList::next(s)) {
-        visit(*slab::as_slab(s));
-      }
-    }
-  }
+  void for_each_orphan(Visit&& visit) noexcept;
   // Checks all that domains own. No other thread may use the heap meanwhile.
   void check_invariants() noexcept;
 
@@ -295,9 +272,7 @@ class Engine {
   ALLOD_HOT void maybe_purge() noexcept;
   void check_slab(const Slab& slab, ClassIndex c, space::Tag tag) const noexcept;
   // The caller holds no lock.
-  ALLOD_COLD void report(MisuseKind kind, const void* address) noexcept {
-    Reporter::report(describe(kind, address));
-  }
+  ALLOD_COLD void report(MisuseKind kind, const void* address) noexcept;
 
  private:
   friend Above;

@@ -7,6 +7,11 @@ namespace allod::heap {
 
 // Programs that account for their memory, such as redis, ask this twice for every block.
 template <class Policy, class Above>
+void Engine<Policy, Above>::report(MisuseKind kind, const void* address) noexcept {
+  Reporter::report(describe(kind, address));
+}
+
+template <class Policy, class Above>
 ALLOD_INLINE bool Engine<Policy, Above>::fast_usable_size(const void* address,
                                                           std::size_t* bytes) const noexcept {
   space::Tag tag;
@@ -148,6 +153,16 @@ void Engine<Policy, Above>::check_invariants() noexcept {
       check_slab(*slab::as_slab(s), c, space::make_tag(space::kOrphanOwner, c));
     }
     always_check(orphans == orphan_count_[c].load(), "orphans are counted wrongly");
+  }
+}
+
+template <class Policy, class Above>
+template <class Visit>
+void Engine<Policy, Above>::for_each_orphan(Visit&& visit) noexcept {
+  for (SpanList& list : orphans_) {
+    for (space::Span* s = list.first(); s != nullptr; s = SpanList::next(s)) {
+      visit(*slab::as_slab(s));
+    }
   }
 }
 

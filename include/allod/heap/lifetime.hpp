@@ -6,6 +6,13 @@
 namespace allod::heap {
 
 template <class Policy, class Above>
+void Engine<Policy, Above>::start(const HeapOptions& options) noexcept {
+  options_ = options;
+  usable_ = space_.start(options.region_bytes, options.huge_pages_from);
+  gate_.start(space_.platform());
+}
+
+template <class Policy, class Above>
 auto Engine<Policy, Above>::attach() noexcept -> Domain* {
   if (!usable_) return nullptr;
   LockGuard guard{registry_lock_};

@@ -41,6 +41,15 @@ auto Engine<Policy, Above>::attach_cache(Domain& home) noexcept -> Cache* {
 }
 
 template <class Policy, class Above>
+template <class Visit>
+inline void Engine<Policy, Above>::for_each_cache(const Domain& domain, Visit&& visit) noexcept {
+  for (Cache* cache = domain.caches.load(std::memory_order_acquire); cache != nullptr;
+       cache = cache->next) {
+    visit(*cache);
+  }
+}
+
+template <class Policy, class Above>
 void Engine<Policy, Above>::equip_cache(Cache& cache, std::size_t bytes) noexcept {
   Turn turn{cache.home, gate_};
   cache.thread = 0;

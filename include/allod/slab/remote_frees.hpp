@@ -81,4 +81,18 @@ inline void Slab::take_marks(Visit&& visit) noexcept {
   }
 }
 
+inline std::uint32_t Slab::remote_count() const noexcept {
+  std::uint32_t count = 0;
+  for (std::uint32_t word = 0; word < words(); ++word) {
+    count += count_bits(remote_word(word).load(std::memory_order_relaxed));
+  }
+  return count;
+}
+
+inline void Slab::forget_remote() noexcept {
+  for (std::uint32_t word = 0; word < words(); ++word) {
+    remote_word(word).store(0, std::memory_order_relaxed);
+  }
+}
+
 }  // namespace allod::slab

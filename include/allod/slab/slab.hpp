@@ -244,13 +244,7 @@ class Slab : public space::Span {
   template <class Visit>
   void take_marks(Visit&& visit) noexcept;
   // The remote frees that are not collected yet. Thread-safe, approximate.
-  [[nodiscard]] std::uint32_t remote_count() const noexcept {
-    std::uint32_t count = 0;
-    for (std::uint32_t word = 0; word < words(); ++word) {
-      count += count_bits(remote_word(word).load(std::memory_order_relaxed));
-    }
-    return count;
-  }
+  [[nodiscard]] std::uint32_t remote_count() const noexcept;
   [[nodiscard]] bool is_marked_remote(std::uint32_t index) const noexcept {
     const Word bits = remote_word(index / kWordBits).load(std::memory_order_relaxed);
     return (bits & bit(index % kWordBits)) != 0;
@@ -262,19 +256,14 @@ class Slab : public space::Span {
     const Word free = free_word(word) | remote_word(word).load(std::memory_order_relaxed);
     return (free & bit(index % kWordBits)) == 0;
   }
-  // The blocks of word `word` in use, for slabs. Owner only.
+  // The same for each block of a word. Owner only.
   [[nodiscard]] Word used_in_word(std::uint32_t word) const noexcept {
     const std::uint32_t rest = capacity_ - word * kWordBits;
     const Word all = rest < kWordBits ? low_bits(rest) : ~Word{0};
     return all & ~free_bits()[word] & ~remote_word(word).load(std::memory_order_relaxed);
   }
-  // Before a slab with blocks in use is freed: the next life of its descriptor begins without
-  // marks.
-  void forget_remote() noexcept {
-    for (std::uint32_t word = 0; word < words(); ++word) {
-      remote_word(word).store(0, std::memory_order_relaxed);
-    }
-  }
+  // Before a slab with blocks in use is freed: its descriptor's next life begins without marks.
+  void forget_remote() noexcept;
 
   // The part of a larger descriptor behind the bits, `offset` bytes from its start; see
   // slab/block_state.hpp.
@@ -366,8 +355,7 @@ class Slab : public space::Span {
     return __atomic_load_n(&free_bits()[word], __ATOMIC_RELAXED);
   }
   [[nodiscard]] Word take_remote_word(std::uint32_t word) noexcept {
-    std::atomic<Word>& bits = remote_word(word);
-    return bits.load() == 0 ? 0 : bits.exchange(0);
+    return remote_word(word).load() == 0 ? 0 : remote_word(word).exchange(0);
   }
   // For words that other threads may be reading.
   static void relaxed(Word& word, Word value) noexcept {
