@@ -89,7 +89,7 @@ def test_a_line_travels_as_often_as_threads_take_turns_on_it(
 
 
 @pytest.mark.parametrize(
-    ("case", "most"), [("cores-own", 0.002), ("cores-pass", 0.6), ("cores-sets", 0.35)]
+    ("case", "most"), [("cores-own", 0.002), ("cores-pass", 0.6), ("cores-sets", 0.4)]
 )
 def test_few_lines_travel_for_allod(
     case: str, most: float, programs: Path, plugin: Path, allod: Peer
@@ -121,8 +121,9 @@ def test_source_lines_are_those_of_the_repository(
     work = (CASES_BY_NAME["cores-pass"], allod, 32)
     counted = lines.count(programs, plugin, work, quick=True)
     assert counted.places
-    assert counted.places[0].line.startswith("bench/workloads/cores.cpp:")
-    assert any(at.line.startswith("include/allod/slab/") for at in counted.places)
+    lines_of = [at.line for at in counted.places]
+    assert any(line.startswith("bench/workloads/cores.cpp:") for line in lines_of)
+    assert any(line.startswith("include/allod/slab/") for line in lines_of)
     assert all(at.per_op > 0 for at in counted.places)
 
 

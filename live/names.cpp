@@ -17,6 +17,14 @@ extern const char allod_live_wrappers_end[];
 namespace {
 
 constexpr std::string_view kOperator = "operator";
+// std::string_view::substr() without its exception, which would need the C++ runtime.
+std::string_view part_of(std::string_view text, std::size_t from,
+                         std::size_t most = std::string_view::npos) noexcept {
+  if (from > text.size()) return {};
+  const std::size_t rest = text.size() - from;
+  return {text.data() + from, most < rest ? most : rest};
+}
+
 constexpr std::string_view kAnonymous = "(anonymous namespace)::";
 
 bool is_part_of_name(char c) noexcept {
@@ -27,10 +35,10 @@ bool is_part_of_name(char c) noexcept {
 // Rust appends "::h" and 16 digits to a name.
 std::string_view without_hash(std::string_view name) noexcept {
   constexpr std::size_t kHash = 19;
-  if (name.size() <= kHash || name.substr(name.size() - kHash, 3) != "::h") return name;
-  const std::string_view digits = name.substr(name.size() - kHash + 3);
+  if (name.size() <= kHash || part_of(name, name.size() - kHash, 3) != "::h") return name;
+  const std::string_view digits = part_of(name, name.size() - kHash + 3);
   return digits.find_first_not_of("0123456789abcdef") == digits.npos
-             ? name.substr(0, name.size() - kHash)
+             ? part_of(name, 0, name.size() - kHash)
              : name;
 }
 
@@ -44,9 +52,9 @@ Qualified split_qualified(std::string_view name) noexcept {
   std::size_t type = name.npos;
   for (std::size_t i = 0; i < name.size(); ++i) {
     if (name[i] == '<') ++depth;
-    if (depth == 1 && type == name.npos && name.substr(i, 4) == " as ") type = i;
+    if (depth == 1 && type == name.npos && part_of(name, i, 4) == " as ") type = i;
     if (name[i] == '>' && (i == 0 || name[i - 1] != '-') && --depth == 0) {
-      return {name.substr(1, std::min(type, i) - 1), name.substr(i + 1)};
+      return {part_of(name, 1, std::min(type, i) - 1), part_of(name, i + 1)};
     }
   }
   return {{}, name};
@@ -64,13 +72,13 @@ ShortName::ShortName(std::string_view full) noexcept {
   std::size_t depth = 0;
   bool has_parameters = false;
   for (std::size_t i = 0; i < name.size(); ++i) {
-    if (name.substr(i, kAnonymous.size()) == kAnonymous) {
+    if (part_of(name, i, kAnonymous.size()) == kAnonymous) {
       i += kAnonymous.size() - 1;
       continue;
     }
     const bool begins = i == 0 || !is_part_of_name(name[i - 1]);
-    if (depth == 0 && begins && name.substr(i, kOperator.size()) == kOperator) {
-      i += add_operator(name.substr(i)) - 1;
+    if (depth == 0 && begins && part_of(name, i, kOperator.size()) == kOperator) {
+      i += add_operator(part_of(name, i)) - 1;
       continue;
     }
     const char c = name[i];
@@ -79,7 +87,7 @@ ShortName::ShortName(std::string_view full) noexcept {
       ++depth;
     } else if ((c == '>' || c == ')') && depth > 0) {
       --depth;
-    } else if (depth == 0 && c == ' ' && name.substr(i, 2) == " [") {
+    } else if (depth == 0 && c == ' ' && part_of(name, i, 2) == " [") {
       break;
     } else if (depth == 0) {
       add({&c, 1});
@@ -102,18 +110,18 @@ void ShortName::add(std::string_view more) noexcept {
 // Returns the length of the operator's name.
 std::size_t ShortName::add_operator(std::string_view rest) noexcept {
   std::size_t length = kOperator.size();
-  if (rest.substr(length, 2) == "()") {
+  if (part_of(rest, length, 2) == "()") {
     length += 2;
   } else {
     const std::size_t end = rest.find_first_not_of("<>=!+-*/%&|^~,[]", length);
     length = end == rest.npos ? rest.size() : end;
     // Behind the symbol, template arguments may begin.
-    if (rest.substr(kOperator.size(), length - kOperator.size()) == "<<<" ||
-        rest.substr(kOperator.size(), length - kOperator.size()) == "==<") {
+    if (part_of(rest, kOperator.size(), length - kOperator.size()) == "<<<" ||
+        part_of(rest, kOperator.size(), length - kOperator.size()) == "==<") {
       --length;
     }
   }
-  add(rest.substr(0, length));
+  add(part_of(rest, 0, length));
   return length;
 }
 
@@ -121,7 +129,7 @@ std::size_t ShortName::add_operator(std::string_view rest) noexcept {
 void ShortName::drop_return_type() noexcept {
   const std::string_view name = text();
   const std::size_t until = std::min(name.find(kOperator), name.size());
-  const std::size_t space = name.substr(0, until).rfind(' ');
+  const std::size_t space = part_of(name, 0, until).rfind(' ');
   if (space == name.npos) return;
   length_ -= space + 1;
   std::copy_n(text_ + space + 1, length_, text_);
@@ -130,7 +138,7 @@ void ShortName::drop_return_type() noexcept {
 bool is_listed(std::string_view name, std::string_view list) noexcept {
   while (!list.empty()) {
     const std::size_t end = std::min(list.find_first_of("\n,"), list.size());
-    std::string_view entry = list.substr(0, end);
+    std::string_view entry = part_of(list, 0, end);
     list.remove_prefix(std::min(end + 1, list.size()));
     if (entry.empty() || entry[0] == '#') continue;
     if (entry.back() == '*') {

@@ -75,7 +75,8 @@ std::uint64_t list_pins(Figures& figures, const Stacks& stacks, Table<Row>& rows
     const auto pinned = static_cast<std::uint64_t>(sum.pinned);
     if (pinned == 0) continue;
     const auto bytes = static_cast<std::uint64_t>(sum.bytes);
-    const auto blocks = static_cast<std::uint64_t>(sum.blocks + 0.5);
+    const double half_more = sum.blocks + 0.5;
+    const auto blocks = static_cast<std::uint64_t>(half_more);
     const auto error = static_cast<std::uint64_t>(2 * square_root(sum.variance));
     static_cast<void>(rows.push({&stacks.all()[i].sums, bytes, blocks, pinned, error}));
   }

@@ -232,9 +232,11 @@ def _source_lines(path: str, offsets: Sequence[int]) -> list[tuple[str, str]]:
 def _innermost(answer: Sequence[str]) -> tuple[str, str]:
     frames = list(zip(answer[::2], answer[1::2], strict=False))
     for function, where in frames:
-        file = os.path.normpath(where.split(" (discriminator")[0])
-        if file.startswith(f"{ROOT}/"):
-            return _short(function), file.removeprefix(f"{ROOT}/")
+        file, _, line = where.split(" (discriminator")[0].rpartition(":")
+        # The library's build names its sources by paths within the repository.
+        place = os.path.relpath(os.path.join(ROOT, file), ROOT)
+        if not place.startswith("..") and (ROOT / place).is_file():
+            return _short(function), f"{place}:{line}"
     function, where = frames[0] if frames else ("??", "??:0")
     return (_short(function) if function != "??" else "?"), (
         Path(where).name if not where.startswith("??") else "?"

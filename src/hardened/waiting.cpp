@@ -216,7 +216,7 @@ Room make_room(std::size_t bytes, bool may_sweep) noexcept {
   return sweep::make_room(bytes, may_sweep, &let_go);
 }
 
-void watch_threads() noexcept {
+ALLOD_HOT void watch_threads() noexcept {
   has_key = pthread_key_create(&key, &close_quarantine) == 0;
   if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
   os::at_fork(nullptr, nullptr, &count_after_fork);

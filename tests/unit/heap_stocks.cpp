@@ -232,24 +232,23 @@ TEST(Places, are_for_who_does_more_where_there_are_more) {
   thread::Places places;
   places.set(64);
   int taken = 0;
-  const auto take_all = [&](std::uint32_t rounds, bool are_few) {
-    while (places.take(rounds, are_few)) ++taken;
+  const auto take_all = [&](std::uint32_t rounds) {
+    while (places.take(rounds)) ++taken;
     return taken;
   };
-  EXPECT_EQ(take_all(1, true), 0);
-  EXPECT_EQ(take_all(1, false), 8);
-  EXPECT_EQ(take_all(15, false), 8);
-  EXPECT_EQ(take_all(16, false), 16);
-  EXPECT_EQ(take_all(143, true), 16);
-  EXPECT_EQ(take_all(144, true), 24);
-  EXPECT_EQ(take_all(~0U, true), 256);
+  EXPECT_EQ(take_all(1), 8);
+  EXPECT_EQ(take_all(3), 8);
+  EXPECT_EQ(take_all(4), 16);
+  EXPECT_EQ(take_all(15), 16);
+  EXPECT_EQ(take_all(16), 24);
+  EXPECT_EQ(take_all(~0U), 256);
 }
 
 TEST(Places, are_as_many_as_threads_of_two_processors_need_at_once) {
   thread::Places places;
   places.set(2);
-  for (int i = 0; i < 8; ++i) EXPECT_TRUE(places.take(1, false));
-  EXPECT_FALSE(places.take(~0U, false));
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(places.take(1));
+  EXPECT_FALSE(places.take(~0U));
 }
 
 }  // namespace

@@ -41,8 +41,8 @@ class Metadata {
 
   // Up to `count` pieces of `bytes`, at least 1, with one hold of the lock: a list, or null. Their
   // contents are unknown. Each may be freed by itself.
-  [[nodiscard]] FreePiece* allocate_some(P& platform, std::size_t bytes,
-                                         std::size_t count) noexcept {
+  [[nodiscard]] ALLOD_HOT FreePiece* allocate_some(P& platform, std::size_t bytes,
+                                                   std::size_t count) noexcept {
     const std::size_t granules = granules_for(bytes);
     FreePiece* list = nullptr;
     LockGuard guard{lock_};
@@ -55,7 +55,7 @@ class Metadata {
     return list;
   }
   // Frees a list of pieces of `bytes`, and returns their number.
-  std::size_t free_some(FreePiece* list, std::size_t bytes) noexcept {
+  ALLOD_HOT std::size_t free_some(FreePiece* list, std::size_t bytes) noexcept {
     const std::size_t granules = granules_for(bytes);
     std::size_t count = 0;
     LockGuard guard{lock_};

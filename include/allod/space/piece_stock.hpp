@@ -14,7 +14,7 @@ class PieceStock {
 
   // A piece with unknown contents, aligned to 64 bytes, or null.
   template <class Metadata, class P>
-  [[nodiscard]] void* take(Metadata& metadata, P& platform, std::size_t bytes) noexcept {
+  [[nodiscard]] ALLOD_HOT void* take(Metadata& metadata, P& platform, std::size_t bytes) noexcept {
     if (bytes > kLargest) return metadata.allocate_some(platform, bytes, 1);
     FreePiece*& list = lists_[list_of(bytes)];
     if (list == nullptr) {
@@ -31,7 +31,7 @@ class PieceStock {
   }
   // `bytes` as passed to take(), or to Metadata::allocate().
   template <class Metadata>
-  void put(Metadata& metadata, void* piece, std::size_t bytes) noexcept {
+  ALLOD_HOT void put(Metadata& metadata, void* piece, std::size_t bytes) noexcept {
     if (bytes > kLargest) return metadata.free(piece, bytes);
     FreePiece*& list = lists_[list_of(bytes)];
     list = new (piece) FreePiece{list};

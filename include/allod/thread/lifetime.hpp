@@ -22,7 +22,7 @@ void ProcessHeap<Policy>::start_once() noexcept {
     make_key();
     if (places_.are_forbidden()) return;
     // Programs with one thread have a domain from the start.
-    if (places_.take(1, false) && !become_owner()) places_.give_back();
+    if (places_.take(1) && !become_owner()) places_.give_back();
     return;
   }
   while (phase_.load(std::memory_order_acquire) != kStarted) {
@@ -43,7 +43,7 @@ void ProcessHeap<Policy>::advance_to(std::int32_t done) noexcept {
   if (Own::is_gone_or_guest() || Own::is_away()) return;
   if (done < kBeforeCache || !inside.is_first()) return;
   const auto rounds = rounds_ + static_cast<std::uint32_t>(done / kBeforeDomain);
-  if (done >= kBeforeDomain && has_key() && places_.take(rounds, shared_.are_few())) {
+  if (done >= kBeforeDomain && has_key() && places_.take(rounds)) {
     if (become_owner()) return;
     places_.give_back();
   }

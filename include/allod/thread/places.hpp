@@ -20,13 +20,12 @@ class Places {
     places_.store(places < kLeast ? kLeast : places, std::memory_order_relaxed);
   }
   // False if none is left for a thread that has done so many `rounds` of operations. Each domain
-  // has slabs of its own. So where many threads own one, or share few, a thread with little to do
-  // shares one.
-  [[nodiscard]] bool take(std::uint32_t rounds, bool are_shared_few) noexcept {
+  // has slabs of its own. So where many threads own one, a thread with little to do shares one.
+  [[nodiscard]] bool take(std::uint32_t rounds) noexcept {
     std::uint32_t taken = taken_.load(std::memory_order_relaxed);
     do {
       if (taken >= places_.load(std::memory_order_relaxed)) return false;
-      const std::uint64_t eights = taken / kLeast + (are_shared_few ? 1 : 0);
+      const std::uint64_t eights = taken / kLeast;
       if (rounds < kRoundsForMore * eights * eights) return false;
     } while (!taken_.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed));
     return true;
@@ -39,7 +38,7 @@ class Places {
 
  private:
   static constexpr std::uint32_t kLeast = 8;
-  static constexpr std::uint64_t kRoundsForMore = 16;
+  static constexpr std::uint64_t kRoundsForMore = 4;
 
   std::atomic<std::uint32_t> places_{0};
   std::atomic<std::uint32_t> taken_{0};

@@ -84,7 +84,7 @@ def compare(
         title=f"Bytes {KINDS[kind]}, from {first} to {second}", title_justify="left"
     )
     for heading in ("itself", "with callees", "±", "blocks"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", min_width=9)
     table.add_column("function", overflow="fold")
     for row in rows:
         table.add_row(
