@@ -237,10 +237,10 @@ TEST(Places, are_for_who_does_more_where_there_are_more) {
     return taken;
   };
   EXPECT_EQ(take_all(1), 8);
-  EXPECT_EQ(take_all(3), 8);
-  EXPECT_EQ(take_all(4), 16);
-  EXPECT_EQ(take_all(15), 16);
-  EXPECT_EQ(take_all(16), 24);
+  EXPECT_EQ(take_all(15), 8);
+  EXPECT_EQ(take_all(16), 16);
+  EXPECT_EQ(take_all(63), 16);
+  EXPECT_EQ(take_all(64), 24);
   EXPECT_EQ(take_all(~0U), 256);
 }
 

@@ -38,7 +38,7 @@ class Places {
 
  private:
   static constexpr std::uint32_t kLeast = 8;
-  static constexpr std::uint64_t kRoundsForMore = 4;
+  static constexpr std::uint64_t kRoundsForMore = 16;
 
   std::atomic<std::uint32_t> places_{0};
   std::atomic<std::uint32_t> taken_{0};
