@@ -44,8 +44,8 @@ BUDGETS = [
         ("visit", f"visit {PROCESSORS} {LARGEST}", DEFAULT, 64, 12),
         ("visit-processor", f"visit {PROCESSORS} {LARGEST}", PROCESSOR, 96, 12),
         ("visit-hardened", f"visit {PROCESSORS} {LARGEST}", HARDENED, 96, 24),
-        ("own", "own 64 1500", DEFAULT, 35, 12),
-        ("pass", "pass 64 1500", DEFAULT, 46, 12),
+        ("own", "own 64 1500", DEFAULT, 40, 12),
+        ("pass", "pass 64 1500", DEFAULT, 60, 12),
         ("idle", "idle 200 400", DEFAULT, 10, 10),
         ("idle-hardened", "idle 200 400", HARDENED, 20, 20),
     )
