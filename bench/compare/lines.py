@@ -233,10 +233,12 @@ def _innermost(answer: Sequence[str]) -> tuple[str, str]:
     frames = list(zip(answer[::2], answer[1::2], strict=False))
     for function, where in frames:
         file, _, line = where.split(" (discriminator")[0].rpartition(":")
-        # The library's build names its sources by paths within the repository.
-        place = os.path.relpath(os.path.join(ROOT, file), ROOT)
-        if not place.startswith("..") and (ROOT / place).is_file():
-            return _short(function), f"{place}:{line}"
+        # Builds name their sources from folders of their own.
+        parts = Path(os.path.normpath(file)).parts
+        for i in range(len(parts) - 1):
+            place = Path(*parts[i:])
+            if not place.is_absolute() and (ROOT / place).is_file():
+                return _short(function), f"{place}:{line}"
     function, where = frames[0] if frames else ("??", "??:0")
     return (_short(function) if function != "??" else "?"), (
         Path(where).name if not where.startswith("??") else "?"
