@@ -451,7 +451,7 @@ class Engine {
   ALLOD_HOT void empty_quietly(Cache& cache) noexcept;
   ALLOD_HOT void return_quietly(Domain& domain, Front<Sizes>& front, Magazine& magazine,
                                 ClassIndex c) noexcept;
-  [[nodiscard]] bool return_elsewhere(const Domain& domain, void* block) noexcept;
+  [[nodiscard]] ALLOD_HOT bool return_elsewhere(const Domain& domain, void* block) noexcept;
   ALLOD_HOT void retire_last_quietly(Domain& domain, Bin& bin) noexcept;
 
   Space space_;

@@ -234,7 +234,7 @@ class Slab : public space::Span {
     return remote_word(word).fetch_or(mask) & mask;
   }
   // Makes sure that the owner will collect remote frees. Thread-safe.
-  void announce() noexcept;
+  ALLOD_HOT void announce() noexcept;
 
   // Makes remotely freed blocks free, and returns their number. Calls `on_double` with the number
   // of each block that was free already. Owner only.

@@ -43,7 +43,7 @@ class SharedDomains {
     }
     Domain* const domain = domains_[first].load(std::memory_order_acquire);
     if (!may_wait || domain == nullptr) return nullptr;
-    if (!heap.gate().is_closed()) note_wait(count);
+    if (are_few() && !heap.gate().is_closed()) note_wait(count);
     Turn turn{*domain, heap.gate()};
     return use(*domain);
   }
@@ -87,9 +87,8 @@ class SharedDomains {
     most_.store(most, std::memory_order_relaxed);
     count_.store(most < kFirst ? most : kFirst, std::memory_order_relaxed);
   }
-  // A thread waits for one of `count` domains.
+  // A thread waits for one of `count` domains, of which there may be more.
   ALLOD_COLD void note_wait(std::uint32_t count) noexcept {
-    if (count >= most_.load(std::memory_order_relaxed)) return;
     if (waits_.fetch_add(1, std::memory_order_relaxed) < kManyWaits * count) return;
     waits_.store(0, std::memory_order_relaxed);
     count_.compare_exchange_strong(count, count + 1, std::memory_order_relaxed);
