@@ -5,19 +5,17 @@ a quick run, as it makes programs about fifty times slower. Perf counts the proc
 from its start to its end, and cycles and misses of caches and of the TLB too.
 """
 
-import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.compare import packages, runner
 from bench.compare.cases import Case
 from bench.compare.peers import Peer
-from bench.compare.processes import LeftOut, RunError, end_all, output_of
+from bench.compare.processes import LeftOut, RunError, output_of, side_by_side
 from bench.compare.run import Run
 
 EVENTS = ("instructions", "cycles", "cache-misses", "dTLB-load-misses")
@@ -68,7 +66,6 @@ def count_all(
     Callgrind's counts do not depend on what else runs, so it runs on all processors.
     """
     callgrind = with_tool == "callgrind"
-    workers = len(os.sched_getaffinity(0)) if callgrind else 1
 
     def one(job: tuple[Case, Peer]) -> tuple[Case, Peer, Count | str]:
         case, peer = job
@@ -79,16 +76,7 @@ def count_all(
         except (RunError, LeftOut) as error:
             return case, peer, str(error)
 
-    pool = ThreadPoolExecutor(workers)
-    try:
-        yield from pool.map(one, jobs)
-    except BaseException:
-        # Interrupted, or nobody asks for the rest.
-        pool.shutdown(wait=False, cancel_futures=True)
-        end_all()
-        raise
-    finally:
-        pool.shutdown()
+    yield from side_by_side(one, jobs, None if callgrind else 1)
 
 
 def callgrind_count(programs: Path, case: Case, peer: Peer) -> Count:

@@ -14,14 +14,13 @@ import subprocess
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.compare import build, packages, runner
 from bench.compare.cases import Case
 from bench.compare.peers import LIBC, ROOT, SUBJECT, Peer, is_ours
-from bench.compare.processes import LeftOut, RunError, end_all, output_of
+from bench.compare.processes import LeftOut, RunError, output_of, side_by_side
 
 EMULATOR = f"qemu-{platform.machine()}"
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -112,16 +111,7 @@ def count_all(
         except (RunError, LeftOut) as error:
             return job, str(error)
 
-    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-    try:
-        yield from pool.map(one, work)
-    except BaseException:
-        # Interrupted, or nobody asks for the rest.
-        pool.shutdown(wait=False, cancel_futures=True)
-        end_all()
-        raise
-    finally:
-        pool.shutdown()
+    yield from side_by_side(one, work)
 
 
 def count(programs: Path, plugin: Path, job: Job, *, quick: bool) -> Lines:

@@ -5,13 +5,17 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from allod.signals import handled_by
 
 # What a script exits with when the machine cannot run its program.
 LEFT_OUT = 77
 _GRACE_SECONDS = 5.0
+Work = TypeVar("Work")
+Found = TypeVar("Found")
 _MOST_TEXT = 300
 # Those that run now; more than one thread may start some.
 _running: set[subprocess.Popen[str]] = set()
@@ -90,6 +94,22 @@ def end_all() -> None:
     for process in tuple(_running):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def side_by_side(
+    do: Callable[[Work], Found], work: Iterable[Work], workers: int | None = None
+) -> Iterator[Found]:
+    """What `do` returns for each piece of work, in their order; on all processors if not told."""
+    pool = ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)))
+    try:
+        yield from pool.map(do, work)
+    except BaseException:
+        # Interrupted, or nobody asks for the rest.
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_all()
+        raise
+    finally:
+        pool.shutdown()
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

@@ -1,17 +1,15 @@
 """Counts instructions of the same program with a profiler and without it."""
 
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.compare import counters, runner
 from bench.compare.cases import CASES_BY_NAME
 from bench.compare.peers import Peer
-from bench.compare.processes import LeftOut, RunError, end_all, output_of
+from bench.compare.processes import LeftOut, RunError, output_of, side_by_side
 from bench.profilers.profilers import EVERY, SAMPLES, Profiler
 from bench.programs.common import WORK
 
@@ -113,19 +111,11 @@ def measure(
             return str(error)
 
     jobs = list(_jobs(found))
-    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-    try:
-        for (program, profiler), outcome in zip(jobs, pool.map(one, jobs), strict=True):
-            if isinstance(outcome, str):
-                costs.failures.append(f"{profiler.name}, {program}: {outcome}")
-                say(costs.failures[-1])
-                continue
-            costs.ratios.setdefault(profiler.name, {})[program] = outcome
-            say(f"{profiler.name}, {program}: {outcome:.4f}")
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        end_all()
-        raise
-    finally:
-        pool.shutdown()
+    for (program, profiler), outcome in zip(jobs, side_by_side(one, jobs), strict=True):
+        if isinstance(outcome, str):
+            costs.failures.append(f"{profiler.name}, {program}: {outcome}")
+            say(costs.failures[-1])
+            continue
+        costs.ratios.setdefault(profiler.name, {})[program] = outcome
+        say(f"{profiler.name}, {program}: {outcome:.4f}")
     return costs

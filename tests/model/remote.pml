@@ -56,7 +56,7 @@
 mtype = { is_free, is_owned, is_orphan };
 
 /* What threads share without a lock. `next` belongs to whoever is pushing the slab, then to whoever
- * has taken the inbox. */
+ * has taken the inbox. In the code, `announced` and `next` are one word, the slab's link. */
 byte owner[SLABS] = NOBODY;
 bit announced[SLABS];
 byte next[SLABS] = NIL;

@@ -2,11 +2,8 @@
 // for the first versions of what later releases have moved into libc.so.
 #pragma once
 
-#if defined(__x86_64__)
-#define ALLOD_FIRST_VERSION "GLIBC_2.2.5"
-#else
-#define ALLOD_FIRST_VERSION "GLIBC_2.17"
-#endif
+#include "libc/older/first_version.hpp"
+
 #define ALLOD_TAKE_FIRST(name) __asm__(".symver " #name ", " #name "@" ALLOD_FIRST_VERSION)
 
 ALLOD_TAKE_FIRST(dladdr);

@@ -74,7 +74,7 @@ struct Span {
   bool wants_huge = false;
   // Used, but only for the space: a domain keeps it for its next request.
   bool is_kept = false;
-  // Used, and probably written as a whole; with memory that moved there. See Space::fill().
+  // Used, and probably written as a whole; with memory by a guess. See Space::fill().
   bool is_full = false;
   bool is_filled = false;
   // For a block of a first-class heap that is a span: its heap. Otherwise undefined.

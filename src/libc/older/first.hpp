@@ -3,11 +3,7 @@
 // started with a glibc before 2.34 and without these libraries.
 #pragma once
 
-#if defined(__x86_64__)
-#define ALLOD_FIRST_VERSION "GLIBC_2.2.5"
-#else
-#define ALLOD_FIRST_VERSION "GLIBC_2.17"
-#endif
+#include "libc/older/first_version.hpp"
 
 // Declares first_NAME.
 #define ALLOD_FIRST(name)                                 \
