@@ -221,6 +221,7 @@ struct Candidate {
       if (state.is_gone) return Prospect::is_gone;
       if (state.is_held) return Prospect::is_held;
       if (!state.takes_now) {
+        if (state.is_blocked) waiters.note(thread);
         return state.is_blocked && state.sleeps ? Prospect::waits_long : Prospect::waits;
       }
       if (is_in_call) {

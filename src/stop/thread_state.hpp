@@ -31,9 +31,10 @@ struct SignalState {
   std::uint64_t switches;       // all context switches
 };
 
-// Threads that were found asleep in this stop or the last, in a call that a signal would end
-// visibly. If such a thread runs, it is entering or leaving its call, and a signal would end the
-// call.
+// Threads that in this stop or the last blocked the signal, or slept in a call that it would end
+// visibly. If such a thread runs with the signal unblocked, it is probably entering or leaving such
+// a call: sigwait() unblocks what it waits for before it sleeps. Under a host that takes the
+// processor away just then, this lasts for milliseconds.
 class Waiters {
  public:
   void begin_stop() noexcept { ++stop_; }

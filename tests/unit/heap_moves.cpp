@@ -65,6 +65,21 @@ TEST_F(HeapMoves, come_once_four_blocks_were_written) {
   EXPECT_EQ(resident(block, kLarge), moved() - before);
 }
 
+// As soon as the next one is allocated.
+TEST_F(HeapMoves, come_once_four_blocks_were_written_that_live) {
+  Domain& domain = attach();
+  for (int i = 0; i < 4; ++i) static_cast<void>(written(domain, kHuge));
+  EXPECT_EQ(system.huge_bytes_once(), 0U);
+  static_cast<void>(allocate(domain, kLarge));
+  EXPECT_GE(system.huge_bytes_once(), kLarge - 4 * kMiB);
+}
+
+TEST_F(HeapMoves, do_not_come_while_living_blocks_are_untouched) {
+  Domain& domain = attach();
+  for (int i = 0; i < 100; ++i) static_cast<void>(allocate(domain, kHuge));
+  EXPECT_EQ(system.huge_bytes_once(), 0U);
+}
+
 TEST_F(HeapMoves, do_not_come_for_zeros) {
   Domain& domain = attach();
   replace(domain, 8);

@@ -188,6 +188,18 @@ TEST_F(SpaceOfSpans, asks_again_for_a_huge_page_that_was_purged_in_parts) {
   }
 }
 
+// Regions of a large heap grow with it. A huge page that two of them share, or that is committed in
+// two steps, would be made of small ones.
+TEST_F(SpaceOfSpans, has_whole_huge_pages_in_dense_regions_of_any_size) {
+  start();
+  use_enough();
+  while (space.counters().reserved < 24 * kRegionBytes) {
+    const space::Region& region = *allocate_dense(31)->region;
+    ASSERT_EQ(region.base % kHugePage, 0U);
+    ASSERT_EQ(region.committed.bytes() % kHugePage, 0U) << "of " << region.size.bytes();
+  }
+}
+
 TEST_F(SpaceOfSpans, keeps_purged_huge_pages_for_dense_spans) {
   start();
   const std::vector<Span*> pages = three_huge_pages();

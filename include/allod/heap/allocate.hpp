@@ -203,7 +203,7 @@ template <class Policy, class Above>
 space::Filling Engine<Policy, Above>::filling_for(Bin& bin, ClassIndex c) noexcept {
   using space::Filling;
   constexpr std::uint32_t kMany = 2;
-  constexpr std::uint32_t kEnough = 16;
+  constexpr std::uint32_t kEnough = 8;
   constexpr std::uint32_t kBeforeNextLook = 16;
   if (bin.slab_count < kMany) return Filling::sparse;
   const space::Span* const newest = bin.full.first();

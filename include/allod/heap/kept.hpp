@@ -256,10 +256,17 @@ void Engine<Policy, Above>::free_oldest_sparse(Kept& kept) noexcept {
 }
 
 // For a huge block that is handed out: its owner will probably write as large a part of it as of
-// the blocks before. False if the block was lost.
+// the blocks before. The first ones are asked while they live; what their owners have not
+// written yet, they may still write. False if the block was lost.
 template <class Policy, class Above>
 bool Engine<Policy, Above>::fill(space::Span& span) noexcept {
   if (!moves_pages()) return true;
+  if (span.absent_from == span.base && written_.may_ask()) {
+    const auto [newest, size] = space_.swap_newest(span);
+    const std::size_t present =
+        size == 0 ? 0 : space_.platform().present_bytes(newest, size, true);
+    if (present != 0) written_.note(present, size);
+  }
   const std::size_t bytes = span.size.bytes();
   const std::size_t part = written_.is_whole() ? bytes : written_.least_of(bytes);
   if (part < kSliceBytes) return true;

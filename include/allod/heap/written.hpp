@@ -7,7 +7,8 @@
 
 namespace allod::heap {
 
-// The resident parts of the latest four, when their owners freed them. Nothing is known once many
+// The resident parts of the latest four, when their owners freed them, or, of a program's first
+// ones, when the next was allocated. Nothing is known once many
 // blocks were handed out of which none told its part. Thread-safe, approximate.
 class Written {
  public:
@@ -16,6 +17,11 @@ class Written {
     const std::size_t share = present / (bytes / kWhole) + 1;
     const std::uint64_t before = shares_.load(std::memory_order_relaxed) << kBits;
     shares_.store(before | (share < kWhole ? share : kWhole), std::memory_order_relaxed);
+  }
+  // Whether it is worth to ask a block that lives: until four have told, and not for ever.
+  [[nodiscard]] bool may_ask() noexcept {
+    const bool have_four_told = shares_.load(std::memory_order_relaxed) >> 3 * kBits != 0;
+    return !have_four_told && asked_.fetch_add(1, std::memory_order_relaxed) < kMostAsked;
   }
   // A huge block is handed out that will not tell its part. True if it should be made to.
   [[nodiscard]] bool note_silent() noexcept {
@@ -34,6 +40,7 @@ class Written {
   // In a row; each of these asks one more to tell its part.
   static constexpr std::uint32_t kSilent = 16;
   static constexpr std::uint32_t kMostSilent = 4 * kSilent;
+  static constexpr std::uint32_t kMostAsked = 64;
   [[nodiscard]] std::size_t least() const noexcept {
     if (silent_.load(std::memory_order_relaxed) > kMostSilent) return 0;
     std::uint64_t least = kWhole;
@@ -46,6 +53,7 @@ class Written {
 
   std::atomic<std::uint64_t> shares_{0};
   std::atomic<std::uint32_t> silent_{0};
+  std::atomic<std::uint32_t> asked_{0};
 };
 
 }  // namespace allod::heap

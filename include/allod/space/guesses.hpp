@@ -1,6 +1,8 @@
 // Used spans that got memory because their owners would probably write it.
 #pragma once
 
+#include <utility>
+
 #include "allod/base/base.hpp"
 
 namespace allod::space {
@@ -39,6 +41,9 @@ class Guesses {
     return false;
   }
 
+  // A span without a guess: its owner can be asked, too. Returns the one before.
+  Address swap_newest(Address base) noexcept { return std::exchange(newest_, base); }
+
  private:
   static constexpr std::uint32_t kMost = 16;
 
@@ -51,6 +56,7 @@ class Guesses {
   Guess guesses_[kMost];
   std::uint32_t count_ = 0;
   std::size_t bytes_ = 0;
+  Address newest_ = 0;
 };
 
 }  // namespace allod::space

@@ -99,6 +99,9 @@ class Space {
   [[nodiscard]] bool fill(Span& span, Slices part, std::size_t budget) noexcept;
   // Takes its last slice's memory, which then tells the same; or changes nothing.
   void leave_out_last(Span& span) noexcept;
+  // Remembers a new huge block without memory. Returns the memory of the one before it, which only
+  // its owner can have touched; empty if that was freed. Thread-safe.
+  [[nodiscard]] os::Piece swap_newest(const Span& span) noexcept;
 
   // Lengthens a used span into its free neighbour. False, and no change, if that is used or too
   // small. The caller sets the tags. Thread-safe.
@@ -134,7 +137,6 @@ class Space {
                                                   bool wished) noexcept;
 
   // --- memory of one heap alone; see space_source.hpp ---------------------------
-
   // A source with these wishes. Null, and `*error`, if the system cannot fulfil them, or the buffer
   // is invalid. Thread-safe.
   [[nodiscard]] PageSource* open_source(const PageWishes& wishes, int* error) noexcept;
@@ -170,10 +172,6 @@ class Space {
   ALLOD_HOT bool purge_within(Region& region, const os::Piece* pieces, std::size_t count) noexcept;
   // The used part of the lowest region that ends behind `at`, from `at` on; empty if there is none.
   // Thread-safe.
-  struct Range {
-    Address from = 0;
-    Address to = 0;
-  };
   [[nodiscard]] ALLOD_HOT Range range_from(Address at) noexcept;
 
   // See PageMap::narrow.

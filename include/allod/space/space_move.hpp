@@ -76,6 +76,17 @@ bool Space<P, kChecks>::may_guess(std::size_t bytes, std::size_t budget) noexcep
 }
 
 template <os::Platform P, CheckLevel kChecks>
+os::Piece Space<P, kChecks>::swap_newest(const Span& span) noexcept {
+  LockGuard guard{lock_};
+  const Address before = guesses_.swap_newest(span.base);
+  if (before == 0 || map_.tag_of(before) != kHugeTag) return {};
+  const Span& newest = *map_.span_of(before);
+  const bool was_absent = newest.base == before && newest.absent_from == before;
+  if (!was_absent) return {};
+  return {reinterpret_cast<void*>(before), newest.size.bytes()};
+}
+
+template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::leave_out_last(Span& span) noexcept {
   const Slices before = span.size - Slices{1};
   if (span.region->filling == Filling::dense || !purge_behind(span, before)) return;

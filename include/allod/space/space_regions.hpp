@@ -92,7 +92,8 @@ void Space<P, kChecks>::hide_tail(Region& region) noexcept {
 }
 
 // A region of the usual size, or of the request's if larger; smaller if addresses are scarce, but
-// not for huge pages. Hands out its first `size` slices.
+// not for huge pages, which it has as a whole: the next one begins at its end. Hands out its first
+// `size` slices.
 template <os::Platform P, CheckLevel kChecks>
 Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
   auto* region = static_cast<Region*>(metadata_.allocate(platform_, sizeof(Region)));
@@ -100,8 +101,9 @@ Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
   if (region == nullptr) return nullptr;
   *region = {};
   region->filling = filling;
-  const Slices share = Slices::covering(counters_.reserved / kShare);
-  const Slices usual = share > region_slices_ ? share : region_slices_;
+  const std::size_t least = std::max(counters_.reserved / kShare, region_slices_.bytes());
+  const std::size_t step = filling == Filling::dense ? kHugePage : kSliceBytes;
+  const Slices usual = Slices::covering(align_up(least, step));
   const bool is_shared = !is_for_itself(size);
   for (Slices wanted = is_shared ? usual : size; !place(*region, wanted, is_shared);) {
     if (wanted == size || filling == Filling::dense) {

@@ -86,6 +86,12 @@ struct Span {
   Address guarded_from = 0;
 };
 
+// Addresses from `from` to before `to`.
+struct Range {
+  Address from = 0;
+  Address to = 0;
+};
+
 using SpanList = List<Span, &Span::links>;
 using SpanAgeList = List<Span, &Span::age_links>;
 
