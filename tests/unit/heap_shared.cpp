@@ -1,5 +1,6 @@
 // Domains that threads use in turn.
 #include <optional>
+#include <set>
 
 #include "allod/thread/shared_domains.hpp"
 #include "heap_shared.hpp"
@@ -231,6 +232,17 @@ class HeapCache : public HeapShared {
  private:
   Domain* shared_ = nullptr;
 };
+
+TEST_F(HeapCache, shares_no_cache_line_with_another) {
+  Cache& one = attach_cache();
+  Cache& other = attach_cache();
+  std::set<Address> lines[2];
+  for (int i = 0; i < 1000; ++i) {
+    lines[0].insert(address_of(allocate(one, 8)) / kCacheLine);
+    lines[1].insert(address_of(allocate(other, 8)) / kCacheLine);
+  }
+  for (const Address line : lines[0]) EXPECT_EQ(lines[1].count(line), 0U);
+}
 
 TEST_F(HeapCache, passes_blocks_between_threads_in_both_directions) {
   Cache& one = attach_cache();

@@ -278,14 +278,15 @@ std::uint32_t Engine<Policy, Above>::max_capacity(ClassIndex c) const noexcept {
   return capacity_for(c, options_.magazine_bytes, kMostBlocks);
 }
 
-// Doubles the magazine of a class in use, up to `most` blocks.
+// Doubles the magazine of a class in use, up to `most` blocks. Half of the first one are the blocks
+// of a cache line, so that threads that share the domain do not share lines.
 template <class Policy, class Above>
 void Engine<Policy, Above>::widen_magazine(Domain& domain, Magazine& magazine, ClassIndex c,
                                            std::uint32_t most) noexcept {
-  constexpr std::uint32_t kFirst = 7;
+  const std::uint32_t first = Sizes::size_of(c) < kCacheLine / 4 ? 15 : 7;
   const std::uint32_t capacity = magazine.capacity();
   if (capacity >= most) return;
-  const std::uint32_t twice = capacity == 0 ? kFirst : 2 * capacity + 1;
+  const std::uint32_t twice = capacity == 0 ? first : 2 * capacity + 1;
   const std::uint32_t next = twice < most ? twice : most;
   if (domain.burst_bytes + burst_bytes(c, next) - burst_bytes(c, capacity) > options_.burst_bytes) {
     return;

@@ -1,6 +1,8 @@
 // Caches of threads over a shared domain.
 #pragma once
 
+#include <algorithm>
+
 #include "allod/heap/engine.hpp"
 
 namespace allod::heap {
@@ -91,7 +93,8 @@ void Engine<Policy, Above>::empty_in_turn(Cache& cache) noexcept {
   }
 }
 
-// Also fills the cache with half a magazine.
+// Also fills the cache with half a magazine, and with what shares a cache line with its last block:
+// two threads that write neighbours would take the line from each other.
 template <class Policy, class Above>
 void* Engine<Policy, Above>::allocate_cached(Cache& cache, ClassIndex c, bool* zero) noexcept {
   Turn turn{cache.home, gate_};
@@ -104,8 +107,14 @@ void* Engine<Policy, Above>::allocate_cached(Cache& cache, ClassIndex c, bool* z
   if (block == nullptr) return nullptr;
   Magazine& from = cache.home.magazines[c];
   Magazine& to = cache.magazines[c];
-  const std::uint32_t wanted = (to.capacity() - to.count()) / 2;
-  const std::uint32_t count = wanted < from.count() ? wanted : from.count();
+  const auto line = [](const void* at) noexcept { return address_of(at) / kCacheLine; };
+  const std::uint32_t room = to.capacity() - to.count();
+  const std::uint32_t most = std::min(room, from.count());
+  std::uint32_t count = std::min(room / 2, most);
+  const void* last = count == 0 ? block : *(from.top - count);
+  for (; count < most && line(*(from.top - count - 1)) == line(last); ++count) {
+    last = *(from.top - count - 1);
+  }
   if (count == 0) return block;
   std::memcpy(to.top, from.top - count, count * sizeof(void*));
   from.top -= count;
@@ -161,8 +170,8 @@ void Engine<Policy, Above>::grow_cache(Cache& cache, Magazine& magazine, ClassIn
   const std::uint32_t most = fit < limit ? static_cast<std::uint32_t>(fit) : limit;
   const std::uint32_t capacity = magazine.capacity();
   if (capacity >= most) return;
-  constexpr std::uint32_t kFirst = 3;
-  const std::uint32_t doubled = capacity == 0 ? kFirst : 2 * capacity + 1;
+  const std::uint32_t first = size < kCacheLine / 4 ? 7 : 3;
+  const std::uint32_t doubled = capacity == 0 ? first : 2 * capacity + 1;
   const std::uint32_t next = doubled < most ? doubled : most;
   const std::size_t more = (next - capacity) * size;
   if (more > room || cache.bytes > room - more) return;
