@@ -204,7 +204,8 @@ void note_sleeper(const Sleeper& sleeper, const Address* its_arguments) noexcept
 // it sleeps, as GLib's signal thread does in every GLib program. The program would receive a
 // blocked signal later by sigwait() or signalfd(). It would also receive one that arrives when
 // sigwait() is about to return another signal, since until then the thread has both unblocked.
-// Threads in calls that a signal would end stay asleep, and so count like threads that block it.
+// Threads in calls that a signal would end stay asleep, and so count like threads that block it. A
+// thread that goes on running with the signal blocked is not stopped.
 enum class Prospect : std::uint8_t { comes, waits, waits_long, is_held, is_gone };
 
 constinit Waiters waiters;
@@ -221,13 +222,13 @@ struct Candidate {
       if (state.is_gone) return Prospect::is_gone;
       if (state.is_held) return Prospect::is_held;
       if (!state.takes_now) {
-        if (state.is_blocked) waiters.note(thread);
+        waiters.note(thread, Waiters::Effect::taken);
         return state.is_blocked && state.sleeps ? Prospect::waits_long : Prospect::waits;
       }
       if (is_in_call) {
         const Interruption how = interruption_of(call.number(""), words, stop.signal);
-        const bool is_felt = how == Interruption::takes_it || how == Interruption::is_felt;
-        if (is_felt) waiters.note(thread);
+        if (how == Interruption::takes_it) waiters.note(thread, Waiters::Effect::taken);
+        if (how == Interruption::is_felt) waiters.note(thread, Waiters::Effect::is_felt);
         return lets_sleep(how, round) ? Prospect::waits_long : Prospect::comes;
       }
       // /proc hides the call of a process that has dropped privileges.
@@ -235,7 +236,8 @@ struct Candidate {
         return lets_sleep(Interruption::is_told, round) ? Prospect::waits_long : Prospect::comes;
       }
       if (!call.has("running")) return Prospect::comes;
-      if (waiters.has(thread) || !runs.has_run(thread, state)) return Prospect::waits;
+      const bool is_in_between = waiters.effect_on(thread) != Waiters::Effect::none;
+      if (is_in_between || !runs.has_run(thread, state)) return Prospect::waits;
       // Not if it has entered or left a call since the first look.
       const SignalState now{thread, stop.signal};
       const bool has_gone_on = !state.sleeps && !now.sleeps && now.switches == state.switches;
@@ -348,7 +350,8 @@ int StoppedThreads::stop_all(Round round) noexcept {
         has_runner = true;
         return;
       }
-      if (candidate.prospect == Prospect::is_held) return note();
+      const bool would_be_taken = waiters.effect_on(thread) == Waiters::Effect::taken;
+      if (candidate.prospect == Prospect::is_held || would_be_taken) return note();
       // The program has just installed a handler.
       if (waited < kPatience && !is_ours(SignalAction::of(stop.signal))) {
         take_signal(StoppedThreads::Round::only);

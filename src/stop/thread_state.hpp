@@ -31,33 +31,41 @@ struct SignalState {
   std::uint64_t switches;       // all context switches
 };
 
-// Threads that in this stop or the last blocked the signal, or slept in a call that it would end
-// visibly. If such a thread runs with the signal unblocked, it is probably entering or leaving such
-// a call: sigwait() unblocks what it waits for before it sleeps. Under a host that takes the
-// processor away just then, this lasts for milliseconds.
+// Threads that in this stop or the last blocked the signal, had another one pending, or slept in a
+// call that it would end visibly. If such a thread runs with the signal unblocked, it is probably
+// entering or leaving a call: sigwait() unblocks what it waits for before it sleeps, and until it has
+// run again. On a busy machine that may last long.
 class Waiters {
  public:
+  // Of a signal that a thread is sent.
+  enum class Effect : std::uint8_t {
+    none,
+    is_felt,  // its call would end
+    taken,    // the program itself would receive it
+  };
+
   void begin_stop() noexcept { ++stop_; }
-  void note(std::uint32_t thread) noexcept {
+  void note(std::uint32_t thread, Effect effect) noexcept {
     for (Waiter& each : waiters_) {
       if (each.thread == thread) {
-        each.stop = stop_;
+        each = {thread, stop_, effect};
         return;
       }
     }
-    waiters_[next_++ % kMost] = {thread, stop_};
+    waiters_[next_++ % kMost] = {thread, stop_, effect};
   }
-  [[nodiscard]] bool has(std::uint32_t thread) const noexcept {
+  [[nodiscard]] Effect effect_on(std::uint32_t thread) const noexcept {
     for (const Waiter& each : waiters_) {
-      if (each.thread == thread) return stop_ - each.stop <= 1;
+      if (each.thread == thread) return stop_ - each.stop <= 1 ? each.effect : Effect::none;
     }
-    return false;
+    return Effect::none;
   }
 
  private:
   struct Waiter {
     std::uint32_t thread;
     std::uint32_t stop;
+    Effect effect;
   };
   static constexpr std::size_t kMost = 64;
   Waiter waiters_[kMost] = {};
