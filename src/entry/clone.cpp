@@ -5,8 +5,6 @@
 #include "instance/process.hpp"
 #include "libc/next_function.hpp"
 
-#if defined(__x86_64__) && defined(__linux__)
-
 namespace {
 
 using Cloner = int (*)(int (*)(void*), void*, int, void*, void*, void*, void*);
@@ -32,5 +30,3 @@ int allod_clone(int (*function)(void*), void* stack, int flags, void* argument, 
   return next(function, stack, flags, argument, parent, tls, child);
 }
 }
-
-#endif

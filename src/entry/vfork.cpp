@@ -4,8 +4,6 @@
 #include "entry/surface.hpp"
 #include "instance/process.hpp"
 
-#if defined(__x86_64__) && defined(__linux__)
-
 extern "C" {
 [[gnu::visibility("hidden"), gnu::used]] void allod_before_vfork() noexcept {
   allod::Process::expect_guest();
@@ -17,8 +15,10 @@ extern "C" {
 }
 
 // vfork returns twice, and the child may overwrite the return address on the shared stack, so it is
-// kept in a register. The child also shares the shadow stack, which stays unchanged, as in libc's
-// function.
+// kept in a register.
+#if defined(__x86_64__)
+
+// The child also shares the shadow stack, which stays unchanged, as in libc's function.
 __asm__(
     ".pushsection .text\n"
     ".globl vfork\n"
@@ -59,6 +59,40 @@ __asm__(
     "negl %eax\n\t"
     "movl %eax, %edi\n\t"
     "jmp allod_vfork_failed\n\t"
+    ".cfi_endproc\n\t"
+    ".size vfork, . - vfork\n"
+    ".popsection");
+
+#elif defined(__aarch64__)
+
+__asm__(
+    ".pushsection .text\n"
+    ".balign 4\n"
+    ".globl vfork\n"
+    ".type vfork, %function\n"
+    "vfork:\n\t"
+    ".cfi_startproc\n\t"
+    "hint #34\n\t"  // bti c
+    "stp x29, x30, [sp, #-16]!\n\t"
+    ".cfi_def_cfa_offset 16\n\t"
+    ".cfi_offset x29, -16\n\t"
+    ".cfi_offset x30, -8\n\t"
+    "mov x29, sp\n\t"
+    "bl allod_before_vfork\n\t"
+    "ldp x29, x30, [sp], #16\n\t"
+    ".cfi_def_cfa_offset 0\n\t"
+    ".cfi_restore x29\n\t"
+    ".cfi_restore x30\n\t"
+    "mov x0, #0x4111\n\t"  // CLONE_VM | CLONE_VFORK | SIGCHLD
+    "mov x1, sp\n\t"
+    "mov x8, #220\n\t"  // SYS_clone
+    "svc #0\n\t"
+    "cmn x0, #4095\n\t"
+    "b.hs 1f\n\t"
+    "ret\n"
+    "1:\n\t"
+    "neg w0, w0\n\t"
+    "b allod_vfork_failed\n\t"
     ".cfi_endproc\n\t"
     ".size vfork, . - vfork\n"
     ".popsection");

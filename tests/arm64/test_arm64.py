@@ -276,6 +276,4 @@ def test_the_library_exports_the_whole_surface_and_needs_libc() -> None:
         header=ROOT / "include" / "allod.h",
         names=ROOT / "tools" / "checks" / "symbols.txt",
     )
-    # There are no restartable sequences there that these would have to respect.
-    expected -= {"vfork", "clone"}
     assert list(symbols.complaints(LIBRARY, expected)) == []

@@ -1,7 +1,8 @@
 """A whole machine with as many processors as one likes, by qemu's emulation, without KVM.
 
-Debian's kernel runs programs of this machine's own C library, from a file system in memory. Times
-inside mean nothing. Contents, counts and resident sizes do.
+Debian's kernel runs programs from a file system in memory, with this machine's own C library, or
+the one that its cross compiler has. Times inside mean nothing. Contents, counts and resident sizes
+do.
 """
 
 from __future__ import annotations
@@ -19,13 +20,8 @@ from workshop.locks import held
 from workshop.packages import PackagesUnavailable, ensure_packages
 from workshop.paths import LOGS, STATE, build_dir
 
-PROGRAMS = build_dir("release") / "tests" / "cores"
 KERNELS = STATE / "kernels"
-KERNEL = "linux-image-cloud-amd64"
-"""Names the package that has the kernel."""
-PACKAGES = ("qemu-system-x86", "dpkg")
 BOOT_SECONDS = 600.0
-MEBIBYTES = 3072
 # Who waits for a lock of the kernel ends its processor's turn on the only real one.
 TURNS = ("-accel", "tcg,thread=single,tb-size=256")
 _DEPENDS = re.compile(r"Depends: (linux-image-[0-9]\S*)")
@@ -34,8 +30,72 @@ _ENDED = re.compile(r"^ended: (-?\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
+class Kind:
+    """A kind of machine: Debian's name for it, how it is emulated, and where its programs are."""
+
+    name: str
+    package: str
+    """That of the emulator."""
+    command: tuple[str, ...]
+    mebibytes: int
+    console: str
+    programs: Path
+    """The built tests."""
+    system: tuple[Path, ...] = ()
+    """The loader and the C library, if they are not this machine's."""
+
+    def apt(self) -> list[str]:
+        """Options for its packages, of which this machine's package manager knows nothing."""
+        if not self.system:
+            return []
+        state = KERNELS / self.name / "apt"
+        for folder in ("lists/partial", "cache/archives/partial"):
+            (state / folder).mkdir(parents=True, exist_ok=True)
+        (state / "status").touch()
+        options = {
+            "APT::Architecture": self.name,
+            "APT::Architectures::": self.name,
+            "APT::Sandbox::User": "root",
+            "Dir::State": state,
+            "Dir::State::Lists": state / "lists",
+            "Dir::State::status": state / "status",
+            "Dir::Cache": state / "cache",
+        }
+        return [
+            word
+            for pair in options.items()
+            for word in ("-o", "=".join(map(str, pair)))
+        ]
+
+
+X86_64 = Kind(
+    name="amd64",
+    package="qemu-system-x86",
+    command=("qemu-system-x86_64", "-machine", "q35", "-cpu", "max"),
+    mebibytes=3072,
+    console="ttyS0",
+    programs=build_dir("release") / "tests",
+)
+ARM64 = Kind(
+    name="arm64",
+    package="qemu-system-arm",
+    command=(
+        *("qemu-system-aarch64", "-machine", "virt,gic-version=3"),
+        *("-cpu", "max,pauth-impdef=on"),
+    ),
+    mebibytes=1024,
+    console="ttyAMA0",
+    programs=build_dir("arm64") / "tests",
+    system=tuple(
+        Path("/usr/aarch64-linux-gnu/lib") / name
+        for name in ("ld-linux-aarch64.so.1", "libc.so.6")
+    ),
+)
+
+
+@dataclass(frozen=True)
 class Run:
-    """A program of tests/cores with its arguments, and the variables in which it runs."""
+    """A program of the tests with its arguments, and the variables in which it runs."""
 
     program: str
     variables: Mapping[str, str]
@@ -44,27 +104,37 @@ class Run:
         """What the machine's first program reads. Earlier variables of the same name are gone."""
         return [*(f"{k}={v}" for k, v in self.variables.items()), f"/{self.program}"]
 
+    def file(self, kind: Kind) -> Path:
+        """The program."""
+        return kind.programs / self.program.split()[0]
+
 
 def boot(
-    processors: int, runs: Sequence[Run], libraries: Sequence[Path], directory: Path
+    kind: Kind,
+    processors: int,
+    runs: Sequence[Run],
+    libraries: Sequence[Path],
+    directory: Path,
 ) -> list[str]:
     """Runs the programs one after the other, and returns what each of them printed.
 
     The libraries are files of that name in the root. Fails where a program does.
     """
-    kernel = ensure_kernel()
-    files = dict(_programs())
+    kernel = ensure_kernel(kind)
+    files = {"init": kind.programs / "cores" / "init"}
+    for run in runs:
+        files |= _with_libraries(kind, run)
     files |= {library.name: library.resolve() for library in libraries}
     commands = "".join(f"{line}\n" for run in runs for line in run.lines())
     image = directory / "initrd"
     image.write_bytes(_archive(files, {"commands": commands.encode()}))
     command = [
-        *("qemu-system-x86_64", "-machine", "q35", "-cpu", "max", *TURNS),
-        *("-smp", str(processors), "-m", str(MEBIBYTES), "-nic", "none"),
+        *(*kind.command, *TURNS),
+        *("-smp", str(processors), "-m", str(kind.mebibytes), "-nic", "none"),
         *("-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"),
         *("-kernel", str(kernel), "-initrd", str(image), "-append"),
-        "console=ttyS0 quiet panic=-1 mitigations=off nowatchdog nosoftlockup rdinit=/init "
-        "rcupdate.rcu_cpu_stall_suppress=1 tsc=nowatchdog random.trust_cpu=on",
+        f"console={kind.console} quiet panic=-1 mitigations=off nowatchdog nosoftlockup "
+        "rdinit=/init rcupdate.rcu_cpu_stall_suppress=1 tsc=nowatchdog random.trust_cpu=on",
     ]
     done = subprocess.run(
         command,
@@ -84,43 +154,65 @@ def boot(
 
 
 @functools.cache
-def ensure_kernel() -> Path:
+def ensure_kernel(kind: Kind) -> Path:
     """The kernel's file, fetched once for this clone."""
-    ensure_packages(PACKAGES)
+    ensure_packages([kind.package, "dpkg"])
     with held(KERNELS / ".lock", "a kernel for emulated machines"):
-        found = sorted(KERNELS.glob("root/boot/vmlinuz-*"))
-        return found[-1] if found else _fetch_kernel()
+        found = _kernels(kind)
+        return found[-1] if found else _fetch_kernel(kind)
 
 
-def _fetch_kernel() -> Path:
-    named = subprocess.run(
-        ["apt-cache", "depends", KERNEL], capture_output=True, text=True, check=False
-    )
-    package = _DEPENDS.search(named.stdout)
-    if package is None:
-        raise PackagesUnavailable(f"no package archive names {KERNEL}")
-    # Of the package, the kernel alone.
-    script = (
-        "rm -rf root *.deb && mkdir root && apt-get -q download $0 && "
-        "dpkg-deb --fsys-tarfile *.deb | tar -x -C root ./boot && rm *.deb"
-    )
+def _kernels(kind: Kind) -> list[Path]:
+    return sorted((KERNELS / kind.name).glob("root/boot/vmlinuz-*"))
+
+
+def _fetch_kernel(kind: Kind) -> Path:
+    # Names the package that has the kernel.
+    name = f"linux-image-cloud-{kind.name}"
+    options = kind.apt()
+    log = LOGS / "apt-download.log"
     try:
+        if options:
+            run_logged(
+                f"reading what there is for {kind.name}",
+                ["apt-get", "-q", *options, "update"],
+                log,
+            )
+        named = subprocess.run(
+            ["apt-cache", *options, "depends", name],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        package = _DEPENDS.search(named.stdout)
+        if package is None:
+            raise PackagesUnavailable(f"no package archive names {name}")
+        # Of the package, the kernel alone.
+        script = (
+            'rm -rf root *.deb && mkdir root && apt-get -q "$@" && '
+            "dpkg-deb --fsys-tarfile *.deb | tar -x -C root ./boot && rm *.deb"
+        )
+        directory = KERNELS / kind.name
+        directory.mkdir(parents=True, exist_ok=True)
         run_logged(
             f"fetching {package[1]}",
-            ["sh", "-c", script, package[1]],
-            LOGS / "apt-download.log",
-            directory=KERNELS,
+            ["sh", "-c", script, "sh", *options, "download", package[1]],
+            log,
+            directory=directory,
         )
     except Failure as failure:
         raise PackagesUnavailable(str(failure)) from failure
-    return sorted(KERNELS.glob("root/boot/vmlinuz-*"))[-1]
+    return _kernels(kind)[-1]
 
 
-def _programs() -> dict[str, Path]:
-    """The programs, the first of which the kernel starts, with the libraries that they need."""
-    files = {name: PROGRAMS / name for name in ("init", "rest")}
+def _with_libraries(kind: Kind, run: Run) -> dict[str, Path]:
+    """The program with the libraries that it needs, by their names in the root."""
+    program = run.file(kind)
+    files = {run.program.split()[0]: program}
+    if kind.system:
+        return files | {f"lib/{path.name}": path for path in kind.system}
     needed = subprocess.run(
-        ["ldd", PROGRAMS / "rest"], capture_output=True, text=True, check=True
+        ["ldd", program], capture_output=True, text=True, check=True
     )
     for name in _LIBRARY.findall(needed.stdout):
         files[name.lstrip("/")] = Path(name)

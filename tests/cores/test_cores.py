@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from workshop.packages import PackagesUnavailable
 
-from cores.machine import Run, boot, ensure_kernel
+from cores.machine import X86_64, Run, boot, ensure_kernel
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,7 +39,7 @@ class Budget:
 
 
 BUDGETS = [
-    Budget(name, Run(f"rest {program}", variables), peak, rest)
+    Budget(name, Run(f"cores/rest {program}", variables), peak, rest)
     for name, program, variables, peak, rest in (
         ("visit", f"visit {PROCESSORS} {LARGEST}", DEFAULT, 64, 12),
         ("visit-processor", f"visit {PROCESSORS} {LARGEST}", PROCESSOR, 96, 12),
@@ -58,12 +58,12 @@ def test_resident(build_dir: Path, tmp_path: Path) -> None:
     One test, as the machine takes longer to start than most of the programs to run.
     """
     try:
-        ensure_kernel()
+        ensure_kernel(X86_64)
     except PackagesUnavailable as unavailable:
         pytest.skip(str(unavailable))
     libraries = [build_dir / Path(b["LD_PRELOAD"]).name for b in (DEFAULT, HARDENED)]
     runs = [budget.run for budget in BUDGETS]
-    outputs = boot(PROCESSORS, runs, libraries, tmp_path)
+    outputs = boot(X86_64, PROCESSORS, runs, libraries, tmp_path)
     over = []
     for budget, output in zip(BUDGETS, outputs, strict=True):
         found = _SAID.search(output)

@@ -170,7 +170,7 @@ TEST_F(ThreadsThatShare, use_caches_of_processors_where_there_are_any) {
     Random random{seed};
     for (int step = 0; step < 100; ++step) swap(random, 1000);
   });
-  if (kThreadSanitizer || os::own_processor() < 0) {
+  if (kThreadSanitizer || os::SequenceArea::processor() < 0) {
     GTEST_SKIP() << "the system has no restartable sequences here";
   }
   EXPECT_GE(used_caches(false), 1U);

@@ -27,7 +27,16 @@ BUILD = build_dir("musl")
 LIBRARY = BUILD / "liballod.so"
 SURFACE = ("alignment", "blocks", "limits", "queries")
 # Where libc is more than a way to the system.
-TRAPS = ("forks", "large_tls", "loader", "signals", "surroundings", "threads")
+TRAPS = (
+    "areas",
+    "forks",
+    "large_tls",
+    "loader",
+    "sequences",
+    "signals",
+    "surroundings",
+    "threads",
+)
 NOT_HERE = {
     "group_of_96_mib": "needs a control group, and is about the kernel",
     "strict_overcommit": "changes the whole machine, and is about the kernel",
@@ -36,6 +45,7 @@ NOT_HERE = {
     "pipes_to_shells_while_threads_allocate": "starts a program for glibc",
     "spawn_while_threads_allocate": "starts a program for glibc",
     "vfork_and_exec_while_threads_allocate": "starts a program for glibc",
+    "a_bare_child_registers_nothing": "musl has no function for it",
     "a_cpp_library_comes_and_goes_200_times": "needs libstdc++",
     "libraries_come_and_go_while_threads_allocate": "needs libstdc++",
     "thread_local_objects_of_a_cpp_library": "needs libstdc++",

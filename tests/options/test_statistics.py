@@ -43,10 +43,10 @@ def looks(release: Runner, case: str) -> list[Json]:
 
 
 def seven_threads(
-    release: Runner, case: str, caches: str
+    release: Runner, case: str, caches: str, **variables: str
 ) -> tuple[list[Json], list[int]]:
     """Looks while six threads run beside the first and when they have ended; all their ids."""
-    result = release.run_well("statistics", case, ALLOD_CACHES=caches)
+    result = release.run_well("statistics", case, ALLOD_CACHES=caches, **variables)
     seen = objects(result.stdout)
     assert len(seen) == 2
     for stats in seen:
@@ -187,12 +187,19 @@ def test_domains_of_busy_threads(release: Runner, caches: str) -> None:
     assert ended["caches"] <= of_processors
 
 
-def test_no_thread_has_a_domain_where_processors_have_caches(release: Runner) -> None:
+@pytest.mark.parametrize("areas", ["libc", "own"])
+def test_no_thread_has_a_domain_where_processors_have_caches(
+    areas: str, release: Runner
+) -> None:
+    """Whether the C library registers threads for that, or leaves it to the library."""
     case = "six_threads_do_much"
-    looks_at, _ = seven_threads(release, case, "processor")
+    tunables = {} if areas == "libc" else {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"}
+    looks_at, _ = seven_threads(release, case, "processor", **tunables)
     for stats in looks_at:
         named = {row["thread"] for row in stats["domains"]} - {0}
         if stats["caches"] == 0:
+            (_, usual), _ = seven_threads(release, case, "processor")
+            assert usual["caches"] == 0, "the system has restartable sequences"
             pytest.skip("the system has no restartable sequences")
         assert named == set()
         assert stats["caches"] <= (os.cpu_count() or 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -86,6 +87,21 @@ def test_ended_threads_leave_no_memory_behind(root: Path, build_dir: Path) -> No
     )
     assert done.returncode == 0
     assert '"threads"' in done.stderr or '"domains"' in done.stderr
+
+
+def test_threads_share_caches_of_processors(root: Path, build_dir: Path) -> None:
+    """This C library registers no thread with the kernel for them."""
+    done = run(
+        root,
+        [build_dir / "liballod.so"],
+        *("/usr/bin/python3", "-c", THREADS),
+        ALLOD_SHOW_STATS="json",
+        ALLOD_CACHES="processor",
+    )
+    assert (done.returncode, done.stdout) == (0, "threads done\n")
+    named = {int(thread) for thread in re.findall(r'"thread": ?(\d+)', done.stderr)}
+    assert named <= {0}, "a thread has a domain, as without such caches"
+    assert re.search(r'"caches": ?[1-9]', done.stderr), done.stderr
 
 
 def test_leaks_are_found_and_named(root: Path, build_dir: Path) -> None:

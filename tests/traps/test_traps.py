@@ -45,10 +45,13 @@ LIMIT_CASES = [
 # Handlers at each instruction of the release library. The debug one takes too many, and so does the
 # hardened one where it erases: each byte is a step.
 HANDLER_CASES = [case for case in ALL_CASES if case.program == "handlers"]
+# They are about the parts that all libraries share.
+SEQUENCE_CASES = [case for case in ALL_CASES if case.program in ("areas", "sequences")]
 PRELOADED_CASES = [
     case
     for case in ALL_CASES
     if case not in DLOPENED_CASES
+    and case not in SEQUENCE_CASES
     and case not in LIMIT_CASES
     and case not in HANDLER_CASES
     and case not in (STRICT_OVERCOMMIT, MEMORY_GROUP, MAPPINGS_OF_A_GIB, FEW_MAPPINGS)
@@ -80,6 +83,18 @@ def test_handlers(case: Case, release: Runner) -> None:
 def test_hardened_handlers(hardened: Runner) -> None:
     case = "handlers_while_a_huge_block_is_allocated"
     hardened.holds("handlers", case)
+
+
+@pytest.mark.parametrize("case", SEQUENCE_CASES, ids=str)
+def test_sequences(case: Case, release: Runner) -> None:
+    """The case holds where the C library has registered threads for sequences, if it does."""
+    release.holds(*case)
+
+
+def test_sequences_in_areas_of_its_own(release: Runner) -> None:
+    """Where the C library leaves that to others, the library registers threads itself."""
+    case = "something_else_happens_at_each_instruction"
+    release.holds("sequences", case, GLIBC_TUNABLES="glibc.pthread.rseq=0")
 
 
 @pytest.mark.parametrize("case", LIMIT_CASES, ids=str)

@@ -56,6 +56,23 @@ TEST_F(HeapShared, has_one_turn_at_a_time) {
   EXPECT_TRUE(domain.in_slow_path.load()) << "a turn that was not had leaves no trace";
 }
 
+TEST_F(HeapShared, lets_a_handler_fork_that_has_interrupted_a_turn) {
+  Domain& domain = attach_shared();
+  system.set_thread(1);
+  {
+    Turn turn{domain, heap.gate()};
+    heap.before_fork(nullptr);
+    heap.after_fork_in_parent();
+    heap.before_fork(nullptr);
+    heap.after_fork_in_child(nullptr);
+    EXPECT_TRUE(Turn::is_callers(domain)) << "the turn goes on in the child";
+    system.set_thread(2);
+    EXPECT_FALSE((Turn{domain, heap.gate(), Turn::Wait::no}));
+    system.set_thread(1);
+  }
+  EXPECT_TRUE((Turn{domain, heap.gate(), Turn::Wait::no}));
+}
+
 TEST_F(HeapShared, is_at_rest_only_after_the_whole_turn) {
   Domain& domain = attach_shared();
   Turn turn{domain, heap.gate()};

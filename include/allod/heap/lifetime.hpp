@@ -254,7 +254,9 @@ bool Engine<Policy, Above>::is_quiet_but_for(const Domain* own) noexcept {
   LockGuard guard{registry_lock_};
   bool quiet = true;
   for_each_domain([&](const Domain& domain) {
-    if (&domain != own && domain.in_slow_path.load(std::memory_order_acquire)) quiet = false;
+    if (&domain == own || !domain.in_slow_path.load(std::memory_order_acquire)) return;
+    // A signal handler that forks has interrupted its own thread's turn.
+    if (!Turn::is_callers(domain)) quiet = false;
   });
   return quiet && above().are_heaps_quiet();
 }
@@ -283,8 +285,11 @@ void Engine<Policy, Above>::after_fork_in_child(Domain* own, const Cache* cache)
     space_.repair_after_fork();
   }
   for (Domain* d = domains_.first(); d != nullptr; d = DomainList::next(d)) {
-    d->lock.reset_in_child();
-    d->holder.store(nullptr, std::memory_order_relaxed);
+    // The turn of a thread that a forking handler has interrupted goes on behind the handler.
+    if (!Turn::is_callers(*d)) {
+      d->lock.reset_in_child();
+      d->holder.store(nullptr, std::memory_order_relaxed);
+    }
     forget_caches(*d, cache);
     if (d == own || d->state != DomainState::active) continue;
     for (Magazine& magazine : d->magazines) magazine = {};

@@ -26,23 +26,19 @@ class Turn {
         if (wait == Wait::no) return;
         domain_.lock.lock();
       }
+      domain_.holder.store(Gate::self(), std::memory_order_relaxed);
       domain_.in_slow_path.store(true, std::memory_order_relaxed);
       gate_.order();
       if (__builtin_expect(!gate_.is_closed(), 1)) break;
-      domain_.in_slow_path.store(false, std::memory_order_release);
-      domain_.lock.unlock();
+      leave();
       if (wait == Wait::no) return;
       static_cast<void>(gate_.holds_back());
     }
     ++domain_.turns;
-    domain_.holder.store(Gate::self(), std::memory_order_relaxed);
     state_ = State::holding;
   }
   ALLOD_INLINE ~Turn() {
-    if (state_ != State::holding) return;
-    domain_.holder.store(nullptr, std::memory_order_relaxed);
-    domain_.in_slow_path.store(false, std::memory_order_release);
-    domain_.lock.unlock();
+    if (state_ == State::holding) leave();
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -50,14 +46,20 @@ class Turn {
   // False only for a refused turn with Wait::no.
   [[nodiscard]] explicit operator bool() const noexcept { return state_ != State::none; }
 
-  // Whether the calling thread has a turn already. A signal handler that allocates must not wait
-  // for the thread that it interrupts.
+  // Whether the calling thread has a turn already. A signal handler that allocates or forks must
+  // not wait for the thread that it interrupts. True wherever that one has a slow path.
   [[nodiscard]] static bool is_callers(const D& domain) noexcept {
     return domain.holder.load(std::memory_order_relaxed) == Gate::self();
   }
 
  private:
   enum class State : unsigned char { none, passing, holding };
+
+  ALLOD_INLINE void leave() noexcept {
+    domain_.in_slow_path.store(false, std::memory_order_release);
+    domain_.holder.store(nullptr, std::memory_order_relaxed);
+    domain_.lock.unlock();
+  }
 
   D& domain_;
   Gate& gate_;

@@ -48,7 +48,7 @@ void ProcessHeap<Policy>::advance_to(std::int32_t done) noexcept {
     places_.give_back();
   }
   // Counting needs a front for each thread.
-  if (processors_.is_on() && !Sampler::is_on()) {
+  if (processors_.are_open() && !Sampler::is_on()) {
     // A place may become free later.
     if (done >= kBeforeDomain) {
       operations_ = 1 - kBeforeDomain;
@@ -91,6 +91,15 @@ void ProcessHeap<Policy>::bind(Front* front) noexcept {
   if (has_key()) pthread_setspecific(key_, front);
 }
 
+// The kernel writes to the memory of a thread that has entered, so unbind must be called at the end
+// of the thread: musl unmaps the stack of a detached thread, on which its variables lie, before
+// that is gone. Also in a signal handler, unless it interrupted a slow path.
+template <class Policy>
+void ProcessHeap<Policy>::enter_processors() noexcept {
+  if (AtHand::now != &AtHand::nobody || Own::is_away() || !has_key()) return;
+  if (pthread_setspecific(key_, AtHand::now) == 0) processors_.enter();
+}
+
 template <class Policy>
 void ProcessHeap<Policy>::unbind(void*) noexcept {
   const Inside inside;
@@ -106,6 +115,7 @@ void ProcessHeap<Policy>::unbind(void*) noexcept {
   } else {
     Own::leave();
   }
+  processors_.leave();
 }
 
 template <class Policy>

@@ -363,6 +363,7 @@ class ProcessHeap {
   [[nodiscard]] static bool has_key() noexcept { return has_key_.load(std::memory_order_acquire); }
   static ALLOD_NOINLINE void take_first_seat() noexcept;
   static ALLOD_HOT void unbind(void*) noexcept;
+  static ALLOD_NOINLINE ALLOD_HOT void enter_processors() noexcept;
 
   // --- counting and sampling, in thread/counting.hpp ---------------------------------------
 

@@ -34,6 +34,15 @@ class ProcessorCaches {
     on_ = Restartable::start();
   }
   [[nodiscard]] ALLOD_INLINE bool is_on() const noexcept { return on_; }
+  // Whether the calling thread has to enter() before caches serve it. leave() must follow before
+  // its end.
+  [[nodiscard]] ALLOD_INLINE bool is_outside() const noexcept {
+    return on_ && Restartable::Area::is_missing();
+  }
+  static void enter() noexcept { Restartable::Area::enter(); }
+  static void leave() noexcept { Restartable::Area::leave(); }
+  // Whether caches serve the calling thread, or may after enter().
+  [[nodiscard]] bool are_open() const noexcept { return on_ && !Restartable::Area::is_refused(); }
 
   // A block of class `c`, or null.
   [[nodiscard]] ALLOD_HOT void* pop(ClassIndex c) noexcept {

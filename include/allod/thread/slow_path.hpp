@@ -11,6 +11,7 @@ void* ProcessHeap<Policy>::refill_processor(ClassIndex c, bool* zero) noexcept {
   if (must_not_wait()) return nullptr;
   const Inside inside;
   if (inside.is_first()) {
+    if (__builtin_expect(processors_.is_outside(), 0)) enter_processors();
     if (void* const block = processors_.refill(heap_, shared_, c, zero)) return block;
   }
   return in_turn(inside,
@@ -37,6 +38,7 @@ void ProcessHeap<Policy>::release_shared(void* block) noexcept {
   if (shares_processor() && processors_.push(tag, block)) return;
   if (must_not_wait()) return heap_.release_interrupting(block);
   const Inside inside;
+  if (__builtin_expect(processors_.is_outside(), 0) && inside.is_first()) enter_processors();
   if (Cache* const cache = Own::cache(); cache != nullptr && cache->owns(tag)) {
     // The fast path has tried this, unless the page map is a window.
     if (cache->push(tag, block)) return;

@@ -254,9 +254,9 @@ class Linux {
   [[nodiscard]] std::uint32_t processor_quota() const noexcept {
     return ControlGroups{}.processor_quota();
   }
-  // From the thread's rseq area, if it is registered, else from the vDSO.
+  // From the thread's area for sequences, if it has one, else from the vDSO.
   [[nodiscard]] static std::uint32_t processor() noexcept {
-    const std::int32_t number = own_processor();
+    const std::int32_t number = SequenceArea::processor();
     return number >= 0 ? static_cast<std::uint32_t>(number) : Vdso::processor();
   }
   using Restartable = os::Restartable;

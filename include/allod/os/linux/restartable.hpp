@@ -1,40 +1,20 @@
 // Per-processor stacks without atomic instructions.
 #pragma once
 
+#include <sys/syscall.h>
+
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "allod/base/base.hpp"
+#include "allod/os/linux/sequence_area.hpp"
 
-#if defined(__linux__)
-
-// glibc 2.35 and later: offset and size of the rseq area that it registers for each thread; size 0
-// if that failed.
-extern "C" {
-// NOLINTBEGIN(readability-identifier-naming, bugprone-reserved-identifier)
-[[gnu::weak]] extern const std::ptrdiff_t __rseq_offset;
-[[gnu::weak]] extern const unsigned __rseq_size;
-// NOLINTEND(readability-identifier-naming, bugprone-reserved-identifier)
-}
-
-#endif
-
-#if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-
-#include <atomic>
+#if defined(__aarch64__)
+#include <sys/utsname.h>
 #endif
 
 namespace allod::os {
-
-#if defined(__linux__)
-// The calling thread's current processor, from its rseq area; negative without one. A hint.
-[[nodiscard]] inline std::int32_t own_processor() noexcept {
-  if (&__rseq_offset == nullptr || &__rseq_size == nullptr || __rseq_size == 0) return -1;
-  const auto* const area = static_cast<const char*>(__builtin_thread_pointer()) + __rseq_offset;
-  return *reinterpret_cast<const volatile std::int32_t*>(area + 4);
-}
-#endif
 
 // The outcome of a sequence. `moved`: the thread was interrupted or migrated. Unless `done`,
 // nothing has happened.
@@ -48,12 +28,13 @@ enum class Sequence : std::uint8_t { done, refused, moved };
 //
 // A stack grows upwards from *bottom to *limit, and holds no null; *top is one cell above the
 // newest. Only threads of one processor use it.
-#if defined(__x86_64__) && defined(__linux__)
 
 // The start of a sequence: its descriptor for the kernel (start, length, abort handler), and the
 // store that activates it, through a register that is still free. Then it checks that the thread is
-// on the expected processor and that sequences are not closed. Glibc's signature must precede the
-// abort handler. A sequence that gives up jumps to `refused`.
+// on the expected processor and that sequences are not closed. SequenceArea::kSignature must
+// precede the abort handler. A sequence that gives up jumps to `refused`.
+#if defined(__x86_64__)
+
 #define ALLOD_SEQUENCE(spare)                             \
   ".pushsection .data.rel.ro.allod_sequence, \"aw?\"\n\t" \
   ".balign 32\n"                                          \
@@ -76,17 +57,50 @@ enum class Sequence : std::uint8_t { done, refused, moved };
   "jne %l[moved]\n\t"                                     \
   "cmpl $0, %[closed]\n\t"                                \
   "jne %l[refused]\n\t"
+
+#elif defined(__aarch64__)
+
+#define ALLOD_SEQUENCE(spare)                             \
+  ".pushsection .data.rel.ro.allod_sequence, \"aw?\"\n\t" \
+  ".balign 32\n"                                          \
+  "7:\n\t"                                                \
+  ".long 0, 0\n\t"                                        \
+  ".quad 1f, 2f - 1f, 3f\n\t"                             \
+  ".popsection\n\t"                                       \
+  ".pushsection .text.hot.allod_sequence, \"ax?\"\n\t"    \
+  ".inst 0xd428bc00\n"                                    \
+  "3:\n\t"                                                \
+  "b %l[moved]\n\t"                                       \
+  ".popsection\n\t"                                       \
+  "adrp %[" #spare                                        \
+  "], 7b\n\t"                                             \
+  "add %[" #spare "], %[" #spare                          \
+  "], :lo12:7b\n\t"                                       \
+  "str %[" #spare                                         \
+  "], [%[area], #8]\n"                                    \
+  "1:\n\t"                                                \
+  "ldr %w[" #spare                                        \
+  "], [%[area], #4]\n\t"                                  \
+  "cmp %w[" #spare                                        \
+  "], %w[processor]\n\t"                                  \
+  "b.ne %l[moved]\n\t"                                    \
+  "ldr %w[" #spare                                        \
+  "], %[closed]\n\t"                                      \
+  "cbnz %w[" #spare "], %l[refused]\n\t"
+
+#endif
+
 #define ALLOD_SEQUENCE_INPUTS \
   [area] "r"(place.area), [processor] "r"(place.processor), [closed] "m"(closed_)
 
 class Restartable {
  public:
-  // To be called once, first: whether sequences are available.
+  using Area = SequenceArea;
+
+  // To be called once, first: whether sequences are available to threads that have an area.
   [[nodiscard]] static bool start() noexcept {
     // ThreadSanitizer cannot see their stores.
-    if (kThreadSanitizer || &__rseq_offset == nullptr || &__rseq_size == nullptr) return false;
-    area_ = __rseq_offset;
-    return __rseq_size != 0 && expect_closings();
+    return !kThreadSanitizer && restarts() && Area::start() && expect_closings();
   }
   // Refuses all sequences from now on, on all threads, and waits until none is running. False if
   // the kernel refuses; the stacks are not at rest then. In either case open() must follow. Calls
@@ -109,18 +123,31 @@ class Restartable {
     static_cast<void>(expect_closings());
   }
   // The calling thread's area and processor; the processor has a high number without an area.
+#if defined(__x86_64__)
   struct Place {
-    std::ptrdiff_t area;
+    std::ptrdiff_t area;  // from the thread pointer
     std::size_t processor;
   };
   [[nodiscard]] static ALLOD_INLINE Place place() noexcept {
-    Place here{area_, 0};
+    Place here{Area::offset(), 0};
     __asm__ volatile("movl %%fs:4(%1), %k0" : "=r"(here.processor) : "r"(here.area));
     return here;
   }
+#elif defined(__aarch64__)
+  struct Place {
+    char* area;
+    std::size_t processor;
+  };
+  [[nodiscard]] static ALLOD_INLINE Place place() noexcept {
+    Place here{static_cast<char*>(__builtin_thread_pointer()) + Area::offset(), 0};
+    __asm__ volatile("ldr %w0, [%1, #4]" : "=r"(here.processor) : "r"(here.area));
+    return here;
+  }
+#endif
   [[nodiscard]] static ALLOD_INLINE Sequence push(Place place, void*** top, void** const* limit,
                                                   void* block) noexcept {
     void** free;
+#if defined(__x86_64__)
     __asm__ volatile goto(ALLOD_SEQUENCE(free)
                  "movq (%[top]), %[free]\n\t"
                  "cmpq %[limit], %[free]\n\t"
@@ -133,6 +160,21 @@ class Restartable {
                  : [top] "r"(top), [limit] "m"(*limit), [block] "r"(block), ALLOD_SEQUENCE_INPUTS
                  : "memory", "cc"
                  : moved, refused);
+#elif defined(__aarch64__)
+    void** end;
+    __asm__ volatile goto(ALLOD_SEQUENCE(free)
+                 "ldr %[free], [%[top]]\n\t"
+                 "ldr %[end], %[limit]\n\t"
+                 "cmp %[free], %[end]\n\t"
+                 "b.eq %l[refused]\n\t"
+                 "str %[block], [%[free]], #8\n\t"
+                 "str %[free], [%[top]]\n"
+                 "2:\n\t"
+                 : [free] "=&r"(free), [end] "=&r"(end)
+                 : [top] "r"(top), [limit] "m"(*limit), [block] "r"(block), ALLOD_SEQUENCE_INPUTS
+                 : "memory", "cc"
+                 : moved, refused);
+#endif
     return Sequence::done;
   moved:
     return Sequence::moved;
@@ -143,6 +185,7 @@ class Restartable {
                                                  void** block) noexcept {
     void** newest;
     void* found;
+#if defined(__x86_64__)
     __asm__ volatile goto(ALLOD_SEQUENCE(newest)
                  "movq (%[top]), %[newest]\n\t"
                  "cmpq %[bottom], %[newest]\n\t"
@@ -155,6 +198,20 @@ class Restartable {
                  : [top] "r"(top), [bottom] "m"(*bottom), ALLOD_SEQUENCE_INPUTS
                  : "memory", "cc"
                  : moved, refused);
+#elif defined(__aarch64__)
+    __asm__ volatile goto(ALLOD_SEQUENCE(newest)
+                 "ldr %[newest], [%[top]]\n\t"
+                 "ldr %[found], %[bottom]\n\t"
+                 "cmp %[newest], %[found]\n\t"
+                 "b.eq %l[refused]\n\t"
+                 "ldr %[found], [%[newest], #-8]!\n\t"
+                 "str %[newest], [%[top]]\n"
+                 "2:\n\t"
+                 : [newest] "=&r"(newest), [found] "=&r"(found)
+                 : [top] "r"(top), [bottom] "m"(*bottom), ALLOD_SEQUENCE_INPUTS
+                 : "memory", "cc"
+                 : moved, refused);
+#endif
     if (found == nullptr) __builtin_unreachable();
     *block = found;
     return Sequence::done;
@@ -173,33 +230,34 @@ class Restartable {
     return raw_syscall(SYS_membarrier, kExpectInterrupts) == 0;
   }
 
-  static inline std::ptrdiff_t area_ = 0;
-  static inline std::atomic<int> closed_{0};
+  // Linux 6.19 for arm64 restarts no sequence of a thread that comes back to the processor on which
+  // it was interrupted. Nothing tells whether a later release before 7.1 has been mended.
+  [[nodiscard]] static bool restarts() noexcept {
+#if defined(__aarch64__)
+    utsname system{};
+    const auto here = reinterpret_cast<std::uintptr_t>(&system);
+    if (raw_syscall(SYS_uname, static_cast<long>(here)) != 0) return false;
+    const char* rest = system.release;
+    const unsigned major = number(&rest);
+    if (*rest == '.') ++rest;
+    const unsigned release = major * 1000 + number(&rest);
+    return release < 6019 || release >= 7001;
+#else
+    return true;
+#endif
+  }
+  [[nodiscard]] static unsigned number(const char** text) noexcept {
+    unsigned value = 0;
+    for (; **text >= '0' && **text <= '9'; ++*text) {
+      value = value * 10 + static_cast<unsigned>(**text - '0');
+    }
+    return value;
+  }
+
+  static inline constinit std::atomic<int> closed_{0};
 };
 
 #undef ALLOD_SEQUENCE
 #undef ALLOD_SEQUENCE_INPUTS
-
-#else
-
-class Restartable {
- public:
-  [[nodiscard]] static bool start() noexcept { return false; }
-  [[nodiscard]] static bool close() noexcept { return false; }
-  static void open() noexcept {}
-  static void reset_in_child() noexcept {}
-  struct Place {
-    std::size_t processor;
-  };
-  [[nodiscard]] static Place place() noexcept { return {~std::size_t{0}}; }
-  [[nodiscard]] static Sequence push(Place, void***, void** const*, void*) noexcept {
-    return Sequence::moved;
-  }
-  [[nodiscard]] static Sequence pop(Place, void***, void** const*, void**) noexcept {
-    return Sequence::moved;
-  }
-};
-
-#endif
 
 }  // namespace allod::os
