@@ -51,6 +51,7 @@ socklen_t parse_address(const char* text, sockaddr_storage& to) noexcept {
 
 bool Server::open(const char* address, const char** why) noexcept {
   started_ms_ = wall_clock_ms();
+  was_sampled_ = has_profile() && allod_profile_interval() != 0;
   *why = "no memory";
   event_config* const config = event_config_new();
   if (config == nullptr) return false;
@@ -132,6 +133,11 @@ void Server::run() noexcept {
   evhttp_free(http_);
   look_after_connections();
   event_base_free(base_);
+}
+
+void Server::end() noexcept {
+  if (has_profile() && !was_sampled_) allod_profile_stop();
+  stop();
 }
 
 void Server::tick() noexcept {

@@ -18,6 +18,8 @@ class Server {
   // Serves until stop(), or until the program has ended.
   void run() noexcept;
   void stop() noexcept { stopped_.store(true, std::memory_order_relaxed); }
+  // The same, as the page asks for it. Samples end that were not taken before the server.
+  void end() noexcept;
 
   [[nodiscard]] const char* link() const noexcept { return link_; }
   [[nodiscard]] event_base* base() const noexcept { return base_; }
@@ -63,6 +65,7 @@ class Server {
   evhttp_bound_socket* socket_ = nullptr;
   bool listening_ = true;
   std::atomic<bool> stopped_{false};
+  bool was_sampled_ = false;  // before the server
   Guard guard_;
   History history_;
   Figures sums_;
