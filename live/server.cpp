@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "answers.hpp"
 #include "moments.hpp"
 #include "reports.hpp"
@@ -222,6 +224,7 @@ Figures* Server::figures() noexcept {
     all_at_ms_ = 0;
     return nullptr;
   }
+  look_at_foreign();
   history_.see(all_);
   history_.raise_peaks(all_.threads);
   trends_ = history_.trends();
@@ -229,6 +232,16 @@ Figures* Server::figures() noexcept {
   all_at_ms_ = now_ms();
   all_took_ms_ = all_at_ms_ - now;
   return &all_;
+}
+
+// Limited to 1 % of the time.
+void Server::look_at_foreign() noexcept {
+  constexpr std::uint64_t kLeastPauseMs = 5'000;
+  const std::uint64_t start = now_ms();
+  if (start < next_foreign_ms_) return;
+  foreign_ = read_foreign();
+  const std::uint64_t end = now_ms();
+  next_foreign_ms_ = end + std::max(kLeastPauseMs, 100 * (end - start));
 }
 
 Figures* Server::map() noexcept {

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "figures.hpp"
+#include "foreign.hpp"
 #include "guard.hpp"
 #include "history.hpp"
 
@@ -31,6 +32,8 @@ class Server {
   [[nodiscard]] std::uint64_t gathered_ms() const noexcept { return gathered_ms_; }
   // Of the last gathering.
   [[nodiscard]] const Trends& trends() const noexcept { return trends_; }
+  // What is not Allod's, of not long ago.
+  [[nodiscard]] const Foreign& foreign() const noexcept { return foreign_; }
   // Spans only.
   [[nodiscard]] Figures* map() noexcept;
   // The same object, to be filled by the caller.
@@ -56,6 +59,7 @@ class Server {
 
   [[nodiscard]] int listen_at(const char* address, const char** why) noexcept;
   void tick() noexcept;
+  void look_at_foreign() noexcept;
   void look_after_connections() noexcept;
   void answer(evhttp_request* request) noexcept;
   [[nodiscard]] static bufferevent* connect(event_base* base, void* server) noexcept;
@@ -71,6 +75,8 @@ class Server {
   Figures sums_;
   Figures all_;
   Trends trends_;
+  Foreign foreign_;
+  std::uint64_t next_foreign_ms_ = 0;
   Figures map_;
   std::uint64_t all_at_ms_ = 0;
   std::uint64_t all_took_ms_ = 0;
