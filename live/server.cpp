@@ -17,6 +17,7 @@
 #include "answers.hpp"
 #include "moments.hpp"
 #include "reports.hpp"
+#include "symbols.hpp"
 
 namespace allod::live {
 
@@ -153,6 +154,7 @@ void Server::tick() noexcept {
     mark_waits_.store(false, std::memory_order_release);
   }
   look_after_connections();
+  settle_symbols();
   // Limited to 1 % of the time.
   const std::uint64_t start = now_ms();
   if (start < next_sums_ms_) return;
@@ -207,6 +209,7 @@ void Server::answer(evhttp_request* request) noexcept {
     if (it.stream == stream) it = {stream, now_ms(), true};
   }
   live::answer(*this, request);
+  settle_symbols();
 }
 
 void Server::mark(const char* label) noexcept {

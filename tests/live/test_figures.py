@@ -146,6 +146,26 @@ def test_what_is_not_allods_is_explained(
     assert {part for part, _ in told} == set(parts)
 
 
+def test_names_leave_no_memory_behind(serve: Serve) -> None:
+    """Files are read for the names of functions, and given back."""
+    with serve(profile="0") as program:
+        sample_all(program)
+        program.do("hold 20480 200")
+        program.do("leak 20480 200")
+        for _ in range(2):
+            flame = program.ask("/api/flame?of=live").json()
+            assert any(
+                "Sessions::open" in "".join(path) for path, _ in leaves(flame["root"])
+            )
+            assert program.ask("/debug/pprof/heap").status == 200
+        # What took long to read is kept for a while.
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if (page := program.fresh_state()["residency"]["page"]) < 6 * MIB:
+                break
+        assert page < 6 * MIB
+
+
 def test_the_map_shows_what_is_sparse(service: Watched) -> None:
     service.do("sparse 2048 16000")
     spans = service.ask("/api/map").json()["spans"]
