@@ -357,9 +357,9 @@ typedef struct allod_profile_block {
   uint64_t count_x256;
   uint64_t age_ms;
   uint32_t thread; /* kernel id of the allocating thread */
-  /* A block of the same class that the thread allocated or freed just before; perhaps freed since.
-   * Samples have slabs of their own: those of neighbours are the slabs that samples stand for. Null
-   * if it is not known. */
+  /* An address in the slab of a block of the same class that the thread allocated or freed just
+   * before; perhaps freed since. Samples have slabs of their own: those of neighbours are the slabs
+   * that samples stand for. Null if it is not known. */
   const void* neighbour;
 } allod_profile_block_t;
 typedef int (*allod_profile_block_visit_t)(const allod_profile_block_t* block, void* context);

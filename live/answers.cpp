@@ -127,6 +127,8 @@ bool answer_acting(Server& server, evhttp_request* request, std::string_view pat
   if (path == "/api/reset") {
     server.history().reset();
     if (has_profile()) allod_profile_reset();
+  } else if (path == "/api/close") {
+    server.end();
   } else if (path == "/api/purge") {
     send_purged(request);
     return true;

@@ -41,6 +41,7 @@ struct Life {
   // Serialises starts and stops.
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   bool running = false;
+  std::atomic<bool> ended{false};  // of itself, as it was asked to; its thread is to be joined
   pthread_t thread{};
   Server* server = nullptr;
   char address[256] = {};
@@ -151,7 +152,9 @@ void open_and_run(void* as_wished) noexcept {
 // If the server fails, its connections and descriptors are abandoned, and the program continues.
 void* serve(void* as_wished) noexcept {
   prctl(PR_SET_NAME, "allod-live", 0, 0, 0);
-  if (!with_events(&open_and_run, as_wished) && !life.started) {
+  if (with_events(&open_and_run, as_wished)) {
+    life.ended.store(true);
+  } else if (!life.started) {
     life.result = ENOTSUP;
     tell_starter();
   }
@@ -201,7 +204,10 @@ int start_thread(Start how) noexcept {
     while (!life.started) pthread_cond_wait(&life.started_changed, &life.started_mutex);
     pthread_mutex_unlock(&life.started_mutex);
     life.running = life.result == 0;
-    if (!life.running) pthread_join(life.thread, nullptr);
+    if (!life.running) {
+      pthread_join(life.thread, nullptr);
+      life.ended.store(false);
+    }
   }
   if (life.running) return 0;
   give_up_server();
@@ -217,9 +223,19 @@ bool can_start() noexcept {
   return open_memory();
 }
 
+// Requires the mutex.
+void clear_away() noexcept {
+  pthread_join(life.thread, nullptr);
+  give_up_server();
+  life.running = false;
+  life.ended.store(false);
+  forget_moments();
+}
+
 int start_at(const char* address, Start how) noexcept {
   if (!can_start()) return ENOTSUP;
   pthread_mutex_lock(&life.mutex);
+  if (life.running && life.ended.load()) clear_away();
   int result = EALREADY;
   if (!life.running) {
     const int length = snprintf(life.address, sizeof life.address, "%s", address);
@@ -233,10 +249,7 @@ void stop_now() noexcept {
   pthread_mutex_lock(&life.mutex);
   if (life.running) {
     life.server->stop();
-    pthread_join(life.thread, nullptr);
-    give_up_server();
-    life.running = false;
-    forget_moments();
+    clear_away();
   }
   pthread_mutex_unlock(&life.mutex);
 }
@@ -382,6 +395,7 @@ int allod_live_start(const char* address, uint16_t port) noexcept {
 }
 void allod_live_stop() noexcept { live::stop_now(); }
 const char* allod_live_link() noexcept {
-  return live::life.running && live::life.started ? live::life.server->link() : nullptr;
+  const bool serves = live::life.running && live::life.started && !live::life.ended.load();
+  return serves ? live::life.server->link() : nullptr;
 }
 void allod_live_mark(const char* label) noexcept { live::mark_timeline(label); }

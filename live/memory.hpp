@@ -62,8 +62,13 @@ class Table {
     room_ = room;
     return true;
   }
+  [[nodiscard]] bool has_room() const noexcept { return size_ < room_; }
+  // Room for so many rows more.
+  [[nodiscard]] bool reserve_for(size_t more) noexcept {
+    return size_ + more <= room_ || reserve(room_ == 0 ? 16 : room_ * 2);
+  }
   [[nodiscard]] bool push(const T& row) noexcept {
-    if (size_ == room_ && !reserve(room_ == 0 ? 16 : room_ * 2)) return false;
+    if (!reserve_for(1)) return false;
     rows_[size_++] = row;
     return true;
   }

@@ -116,7 +116,16 @@ void write_heaps(Metrics& metrics, const Figures& all, Value value) noexcept {
   }
 }
 
-void write_sums(Metrics& metrics, const Figures& all) noexcept {
+void write_foreign(Metrics& metrics, std::uint64_t sum, const Foreign& foreign) noexcept {
+  metrics.family("not_allods_part_bytes", "gauge",
+                 "Parts of the resident memory that is not Allod's.");
+  metrics.value("part", "code", foreign.code);
+  metrics.value("part", "stacks", foreign.stacks);
+  metrics.value("part", "files", foreign.files);
+  metrics.value("part", "other", above(sum, foreign.code + foreign.stacks + foreign.files));
+}
+
+void write_sums(Metrics& metrics, const Figures& all, const Foreign& foreign) noexcept {
   const allod_stats_t& stats = all.stats;
   const std::uint64_t active = stats.live + stats.cached + stats.free_in_slabs;
   metrics.gauge("allocated_bytes", "In blocks that the program holds, as rounded.", stats.live);
@@ -132,6 +141,7 @@ void write_sums(Metrics& metrics, const Figures& all) noexcept {
   metrics.gauge("resident_bytes", "Resident memory of the process.", all.process.resident);
   metrics.gauge("not_allods_bytes", "Resident memory of the process that is not Allod's.",
                 all.residency.not_ours);
+  write_foreign(metrics, all.residency.not_ours, foreign);
   metrics.ratio("fragmentation_ratio", "Free in slabs, as a share of the slabs in use.",
                 stats.free_in_slabs, active - stats.huge);
   metrics.gauge("threads", "Threads of the process.", all.process.threads);
@@ -174,7 +184,7 @@ bool write_metrics(Server& server, evbuffer* to) noexcept {
   if (all == nullptr) return false;
   Metrics metrics{to};
   metrics.family("info", "gauge", "The version of Allod.").value("version", allod_version(), 1);
-  write_sums(metrics, *all);
+  write_sums(metrics, *all, server.foreign());
   write_trends(metrics, server.trends());
   write_findings(metrics, *all, server.trends());
   if (!all->heaps.empty()) {

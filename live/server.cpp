@@ -12,9 +12,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "answers.hpp"
 #include "moments.hpp"
 #include "reports.hpp"
+#include "symbols.hpp"
 
 namespace allod::live {
 
@@ -51,6 +54,7 @@ socklen_t parse_address(const char* text, sockaddr_storage& to) noexcept {
 
 bool Server::open(const char* address, const char** why) noexcept {
   started_ms_ = wall_clock_ms();
+  was_sampled_ = has_profile() && allod_profile_interval() != 0;
   *why = "no memory";
   event_config* const config = event_config_new();
   if (config == nullptr) return false;
@@ -134,6 +138,11 @@ void Server::run() noexcept {
   event_base_free(base_);
 }
 
+void Server::end() noexcept {
+  if (has_profile() && !was_sampled_) allod_profile_stop();
+  stop();
+}
+
 void Server::tick() noexcept {
   if (stopped_.load(std::memory_order_relaxed)) {
     event_base_loopbreak(base_);
@@ -145,6 +154,7 @@ void Server::tick() noexcept {
     mark_waits_.store(false, std::memory_order_release);
   }
   look_after_connections();
+  settle_symbols();
   // Limited to 1 % of the time.
   const std::uint64_t start = now_ms();
   if (start < next_sums_ms_) return;
@@ -199,6 +209,7 @@ void Server::answer(evhttp_request* request) noexcept {
     if (it.stream == stream) it = {stream, now_ms(), true};
   }
   live::answer(*this, request);
+  settle_symbols();
 }
 
 void Server::mark(const char* label) noexcept {
@@ -216,6 +227,7 @@ Figures* Server::figures() noexcept {
     all_at_ms_ = 0;
     return nullptr;
   }
+  look_at_foreign();
   history_.see(all_);
   history_.raise_peaks(all_.threads);
   trends_ = history_.trends();
@@ -223,6 +235,16 @@ Figures* Server::figures() noexcept {
   all_at_ms_ = now_ms();
   all_took_ms_ = all_at_ms_ - now;
   return &all_;
+}
+
+// Limited to 1 % of the time.
+void Server::look_at_foreign() noexcept {
+  constexpr std::uint64_t kLeastPauseMs = 5'000;
+  const std::uint64_t start = now_ms();
+  if (start < next_foreign_ms_) return;
+  foreign_ = read_foreign();
+  const std::uint64_t end = now_ms();
+  next_foreign_ms_ = end + std::max(kLeastPauseMs, 100 * (end - start));
 }
 
 Figures* Server::map() noexcept {

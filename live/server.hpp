@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "figures.hpp"
+#include "foreign.hpp"
 #include "guard.hpp"
 #include "history.hpp"
 
@@ -18,6 +19,8 @@ class Server {
   // Serves until stop(), or until the program has ended.
   void run() noexcept;
   void stop() noexcept { stopped_.store(true, std::memory_order_relaxed); }
+  // The same, as the page asks for it. Samples end that were not taken before the server.
+  void end() noexcept;
 
   [[nodiscard]] const char* link() const noexcept { return link_; }
   [[nodiscard]] event_base* base() const noexcept { return base_; }
@@ -29,6 +32,8 @@ class Server {
   [[nodiscard]] std::uint64_t gathered_ms() const noexcept { return gathered_ms_; }
   // Of the last gathering.
   [[nodiscard]] const Trends& trends() const noexcept { return trends_; }
+  // What is not Allod's, of not long ago.
+  [[nodiscard]] const Foreign& foreign() const noexcept { return foreign_; }
   // Spans only.
   [[nodiscard]] Figures* map() noexcept;
   // The same object, to be filled by the caller.
@@ -54,6 +59,7 @@ class Server {
 
   [[nodiscard]] int listen_at(const char* address, const char** why) noexcept;
   void tick() noexcept;
+  void look_at_foreign() noexcept;
   void look_after_connections() noexcept;
   void answer(evhttp_request* request) noexcept;
   [[nodiscard]] static bufferevent* connect(event_base* base, void* server) noexcept;
@@ -63,11 +69,14 @@ class Server {
   evhttp_bound_socket* socket_ = nullptr;
   bool listening_ = true;
   std::atomic<bool> stopped_{false};
+  bool was_sampled_ = false;  // before the server
   Guard guard_;
   History history_;
   Figures sums_;
   Figures all_;
   Trends trends_;
+  Foreign foreign_;
+  std::uint64_t next_foreign_ms_ = 0;
   Figures map_;
   std::uint64_t all_at_ms_ = 0;
   std::uint64_t all_took_ms_ = 0;

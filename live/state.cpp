@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "findings.hpp"
 #include "json.hpp"
 #include "moments.hpp"
@@ -26,6 +28,19 @@ void write_process(Json& json, Server& server) noexcept {
   json.field("id", std::int32_t{getpid()}).field("name", name).field("command", command);
   json.field("version", allod_version());
   json.field("started_ms", server.started_ms()).field("now_ms", wall_clock_ms());
+  json.end();
+}
+
+// The parts may be a little older than the sum.
+void write_foreign(Json& json, const Foreign& foreign, std::uint64_t sum) noexcept {
+  const std::uint64_t code = std::min(foreign.code, sum);
+  const std::uint64_t stacks = std::min(foreign.stacks, sum - code);
+  const std::uint64_t files = std::min(foreign.files, sum - code - stacks);
+  json.object("foreign");
+  json.field("code", code).field("stacks", stacks).field("files", files);
+  json.field("other", sum - code - stacks - files);
+  json.field("pool", foreign.pool == nullptr ? "" : foreign.pool);
+  json.field("remedy", foreign.remedy == nullptr ? "" : foreign.remedy);
   json.end();
 }
 
@@ -66,6 +81,7 @@ void write_now(Json& json, Server& server, const Figures& all) noexcept {
   json.field("free_in_slabs", parts.free_in_slabs).field("cached", parts.cached);
   json.field("live", parts.live).field("untouched", parts.untouched);
   json.end();
+  write_foreign(json, server.foreign(), parts.not_ours);
   // Of what is in memory; what was given back is no waste.
   json.field("waste", parts.free_in_slabs + parts.cached + parts.dirty + parts.metadata);
 }

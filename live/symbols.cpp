@@ -31,11 +31,12 @@ namespace allod::live {
 
 namespace {
 
-constexpr std::size_t kMostModules = 2048;
+constexpr std::size_t kMoreModules = 16;
 constexpr std::size_t kMostHeaders = 16;
 constexpr std::uint64_t kRefreshMs = 5'000;
-// libbacktrace cannot release a state.
-constexpr unsigned kMostStates = 8;
+// What was quick to read is given back at once, the rest when nobody has asked for this long.
+constexpr std::uint64_t kQuickMs = 100;
+constexpr std::uint64_t kIdleMs = 10'000;
 
 // A module as the loader reports it: copied under its lock, read afterwards.
 struct Loaded {
@@ -59,14 +60,29 @@ struct KnownAddress {
   std::size_t count;
 };
 
+struct Mapping {
+  std::uintptr_t from;
+  std::uintptr_t to;
+};
+
+// What libbacktrace has read of one module. It cannot release a state, so all of its memory, which
+// it maps itself, is noted and unmapped.
+struct Reader {
+  std::uintptr_t bias = 0;
+  backtrace_state* state = nullptr;
+  std::uint64_t used_ms = 0;
+  std::uint64_t took_ms = 0;  // of this thread's time, to begin
+  Table<Mapping> mappings;
+};
+
 struct Symbols {
-  Loaded* loaded = nullptr;
-  std::size_t loaded_count = 0;
+  Table<Loaded> loaded;
   Table<Module> modules;
   std::uint64_t refreshed_ms = 0;
-  backtrace_state* state = nullptr;
-  unsigned states = 0;
-  std::size_t modules_of_state = 0;
+  Table<Reader*> readers;
+  // While libbacktrace runs: for whom, and which module it may see.
+  Reader* reader = nullptr;
+  const Loaded* visible = nullptr;
   Table<KnownAddress> known;  // by address
   Table<KnownPlace> places;
   Table<char> texts;
@@ -81,17 +97,23 @@ union Forever {
   Symbols symbols;
 };
 constinit Forever forever;
-constinit std::size_t mapped = 0;  // by libbacktrace
+constinit std::size_t mapped = 0;  // by libbacktrace, all together
 Symbols& self() noexcept { return forever.symbols; }
 
 // Held during dl_iterate_phdr and fork: the loader's lock is not reset in the child, so no thread
 // may hold it at a fork. Nothing is allocated while this mutex is held.
 constinit pthread_mutex_t loader_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+void visit_modules(int (*visit)(dl_phdr_info*, size_t, void*), void* context) noexcept {
+  pthread_mutex_lock(&loader_mutex);
+  __real_dl_iterate_phdr(visit, context);
+  pthread_mutex_unlock(&loader_mutex);
+}
+
 int copy_module(dl_phdr_info* info, size_t, void* context) noexcept {
-  auto& symbols = *static_cast<Symbols*>(context);
-  if (symbols.loaded_count == kMostModules) return 1;
-  Loaded& to = symbols.loaded[symbols.loaded_count++];
+  auto& loaded = *static_cast<Table<Loaded>*>(context);
+  if (!loaded.has_room() || !loaded.push({})) return 1;
+  Loaded& to = loaded.back();
   const std::size_t headers = std::min<std::size_t>(info->dlpi_phnum, kMostHeaders);
   to.info = *info;
   to.info.dlpi_phnum = static_cast<ElfW(Half)>(headers);
@@ -132,9 +154,12 @@ Module describe(const Loaded& loaded) noexcept {
   for (std::size_t i = 0; i < loaded.info.dlpi_phnum; ++i) {
     const auto& header = loaded.headers[i];
     if (header.p_type == PT_LOAD && (header.p_flags & PF_X) != 0) {
-      module.from = module.bias + header.p_vaddr;
-      module.to = module.from + header.p_memsz;
-      module.offset = header.p_offset;
+      const std::uintptr_t from = module.bias + header.p_vaddr;
+      if (module.from == 0) {
+        module.from = from;
+        module.offset = header.p_offset;
+      }
+      module.to = from + header.p_memsz;
     } else if (header.p_type == PT_NOTE && module.build_id[0] == '\0') {
       char notes[1024];
       const std::size_t size = std::min<std::size_t>(header.p_memsz, sizeof notes);
@@ -208,9 +233,24 @@ void add_place(const char* function, const char* file, int line) noexcept {
       {keep_demangled(function), in, line > 0 ? static_cast<unsigned>(line) : 0}));
 }
 
+// The module's place in the list; its length if no module has the address.
+std::size_t module_of(std::uintptr_t address) noexcept {
+  const Table<Loaded>& all = self().loaded;
+  const auto has = [&](const Loaded& module) {
+    return std::any_of(module.headers, module.headers + module.info.dlpi_phnum,
+                       [&](const ElfW(Phdr) & header) {
+                         const std::uintptr_t from = module.info.dlpi_addr + header.p_vaddr;
+                         return header.p_type == PT_LOAD && address - from < header.p_memsz;
+                       });
+  };
+  const auto found = std::find_if(all.begin(), all.end(), has);
+  return std::min(static_cast<std::size_t>(found - all.begin()), self().modules.size());
+}
+
 void add_nameless(std::uintptr_t address) noexcept {
-  for (const Module& module : self().modules) {
-    if (address < module.from || address >= module.to) continue;
+  const std::size_t place = module_of(address);
+  if (place < self().modules.size()) {
+    const Module& module = self().modules[place];
     const char* const slash = strrchr(module.path, '/');
     char text[300];
     snprintf(text, sizeof text, "%s+0x%zx", slash != nullptr ? slash + 1 : module.path,
@@ -240,47 +280,101 @@ void take_symbol(void* context, uintptr_t, const char* name, uintptr_t, uintptr_
   }
 }
 
+// Null if memory is exhausted.
+Reader* reader_of(const Loaded& module) noexcept {
+  Symbols& symbols = self();
+  for (Reader* const reader : symbols.readers) {
+    if (reader->bias == module.info.dlpi_addr) return reader;
+  }
+  void* const memory = allocate(sizeof(Reader));
+  if (memory == nullptr) return nullptr;
+  auto* const reader = new (memory) Reader;
+  reader->bias = module.info.dlpi_addr;
+  if (symbols.readers.push(reader)) return reader;
+  release(reader);
+  return nullptr;
+}
+
+void drop(Reader* reader) noexcept {
+  for (const Mapping& each : reader->mappings) {
+    const std::size_t size = each.to - each.from;
+    if (__real_munmap(reinterpret_cast<void*>(each.from), size) == 0) mapped -= size;
+  }
+  reader->~Reader();
+  release(reader);
+}
+
+// Adds what the module's file tells about the address.
+void read_places(Reader& reader, const Module& module, std::uintptr_t call) noexcept {
+  Symbols& symbols = self();
+  symbols.reader = &reader;
+  const std::uint64_t start = thread_time_ms();
+  const bool begins = reader.state == nullptr;
+  if (begins) reader.state = backtrace_create_state(module.path, 0, &ignore_error, nullptr);
+  std::size_t before = symbols.places.size();
+  if (reader.state != nullptr) {
+    backtrace_pcinfo(reader.state, call, &take_line, &ignore_error, nullptr);
+    backtrace_syminfo(reader.state, call, &take_symbol, &ignore_error, &before);
+  }
+  reader.used_ms = now_ms();
+  if (begins) reader.took_ms = thread_time_ms() - start;
+  symbols.reader = nullptr;
+}
+
 void look_up(std::uintptr_t address) noexcept {
   Symbols& symbols = self();
   if (symbols.modules.empty()) refresh_modules();
-  const bool is_old = symbols.modules_of_state != symbols.modules.size();
-  if (symbols.state == nullptr || (is_old && symbols.states < kMostStates)) {
-    symbols.state = backtrace_create_state(nullptr, 0, &ignore_error, nullptr);
-    symbols.modules_of_state = symbols.modules.size();
-    ++symbols.states;
-  }
-  std::size_t before = symbols.places.size();
+  const std::size_t before = symbols.places.size();
   // The call instruction, not the return address.
   const std::uintptr_t call = address - 1;
-  if (symbols.state != nullptr) {
-    backtrace_pcinfo(symbols.state, call, &take_line, &ignore_error, nullptr);
-    backtrace_syminfo(symbols.state, call, &take_symbol, &ignore_error, &before);
+  const std::size_t place = module_of(call);
+  if (place < symbols.modules.size()) {
+    symbols.visible = &symbols.loaded[place];
+    Reader* const reader = reader_of(*symbols.visible);
+    if (reader != nullptr) read_places(*reader, symbols.modules[place], call);
+    symbols.visible = nullptr;
   }
   if (symbols.places.size() == before) add_nameless(call);
 }
 
 bool is_in_a_module(std::uintptr_t address) noexcept {
-  const auto& all = self().modules;
-  return std::any_of(all.begin(), all.end(), [&](const Module& module) {
-    return address >= module.from && address < module.to;
-  });
+  return module_of(address) < self().modules.size();
+}
+
+// Up to whole pages.
+std::uintptr_t in_pages(std::uintptr_t bytes) noexcept {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+// Forgets a range of the reader's memory.
+void cut_out(Table<Mapping>& mappings, const Mapping& gone) noexcept {
+  for (std::size_t i = mappings.size(); i-- > 0;) {
+    const Mapping whole = mappings[i];
+    if (gone.to <= whole.from || gone.from >= whole.to) continue;
+    mappings.remove(i);
+    // There is room: for one in place of the whole, and for another (__wrap_munmap).
+    if (whole.from < gone.from) static_cast<void>(mappings.push({whole.from, gone.from}));
+    if (gone.to < whole.to) static_cast<void>(mappings.push({gone.to, whole.to}));
+  }
 }
 
 }  // namespace
 
 void refresh_modules() noexcept {
   Symbols& symbols = self();
-  if (symbols.loaded == nullptr) {
-    symbols.loaded = static_cast<Loaded*>(allocate(kMostModules * sizeof(Loaded)));
-    if (symbols.loaded == nullptr) return;
-  }
-  symbols.loaded_count = 0;
-  pthread_mutex_lock(&loader_mutex);
-  __real_dl_iterate_phdr(&copy_module, &symbols);
-  pthread_mutex_unlock(&loader_mutex);
+  const auto count_one = [](dl_phdr_info*, size_t, void* count) {
+    ++*static_cast<std::size_t*>(count);
+    return 0;
+  };
+  std::size_t count = 0;
+  visit_modules(count_one, &count);
+  // Some may be loaded between the two visits. They are found the next time.
+  if (!symbols.loaded.reserve(count + kMoreModules)) return;
+  symbols.loaded.clear();
+  visit_modules(&copy_module, &symbols.loaded);
   symbols.modules.clear();
-  for (std::size_t i = 0; i < symbols.loaded_count; ++i) {
-    Loaded& loaded = symbols.loaded[i];
+  for (Loaded& loaded : symbols.loaded) {
     loaded.info.dlpi_phdr = loaded.headers;
     loaded.info.dlpi_name = loaded.path;
     static_cast<void>(symbols.modules.push(describe(loaded)));
@@ -316,6 +410,16 @@ void find_places(std::uintptr_t address, PlaceVisit visit, void* context) noexce
   }
 }
 
+void settle_symbols() noexcept {
+  Table<Reader*>& readers = self().readers;
+  for (std::size_t i = readers.size(); i-- > 0;) {
+    const bool is_quick = readers[i]->took_ms <= kQuickMs;
+    if (!is_quick && now_ms() < readers[i]->used_ms + kIdleMs) continue;
+    drop(readers[i]);
+    readers.remove(i);
+  }
+}
+
 std::size_t symbol_bytes() noexcept { return mapped; }
 
 void hold_symbols() noexcept { pthread_mutex_lock(&loader_mutex); }
@@ -327,26 +431,34 @@ void drop_symbols() noexcept {
 
 }  // namespace allod::live
 
-// For libbacktrace, which reads whole files in the callback: visits the copy, without the loader's
-// lock.
+// For libbacktrace, which reads whole files in the callback: visits the copy of the one module that
+// is asked about, without the loader's lock.
 int __wrap_dl_iterate_phdr(int (*visit)(dl_phdr_info*, size_t, void*), void* context) {
-  auto& symbols = allod::live::self();
-  for (std::size_t i = 0; i < symbols.loaded_count; ++i) {
-    auto& loaded = symbols.loaded[i];
-    const int result = visit(&loaded.info, sizeof loaded.info, context);
-    if (result != 0) return result;
-  }
-  return 0;
+  const auto* const visible = allod::live::self().visible;
+  if (visible == nullptr) return 0;
+  dl_phdr_info info = visible->info;
+  return visit(&info, sizeof info, context);
 }
 
-// Counts libbacktrace's memory.
+// Note libbacktrace's memory.
 void* __wrap_mmap(void* at, size_t size, int protection, int flags, int file, off_t offset) {
+  auto* const reader = allod::live::self().reader;
+  // Room for a part that a later munmap() may leave.
+  if (reader == nullptr || !reader->mappings.reserve_for(2)) return MAP_FAILED;
   void* const mapped = __real_mmap(at, size, protection, flags, file, offset);
-  if (mapped != MAP_FAILED) allod::live::mapped += size;
+  if (mapped == MAP_FAILED) return mapped;
+  const auto from = reinterpret_cast<std::uintptr_t>(mapped);
+  static_cast<void>(reader->mappings.push({from, allod::live::in_pages(from + size)}));
+  allod::live::mapped += allod::live::in_pages(size);
   return mapped;
 }
 int __wrap_munmap(void* at, size_t size) {
+  auto* const reader = allod::live::self().reader;
+  if (reader == nullptr || !reader->mappings.reserve_for(1)) return -1;
   const int result = __real_munmap(at, size);
-  if (result == 0) allod::live::mapped -= size;
+  if (result != 0) return result;
+  const auto from = reinterpret_cast<std::uintptr_t>(at);
+  allod::live::cut_out(reader->mappings, {from, allod::live::in_pages(from + size)});
+  allod::live::mapped -= allod::live::in_pages(size);
   return result;
 }

@@ -18,7 +18,7 @@ struct Place {
 using PlaceVisit = void (*)(const Place& place, void* context);
 void find_places(std::uintptr_t address, PlaceVisit visit, void* context) noexcept;
 
-// One mapping of a module.
+// The code of a module, with what lies between its parts.
 struct Module {
   std::uintptr_t bias;  // address in memory minus address in the file
   std::uintptr_t from;
@@ -31,6 +31,9 @@ struct Module {
 // Updates the list of modules.
 void refresh_modules() noexcept;
 
+// Gives back what was read of files, but what took long and was just in use. Texts of known places
+// stay. To be called when a question has been answered, and from time to time.
+void settle_symbols() noexcept;
 // Bytes mapped for reading files, outside the server's heap.
 [[nodiscard]] std::size_t symbol_bytes() noexcept;
 

@@ -32,6 +32,8 @@ std::uint64_t number_after(const char* text, const char* label) noexcept {
 std::uint64_t now_ms() noexcept { return clock_ms(CLOCK_MONOTONIC); }
 std::uint64_t wall_clock_ms() noexcept { return clock_ms(CLOCK_REALTIME); }
 
+std::uint64_t thread_time_ms() noexcept { return clock_ms(CLOCK_THREAD_CPUTIME_ID); }
+
 void http_date(char (&to)[32]) noexcept {
   static const char* const kDays[] = {"Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"};
   static const char* const kMonths[] = {"Mar", "Apr", "May", "Jun", "Jul", "Aug",

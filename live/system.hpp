@@ -6,8 +6,9 @@
 
 namespace allod::live {
 
-[[nodiscard]] std::uint64_t now_ms() noexcept;         // monotonic
-[[nodiscard]] std::uint64_t wall_clock_ms() noexcept;  // since 1970
+[[nodiscard]] std::uint64_t now_ms() noexcept;          // monotonic
+[[nodiscard]] std::uint64_t wall_clock_ms() noexcept;   // since 1970
+[[nodiscard]] std::uint64_t thread_time_ms() noexcept;  // of a processor, that the caller has used
 
 // The current time in HTTP's format. libc's functions read the time zone, which allocates.
 void http_date(char (&to)[32]) noexcept;

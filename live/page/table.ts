@@ -14,7 +14,7 @@ export interface Column<Row> {
   narrow?: boolean; // stays on small screens
 }
 
-const MOST_ROWS = 150;
+const MOST_ROWS = 30;
 
 export class Table<Row> {
   readonly element = h("div", { class: "table-frame" });

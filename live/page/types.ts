@@ -42,6 +42,16 @@ export interface Residency {
   untouched: number;
 }
 
+// Of what is not Allod's.
+export interface Foreign {
+  code: number;
+  stacks: number;
+  files: number;
+  other: number;
+  pool: string;   // likely owner of the other mappings; empty: not known
+  remedy: string;
+}
+
 export interface ClassRow {
   size: number;
   slabs: number;
@@ -132,6 +142,7 @@ export interface State {
   };
   now: Now;
   residency: Residency;
+  foreign: Foreign;
   waste: number;
   trends: { live: Trend; resident: Trend; held: Trend };
   findings: Finding[];

@@ -2,7 +2,7 @@
 
 import { h } from "./dom";
 import { bytes, duration, share } from "./format";
-import type { Finding, State, Trend } from "./types";
+import type { Finding, Foreign, State, Trend } from "./types";
 
 export interface Verdict {
   tone: "calm" | "watch" | "alarm";
@@ -15,15 +15,41 @@ function error(trend: Trend): string {
   return `± ${bytes((trend.high - trend.low) / 2)}`;
 }
 
+// Whether what may be hidden by noise matters little: an hour of it adds 4 MiB, or 5 %, at most.
+function isSteady(trend: Trend, whole: number): boolean {
+  const most = 60 * Math.max(Math.abs(trend.low), Math.abs(trend.high));
+  return !trend.sure && trend.span_ms > 0 && most <= Math.max(4 << 20, whole / 20);
+}
+
 // A card's word for a trend; empty while too little is known.
-export function pace(trend: Trend): string {
-  if (trend.span_ms === 0) return "";
-  if (!trend.sure) return "steady";
+export function pace(trend: Trend, whole: number): string {
+  if (isSteady(trend, whole)) return "steady";
+  if (!trend.sure) return "";
   return `${trend.rate > 0 ? "+" : ""}${bytes(trend.rate)} a minute (${error(trend)})`;
 }
 
 function grows(trend: Trend): string {
   return `grows by ${bytes(trend.rate)} (${error(trend)}) a minute, over the last ${duration(trend.span_ms)}.`;
+}
+
+// The largest parts, those that make up nearly all of it.
+function foreignParts(foreign: Foreign): string {
+  const names: [number, string][] = [[foreign.code, "code"], [foreign.stacks, "stacks"],
+    [foreign.files, "files"], [foreign.other, "other mappings"]];
+  const sum = names.reduce((all, [size]) => all + size, 0);
+  return names.filter(([size]) => size >= sum / 20).sort(([one], [other]) => other - one)
+    .map(([size, name]) => `${bytes(size)} of ${name}`).join(", ") || "code, stacks, mappings";
+}
+
+// A pool of the program is told where what it may hold is most of what is not Allod's.
+export function likelyPool(foreign: Foreign): boolean {
+  return foreign.pool !== "" && foreign.other >= 4 << 20
+    && foreign.other >= (foreign.code + foreign.stacks + foreign.files) / 2;
+}
+
+function foreignAdvice({ foreign }: State): string {
+  return likelyPool(foreign)
+    ? `Likely ${foreign.pool}: ${foreign.remedy}.` : "The heap is not the cause.";
 }
 
 function words(finding: Finding, state: State): [string, string] {
@@ -35,8 +61,7 @@ function words(finding: Finding, state: State): [string, string] {
     case "growth_elsewhere":
       return [`Resident memory ${grows(state.trends.resident)} Blocks in use do not.`, "See where."];
     case "not_ours":
-      return [`${part} is not Allod's: code, stacks, mappings of the program itself.`,
-        "The heap is not the cause."];
+      return [`${part} is not Allod's: ${foreignParts(state.foreign)}.`, foreignAdvice(state)];
     case "free_in_slabs":
       return [`${part} lies free between blocks in use.`, "See who pins it."];
     case "dirty":
@@ -56,7 +81,7 @@ export function judge(state: State): Verdict {
   const { live } = trends;
   const rest = state.findings.some(({ what }) => what.startsWith("growth")) || live.span_ms < 15_000
     ? "" : live.sure ? ` In use ${live.rate > 0 ? "grows" : "shrinks"} by ${bytes(Math.abs(live.rate))} a minute.`
-      : ` Steady over the last ${duration(live.span_ms)}.`;
+      : isSteady(live, now.live) ? ` Steady over the last ${duration(live.span_ms)}.` : "";
   return {
     tone: state.findings.some(({ alarm }) => alarm) ? "alarm" : findings.length ? "watch" : "calm",
     start: `${bytes(now.resident)} resident, ${bytes(now.live)} of blocks in use.${rest}`,

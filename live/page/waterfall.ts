@@ -3,6 +3,7 @@
 import { byId, explain, fill, h } from "./dom";
 import { bytes, share } from "./format";
 import type { State } from "./types";
+import { likelyPool } from "./verdict";
 
 interface Step {
   name: string;
@@ -53,10 +54,30 @@ function steps(state: State): Step[] {
   return all;
 }
 
+// What is not Allod's, taken apart below its row.
+function foreignRows(state: State, whole: number): Node[] {
+  const { foreign } = state;
+  const pool = likelyPool(foreign) ? `, likely ${foreign.pool}` : "";
+  const parts: [string, number, string][] = [
+    ["code", foreign.code, "The program and its libraries with their data, and code that is made at run time."],
+    ["stacks", foreign.stacks, "Stacks of threads."],
+    ["files", foreign.files, "Mapped files, and shared memory."],
+    [`other${pool}`, foreign.other, foreign.pool === ""
+      ? "Memory that the program, or a library, has mapped itself."
+      : `Memory that the program has mapped itself: ${foreign.pool}, if anything. ${foreign.remedy}.`],
+  ];
+  return parts.filter(([, size]) => size >= whole / 200).map(([name, size, why]) =>
+    explain(h("div", { class: "fall-part", tabindex: 0, role: "listitem",
+      "aria-label": `of these, ${name}: ${bytes(size)}` },
+      h("span", { class: "fall-name" }, name),
+      h("span", { class: "fall-bytes" }, bytes(size)),
+      h("span", { class: "fall-share" }, share(size, whole))), why));
+}
+
 export function drawWaterfall(state: State): void {
   const whole = Math.max(1, state.now.resident);
   let left = whole;
-  const rows = steps(state).map((step, index, all) => {
+  const rows: Node[] = steps(state).map((step, index, all) => {
     const last = index === all.length - 1;
     const from = last ? 0 : left - step.bytes;
     left -= step.bytes;
@@ -72,6 +93,7 @@ export function drawWaterfall(state: State): void {
       h("span", { class: "fall-share" }, share(step.bytes, whole)));
     return explain(row, step.why);
   });
+  rows.splice(1, 0, ...foreignRows(state, whole));
   const untouched = state.residency.untouched;
   fill(byId("waterfall"),
     h("h2", { id: "waterfall-title" }, "Where resident memory is"),

@@ -3,6 +3,7 @@
 #include "leaks/leaks.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -28,19 +29,18 @@ namespace {
 using profile::Suspect;
 using Leak = Suspect::Leak;
 
-// Suspects sorted by address, and a stack of those reached but not scanned. Lives in memory that no
+// Suspects sorted by address, and those reached but not scanned, linked. Lives in memory that no
 // search reads.
 class Graph {
  public:
   explicit Graph(std::size_t count) noexcept
-      : count_{count},
-        bytes_{align_up(
-            sizeof(PageReader::Memory) + count * (sizeof(Suspect) + 2 * sizeof(std::size_t)),
-            4096)} {
+      : count_{count}, parts_{std::max(count / kInPart, kFewestParts)} {
+    bytes_ = align_up(
+        sizeof(PageReader::Memory) + count * sizeof(Suspect) + (parts_ + 1) * sizeof(std::uint32_t),
+        4096);
     memory_ = Process::heap().space().platform().map(bytes_);
     suspects_ = reinterpret_cast<Suspect*>(static_cast<PageReader::Memory*>(memory_) + 1);
-    waiting_ = reinterpret_cast<std::size_t*>(suspects_ + count);
-    pages_ = waiting_ + count;
+    firsts_ = reinterpret_cast<std::uint32_t*>(suspects_ + count);
   }
   ~Graph() {
     if (memory_ != nullptr) Process::heap().space().platform().unmap(memory_, bytes_);
@@ -63,10 +63,17 @@ class Graph {
               [](const Suspect& a, const Suspect& b) { return a.begin < b.begin; });
     if (count_ == 0) return;
     lowest_ = suspects_[0].begin;
-    highest_ = suspects_[count_ - 1].end;
+    highest_ = end_of(suspects_[count_ - 1]);
+    while ((highest_ - lowest_) >> shift_ >= parts_) ++shift_;
+    std::size_t part = 0;
+    for (std::size_t i = 0; i < count_; ++i) {
+      const std::size_t of_this = (suspects_[i].begin - lowest_) >> shift_;
+      while (part <= of_this) firsts_[part++] = static_cast<std::uint32_t>(i);
+    }
+    while (part <= parts_) firsts_[part++] = static_cast<std::uint32_t>(count_);
   }
 
-  // Marks suspects to which the words point, and queues them for scanning.
+  // Marks suspects to which the words point. Until follow_roots(), they are not queued.
   void mark(const volatile Address* words, std::size_t number, Leak becomes,
             std::size_t but) noexcept {
     for (std::size_t i = 0; i < number; ++i) {
@@ -75,49 +82,105 @@ class Graph {
       const std::size_t found = find(word);
       if (found == kNone || found == but) continue;
       Suspect& suspect = suspects_[found];
-      if (suspect.leak != Leak::direct) continue;
-      suspect.leak = becomes;
-      waiting_[depth_++] = found;
+      if (suspect.leak != Leak::kDirect) continue;
+      suspect.leak = becomes & 3U;
+      if (follows_) queue(found);
+    }
+  }
+  // Queues what the roots lead to. Before, links count pages.
+  void follow_roots() noexcept {
+    follows_ = true;
+    for (std::size_t i = 0; i < count_; ++i) {
+      Suspect& suspect = suspects_[i];
+      suspect.is_readable = has_noted_all(suspect);
+      if (suspect.leak == Leak::kNone) queue(i);
     }
   }
   // The next suspect to scan, or null.
   [[nodiscard]] const Suspect* next() noexcept {
-    return depth_ == 0 ? nullptr : &suspects_[waiting_[--depth_]];
+    if (queued_ == 0) return nullptr;
+    const Suspect* const suspect = &suspects_[queued_ - 1];
+    queued_ = suspect->link;
+    return suspect;
   }
 
   // Notes that a page within a suspect is readable directly.
   void note_page(Address page) noexcept {
     const std::size_t found = find(page);
-    if (found != kNone && page + page_ <= suspects_[found].end) ++pages_[found];
-  }
-  // Whether all whole pages in it were noted. A page that it shares with others is always readable.
-  [[nodiscard]] bool is_readable(const Suspect& suspect) const noexcept {
-    const Address begin = align_up(suspect.begin, page_);
-    const Address end = align_down(suspect.end, page_);
-    return begin >= end || pages_[&suspect - suspects_] == (end - begin) / page_;
+    if (found != kNone && page + page_ <= end_of(suspects_[found])) ++suspects_[found].link;
   }
 
   static constexpr std::size_t kNone = ~std::size_t{0};
 
  private:
+  static constexpr std::size_t kInPart = 8;  // on the average
+  static constexpr std::size_t kFewestParts = 1024;
+
+  [[nodiscard]] static Address end_of(const Suspect& suspect) noexcept {
+    return profile::AtRest::end_of(suspect);
+  }
+  // Whether all whole pages in it were noted. A page that it shares with others is always readable.
+  [[nodiscard]] bool has_noted_all(const Suspect& suspect) const noexcept {
+    const Address begin = align_up(Address{suspect.begin}, page_);
+    const Address end = align_down(end_of(suspect), page_);
+    return begin >= end || suspect.link == (end - begin) / page_;
+  }
+  void queue(std::size_t index) noexcept {
+    suspects_[index].link = static_cast<std::uint32_t>(queued_);
+    queued_ = index + 1;
+  }
+  // `word` must be within the range of all suspects.
   [[nodiscard]] std::size_t find(Address word) const noexcept {
+    if (word - lowest_ >= highest_ - lowest_) return kNone;
+    const std::uint32_t* const first = firsts_ + ((word - lowest_) >> shift_);
     const Suspect* const behind =
-        std::upper_bound(suspects_, suspects_ + count_, word,
+        std::upper_bound(suspects_ + first[0], suspects_ + first[1], word,
                          [](Address at, const Suspect& suspect) { return at < suspect.begin; });
-    if (behind == suspects_ || word >= behind[-1].end) return kNone;
+    if (behind == suspects_ || word >= end_of(behind[-1])) return kNone;
     return static_cast<std::size_t>(behind - suspects_) - 1;
   }
 
   std::size_t count_;
+  std::size_t parts_;  // into which the addresses from the lowest to the highest are divided
   std::size_t bytes_;
   void* memory_;
   Suspect* suspects_;
-  std::size_t* waiting_;
-  std::size_t* pages_;  // pages noted, by suspect
+  std::uint32_t* firsts_;  // the first suspect that begins in each part
+  unsigned shift_ = 4;
   std::size_t page_ = Process::heap().space().platform().page_size();
-  std::size_t depth_ = 0;
+  bool follows_ = false;
+  std::size_t queued_ = 0;  // index of the first one, from 1 on; 0: none
   Address lowest_ = 0;
   Address highest_ = 0;
+};
+
+// Tells on standard error that a search is under way, every two seconds. All threads are stopped:
+// it must not wait for whoever reads there.
+class SignOfLife {
+ public:
+  explicit SignOfLife(std::size_t count) noexcept : count_{count} {}
+  void count_one() noexcept {
+    if ((++seen_ & 0xfff) != 0) return;
+    const std::uint64_t now = now_ms();
+    if (now < next_ms_) return;
+    next_ms_ = now + kPauseMs;
+    pollfd errors{.fd = 2, .events = POLLOUT, .revents = 0};
+    const timespec at_once{};
+    const bool may_write = raw_syscall(SYS_ppoll, reinterpret_cast<long>(&errors), 1,
+                                       reinterpret_cast<long>(&at_once), 0, 0) == 1 &&
+                           (errors.revents & POLLOUT) != 0;
+    if (!may_write) return;
+    Message{} << "searching for leaks: " << std::uint64_t{seen_} << " of " << std::uint64_t{count_}
+              << " blocks were read";
+  }
+
+ private:
+  static constexpr std::uint64_t kPauseMs = 2'000;
+  static std::uint64_t now_ms() noexcept { return Process::heap().space().platform().now_ms(); }
+
+  std::size_t count_;
+  std::size_t seen_ = 0;
+  std::uint64_t next_ms_ = now_ms() + kPauseMs;
 };
 
 // Follows pointers. Some pages in readable mappings fault: guards of the program or of stacks, and
@@ -125,7 +188,7 @@ class Graph {
 class Marker {
  public:
   explicit Marker(Graph& graph) noexcept
-      : graph_{graph}, reader_{graph.reader_memory(), page_, false} {}
+      : graph_{graph}, sign_{graph.count()}, reader_{graph.reader_memory(), page_, false} {}
 
   // Marks from the words in [from, to). `look(address)` classifies a page.
   enum class Page : std::uint8_t { skipped, suspects, own, others };
@@ -135,19 +198,19 @@ class Marker {
       const Page page = look(at);
       if (page == Page::suspects && !is_elsewhere) graph_.note_page(at);
       const bool is_direct = page == Page::own && !is_elsewhere;
-      if (is_direct) mark_words(at, end, Leak::none);
+      if (is_direct) mark_words(at, end, Leak::kNone);
       return is_direct || page == Page::skipped || page == Page::suspects;
     };
-    if (can_ask_) return mark_pages(from, to, Leak::none, Graph::kNone, take_page);
+    if (can_ask_) return mark_pages(from, to, Leak::kNone, Graph::kNone, take_page);
     for (; from < to; from = align_down(from, page_) + page_) {
       const Page page = look(from);
       if (page != Page::own && page != Page::others) continue;
-      mark_words(from, std::min(align_down(from, page_) + page_, to), Leak::none);
+      mark_words(from, std::min(align_down(from, page_) + page_, to), Leak::kNone);
     }
   }
-  void mark_root(Address at) noexcept { mark_words(at, at + sizeof(Address), Leak::none); }
+  void mark_root(Address at) noexcept { mark_words(at, at + sizeof(Address), Leak::kNone); }
   void mark_roots(const Address* words, std::size_t count) noexcept {
-    graph_.mark(words, count, Leak::none, Graph::kNone);
+    graph_.mark(words, count, Leak::kNone, Graph::kNone);
   }
   // Scans all queued suspects, and those reached from them. All roots must have been marked before.
   void mark_reached(Leak becomes, std::size_t but = Graph::kNone) noexcept {
@@ -161,17 +224,17 @@ class Marker {
   void find_heads() noexcept {
     for (std::size_t i = 0; i < graph_.count(); ++i) {
       const Suspect& suspect = graph_.suspects()[i];
-      if (suspect.leak == Leak::direct) mark_from(suspect, Leak::indirect, i);
+      if (suspect.leak == Leak::kDirect) mark_from(suspect, Leak::kIndirect, i);
     }
   }
 
  private:
   void mark_block(const Suspect& block, Leak becomes, std::size_t but) noexcept {
-    if (!can_ask_ || graph_.is_readable(block)) {
-      return mark_words(block.begin, block.end, becomes, but);
-    }
+    sign_.count_one();
+    const Address end = profile::AtRest::end_of(block);
+    if (!can_ask_ || block.is_readable) return mark_words(block.begin, end, becomes, but);
     const auto take_page = [](Address, Address, bool) noexcept { return false; };
-    mark_pages(block.begin, block.end, becomes, but, take_page);
+    mark_pages(block.begin, end, becomes, but, take_page);
   }
   template <class Skip>
   void mark_pages(Address from, Address to, Leak becomes, std::size_t but, Skip&& skip) noexcept {
@@ -188,6 +251,7 @@ class Marker {
   }
 
   Graph& graph_;
+  SignOfLife sign_;
   std::size_t page_ = Process::heap().space().platform().page_size();
   PageReader reader_;
   bool can_ask_ = PageReader::works();
@@ -279,13 +343,14 @@ int mark_from_roots(const StoppedThreads& stopped, const OwnFrames& own, const G
     std::size_t arguments = 0;
     const Address* const first = stopped.arguments_of_sleepers(&arguments);
     marker.mark_roots(first, arguments);
-    marker.mark_reached(Leak::none);
+    graph.follow_roots();
+    marker.mark_reached(Leak::kNone);
     for (std::size_t i = 0; i < graph.count(); ++i) {
       const Suspect& suspect = graph.suspects()[i];
-      if (suspect.leak == Leak::direct && !suspect.is_new) {
+      if (suspect.leak == Leak::kDirect && !suspect.is_new) {
         // Blocks older than begin() do not count as leaks, nor do blocks reached from them.
-        graph.suspects()[i].leak = Leak::none;
-        marker.mark_from(suspect, Leak::none);
+        graph.suspects()[i].leak = Leak::kNone;
+        marker.mark_from(suspect, Leak::kNone);
       }
     }
     marker.find_heads();
@@ -293,7 +358,7 @@ int mark_from_roots(const StoppedThreads& stopped, const OwnFrames& own, const G
   at_rest.note(graph.suspects(), graph.count());
   long leaking = 0;
   for (std::size_t i = 0; i < graph.count(); ++i) {
-    if (graph.suspects()[i].leak != Leak::none) ++leaking;
+    if (graph.suspects()[i].leak != Leak::kNone) ++leaking;
   }
   return leaking;
 }

@@ -15,3 +15,8 @@ namespace allod {
 // thread-specific key may be refused. Called once in a constructor or later, with nothing held; it
 // may allocate. Null where these are not linked.
 extern "C" [[gnu::weak, gnu::visibility("hidden")]] void allod_complete_libc() noexcept;
+
+// Whether _dl_find_object() takes no lock of the loader, so that a signal handler may call it. Null
+// where src/libc/older is not linked: then the C library has the function, which takes none.
+extern "C" [[gnu::weak, gnu::visibility("hidden")]] bool
+allod_finds_objects_without_lock() noexcept;

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 
 #include "allod/os/linux/at_fork.hpp"
+#include "attach/attach.hpp"
 #include "guards/guards.hpp"
 #include "hardened/hardened.hpp"
 #include "image/own_image.hpp"
@@ -83,6 +84,7 @@ void start_process() noexcept {
   if (Guards::is_on()) Guards::prepare();
   if (Guards::is_on()) faults::watch();
   profile::watch_signal();
+  attach::watch();
   os::at_fork(&profile::lock, &profile::unlock, &profile::reset_lock_after_fork);
   if constexpr (Policy::kTracked) {
     // Registered last, so its lock is taken first at a fork, as its rank demands.

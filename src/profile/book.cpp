@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "profile/exponential.hpp"
 #include "profile/probe.hpp"
 
 namespace allod::profile {
@@ -13,8 +14,6 @@ constinit Book book;
 
 namespace {
 
-std::uint64_t hash_of_block(Address block) noexcept { return block / 8 * kMix; }
-Sample*& next_sample(Sample& sample) noexcept { return sample.next; }
 KnownStack*& next_stack(KnownStack& stack) noexcept { return stack.next_in_bucket; }
 
 // To be called before `live` of the stack changes.
@@ -25,7 +24,7 @@ void before_change(KnownStack& stack) noexcept {
 }
 
 void count_out(const Sample& sample, std::uint64_t now) noexcept {
-  KnownStack& stack = *sample.stack;
+  KnownStack& stack = *sample.stack();
   const Sum weight = weight_of(sample);
   const std::uint64_t life = now > sample.birth_ms ? now - sample.birth_ms : 0;
   before_change(stack);
@@ -42,6 +41,18 @@ void count_out(const Sample& sample, std::uint64_t now) noexcept {
 }
 
 }  // namespace
+
+std::uint64_t count_x256(const Sample& sample) noexcept {
+  const std::size_t interval = book.rates.interval(sample.rate);
+  if (interval <= 1) return 256;
+  const double points = static_cast<double>(sample.bytes()) / static_cast<double>(interval);
+  return (static_cast<std::uint64_t>(512 / chance_within(points)) + 1) / 2;
+}
+
+Sum weight_of(const Sample& sample) noexcept {
+  const std::uint64_t count = count_x256(sample);
+  return {count, sample.bytes() * count, sample.requested * count};
+}
 
 KnownStack* remember(const Stack& stack) noexcept {
   std::uint64_t hash = stack.depth;
@@ -81,28 +92,20 @@ Sum peak_of(const KnownStack& stack) noexcept {
   return stack.changed == book.peaks ? stack.before_change : stack.live;
 }
 
-Sample* new_sample(KnownStack* stack, Address block) noexcept {
-  const auto hash = [](Sample& sample) { return hash_of_block(sample.block); };
-  if (stack == nullptr || !book.samples.make_room(next_sample, hash)) return nullptr;
-  Sample* sample = book.spare;
-  if (sample != nullptr) {
-    book.spare = sample->next;
-  } else {
-    sample = static_cast<Sample*>(engine().space().allocate_metadata(sizeof(Sample)));
-    if (sample == nullptr) return nullptr;
-  }
-  sample->block = block;
-  sample->stack = stack;
-  Sample*& list = book.samples.at(hash_of_block(block));
-  sample->next = list;
-  list = sample;
-  ++book.samples.entries;
+Sample* new_sample(KnownStack* stack, const void* block, std::size_t interval) noexcept {
+  const unsigned rate = book.rates.number_of(interval);
+  if (stack == nullptr || rate == Rates::kNone) return nullptr;
+  Sample* const sample = book.samples.add(bare_address(block));
+  if (sample == nullptr) return nullptr;
+  sample->set_stack(stack);
+  sample->rate = rate & 0xff;
+  sample->is_forgiven = 0;
   return sample;
 }
 
 // True at a new peak.
 bool count_in(const Sample& sample) noexcept {
-  KnownStack& stack = *sample.stack;
+  KnownStack& stack = *sample.stack();
   const Sum weight = weight_of(sample);
   before_change(stack);
   add(stack.live, weight);
@@ -122,18 +125,11 @@ bool count_in(const Sample& sample) noexcept {
 }
 
 void forget_locked(void* block, std::uint64_t now) noexcept {
-  if (book.samples.lists == nullptr) return;
-  Sample** link = &book.samples.at(hash_of_block(address_of(block)));
-  while (*link != nullptr && (*link)->block != address_of(block)) link = &(*link)->next;
-  Sample* const sample = *link;
+  Sample* const sample = book.samples.remove(bare_address(block));
   if (sample == nullptr) return;
-  *link = sample->next;
-  --book.samples.entries;
   count_out(*sample, now);
-  ALLOD_PROBE("sample_freed", address_of(block), sample->requested, told(weight_of(*sample)).bytes,
-              now - sample->birth_ms);
-  sample->next = book.spare;
-  book.spare = sample;
+  ALLOD_PROBE("sample_freed", address_of(block), std::uint64_t{sample->requested},
+              told(weight_of(*sample)).bytes, now - sample->birth_ms);
 }
 
 }  // namespace allod::profile

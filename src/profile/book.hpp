@@ -3,13 +3,13 @@
 
 #include "allod.h"
 #include "instance/process.hpp"
+#include "profile/sample.hpp"
 #include "unwind/backtrace.hpp"
 
 namespace allod::profile {
 
 using Sum = allod_profile_sum_t;
 
-inline Process::Heap& engine() noexcept { return Process::heap(); }
 inline std::uint64_t now_ms() noexcept { return engine().space().platform().now_ms(); }
 
 // Sums over the samples of one call stack. Never freed.
@@ -34,25 +34,6 @@ struct KnownStack {
   std::uintptr_t frames[1];  // `depth` of them
 };
 
-struct Sample {
-  Sample* next;
-  Address block;
-  Address neighbour;  // as in allod_profile_block_t; 0: not known
-  KnownStack* stack;
-  std::size_t bytes;
-  std::size_t requested;
-  std::uint64_t count_x256;  // blocks that it represents, times 256
-  std::uint64_t birth_ms;
-  std::uint64_t number;
-  std::uint32_t thread;
-};
-
-// The blocks and bytes that a sample represents, times 256 like all sums here. Equal at allocation
-// and at free.
-inline Sum weight_of(const Sample& sample) noexcept {
-  const std::uint64_t count = sample.count_x256;
-  return {count, sample.bytes * count, sample.requested * count};
-}
 inline Sum told(const Sum& sum) noexcept {
   const auto rounded = [](std::uint64_t n) { return (n + 128) / 256; };
   return {rounded(sum.blocks), rounded(sum.bytes), rounded(sum.requested)};
@@ -103,9 +84,9 @@ struct Buckets {
 
 struct Book {
   Process::Heap::Lock lock{LockRank::samples};
-  Buckets<Sample> samples;
+  SampleTable samples;
+  Rates rates;
   Buckets<KnownStack> stacks;
-  Sample* spare = nullptr;  // free records
   std::atomic<KnownStack*> first{nullptr};
   KnownStack* last = nullptr;
   std::uint64_t stack_count = 0;
@@ -116,8 +97,6 @@ struct Book {
   std::uint64_t live_samples = 0;
   std::uint64_t total_samples = 0;
   std::uint64_t lost_samples = 0;
-  std::uint64_t samples_ever = 0;
-  std::uint64_t forgiven = 0;  // samples up to this number do not leak
   std::uint64_t since_ms = 0;
   std::uint64_t peak_ms = 0;
   Sum lifetimes[ALLOD_PROFILE_LIFETIMES] = {};
@@ -141,13 +120,22 @@ class Busy {
   Busy& operator=(const Busy&) = delete;
 };
 
+// The caller is the one thread of a new process.
+void forget_thread_after_fork() noexcept;
+
 // --- these require the lock ----------------------------------------------------------
 
+// The blocks that a sample represents, times 256.
+std::uint64_t count_x256(const Sample& sample) noexcept;
+// The blocks and bytes that it represents, times 256 like all sums here. Equal at allocation and at
+// free.
+Sum weight_of(const Sample& sample) noexcept;
 // Finds or adds the record of a call stack. Null if memory is exhausted.
 KnownStack* remember(const Stack& stack) noexcept;
 Sum peak_of(const KnownStack& stack) noexcept;
-// Adds a record to the table. Null if memory is exhausted or `stack` is null.
-Sample* new_sample(KnownStack* stack, Address block) noexcept;
+// Adds a record to the table, for a mean distance of samples. Null if memory is exhausted, `stack`
+// is null, or there have been too many distances.
+Sample* new_sample(KnownStack* stack, const void* block, std::size_t interval) noexcept;
 // Returns true at a new peak.
 bool count_in(const Sample& sample) noexcept;
 // Ignores blocks that are no samples.

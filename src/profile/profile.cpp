@@ -15,9 +15,9 @@ namespace {
 
 // Readable bytes of a block, before any guard; 0 if it was freed and waits.
 std::size_t readable_bytes(const Sample& sample) noexcept {
-  const auto* const block = reinterpret_cast<const void*>(sample.block);
+  const auto* const block = reinterpret_cast<const void*>(Address{sample.block});
   if constexpr (Policy::kBlockStates) return hardened::readable_bytes(block);
-  return Guards::holds(block) ? sample.requested : sample.bytes;
+  return Guards::holds(block) ? std::size_t{sample.requested} : sample.bytes();
 }
 
 }  // namespace
@@ -74,6 +74,31 @@ allod_profile_stack_t describe(const KnownStack& stack, std::uint64_t now) noexc
           .mean_lifetime_ms = stack.freed_samples == 0 ? 0 : stack.lives_ms / stack.freed_samples};
 }
 
+// Requires the lock.
+allod_profile_block_t describe(const Sample& sample, std::uint64_t now) noexcept {
+  return {.address = reinterpret_cast<const void*>(Address{sample.block}),
+          .bytes = sample.bytes(),
+          .requested = sample.requested,
+          .stack = sample.stack()->id,
+          .count_x256 = count_x256(sample),
+          .age_ms = now > sample.birth_ms ? now - sample.birth_ms : 0,
+          .thread = static_cast<std::uint32_t>(sample.thread),
+          .neighbour = reinterpret_cast<const void*>(sample.neighbour())};
+}
+
+// Calls visit(number, sample) for each. Requires the lock.
+template <class Visit>
+void for_each_sample(Visit&& visit) noexcept {
+  for (std::size_t i = 0; i < book.samples.list_count(); ++i) {
+    for (std::uint32_t number = book.samples.list(i); number != 0;) {
+      Sample& sample = book.samples[number];
+      const std::uint32_t next = sample.next;
+      visit(number, sample);
+      number = next;
+    }
+  }
+}
+
 }  // namespace
 
 int visit_stacks(allod_profile_stack_visit_t visit, void* context) noexcept {
@@ -109,23 +134,17 @@ int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
     std::size_t count = 0;
     {
       LockGuard lock{book.lock};
-      if (book.samples.lists == nullptr) return 0;
-      const std::size_t lists = book.samples.count() / kParts;
+      if (book.samples.list_count() == 0) return 0;
+      const std::size_t lists = book.samples.list_count() / kParts;
       const std::uint64_t end = part + kPartsAtOnce < kParts ? part + kPartsAtOnce : kParts;
       while (part < end && count < kMost) {
         std::size_t passed = 0;
         for (std::size_t i = 0; i < lists && count < kMost; ++i) {
-          Sample* sample = book.samples.lists[part * lists + i];
-          for (; sample != nullptr && count < kMost; sample = sample->next) {
-            if (passed++ < done) continue;
-            seen[count++] = {reinterpret_cast<const void*>(sample->block),
-                             sample->bytes,
-                             sample->requested,
-                             sample->stack->id,
-                             sample->count_x256,
-                             now > sample->birth_ms ? now - sample->birth_ms : 0,
-                             sample->thread,
-                             reinterpret_cast<const void*>(sample->neighbour)};
+          std::uint32_t number = book.samples.list(part * lists + i);
+          while (number != 0 && count < kMost) {
+            const Sample& sample = book.samples[number];
+            number = sample.next;
+            if (passed++ >= done) seen[count++] = describe(sample, now);
           }
         }
         // There may be more in this part.
@@ -156,7 +175,7 @@ std::uint64_t end_stacks_in(Address begin, Address end, bool is_known) noexcept 
 
 void forgive() noexcept {
   LockGuard lock{book.lock};
-  book.forgiven = book.samples_ever;
+  for_each_sample([](std::uint32_t, Sample& sample) noexcept { sample.is_forgiven = 1; });
 }
 
 AtRest::AtRest() noexcept {
@@ -167,29 +186,37 @@ AtRest::~AtRest() {
   book.lock.unlock();
   busy = false;
 }
-std::size_t AtRest::count() const noexcept { return book.samples.entries; }
+std::size_t AtRest::count() const noexcept { return book.samples.entries(); }
 void AtRest::list(Suspect* suspects) const noexcept {
-  for (std::size_t i = 0; book.samples.lists != nullptr && i < book.samples.count(); ++i) {
-    for (Sample* sample = book.samples.lists[i]; sample != nullptr; sample = sample->next) {
-      const std::size_t bytes = readable_bytes(*sample);
-      *suspects++ = {.begin = sample->block,
-                     .end = sample->block + bytes,
-                     .sample = sample,
-                     .leak = bytes != 0 ? Suspect::Leak::direct : Suspect::Leak::none,
-                     .is_new = sample->number > book.forgiven};
-    }
-  }
+  for_each_sample([&](std::uint32_t number, Sample& sample) noexcept {
+    const std::size_t bytes = readable_bytes(sample);
+    const std::size_t missing = sample.bytes() - bytes;
+    Suspect& suspect = *suspects++;
+    suspect = {};
+    suspect.begin = sample.block;
+    suspect.leak = bytes != 0 ? Suspect::kDirect : Suspect::kNone;
+    suspect.is_new = sample.is_forgiven == 0;
+    suspect.missing = std::min(missing, Suspect::kMuchMissing) & Suspect::kMuchMissing;
+    suspect.sample = number;
+  });
+}
+Address AtRest::end_of(const Suspect& suspect) noexcept {
+  const Sample& sample = book.samples[suspect.sample];
+  const std::size_t bytes = suspect.missing != Suspect::kMuchMissing
+                                ? sample.bytes() - suspect.missing
+                                : readable_bytes(sample);
+  return suspect.begin + bytes;
 }
 void AtRest::note(const Suspect* suspects, std::size_t count) noexcept {
   for (KnownStack* stack = book.first.load(); stack != nullptr; stack = stack->next.load()) {
     stack->leaked_directly = stack->leaked = {};
   }
   for (std::size_t i = 0; i < count; ++i) {
-    if (suspects[i].leak == Suspect::Leak::none) continue;
-    const Sample& sample = *static_cast<const Sample*>(suspects[i].sample);
-    add(sample.stack->leaked, weight_of(sample));
-    if (suspects[i].leak == Suspect::Leak::direct) {
-      add(sample.stack->leaked_directly, weight_of(sample));
+    if (suspects[i].leak == Suspect::kNone) continue;
+    const Sample& sample = book.samples[suspects[i].sample];
+    add(sample.stack()->leaked, weight_of(sample));
+    if (suspects[i].leak == Suspect::kDirect) {
+      add(sample.stack()->leaked_directly, weight_of(sample));
     }
   }
 }
@@ -216,7 +243,10 @@ int visit_leaks(allod_profile_stack_visit_t visit, void* context) noexcept {
 
 void lock() noexcept { book.lock.lock_for_fork(); }
 void unlock() noexcept { book.lock.unlock_in_parent(); }
-void reset_lock_after_fork() noexcept { book.lock.reset_in_child(); }
+void reset_lock_after_fork() noexcept {
+  book.lock.reset_in_child();
+  forget_thread_after_fork();
+}
 
 }  // namespace allod::profile
 

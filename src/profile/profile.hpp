@@ -26,13 +26,18 @@ std::uint64_t end_stacks_in(Address begin, Address end, bool is_known) noexcept;
 
 // A sample in use.
 struct Suspect {
-  enum class Leak : unsigned char { none, direct, indirect };
-  Address begin;
-  Address end;
-  void* sample;
-  Leak leak;
-  bool is_new;  // allocated after forgive()
+  enum Leak : std::uint8_t { kNone, kDirect, kIndirect };
+  static constexpr std::size_t kMuchMissing = 4095;
+
+  std::uint64_t begin : 48;
+  std::uint64_t leak : 2;         // one of Leak
+  std::uint64_t is_new : 1;       // allocated after forgive()
+  std::uint64_t is_readable : 1;  // for the search
+  std::uint64_t missing : 12;     // bytes at its end that cannot be read; kMuchMissing: or more
+  std::uint32_t sample;           // its number
+  std::uint32_t link;             // for the search
 };
+static_assert(sizeof(Suspect) == 16);
 // Samples now in use will never count as leaks.
 void forgive() noexcept;
 // During its lifetime, samples neither come nor go.
@@ -45,8 +50,10 @@ class AtRest {
 
   [[nodiscard]] std::size_t count() const noexcept;
   void list(Suspect* suspects) const noexcept;
+  // Of what can be read. `begin` if the block was freed and waits.
+  [[nodiscard]] static Address end_of(const Suspect& suspect) noexcept;
   // Adds up leaks by stack.
-  void note(const Suspect* suspects, std::size_t count) noexcept;
+  static void note(const Suspect* suspects, std::size_t count) noexcept;
 };
 // Writes the sums of the last note() in the profile's format: `live` for direct leaks, `total` for
 // all.

@@ -1,9 +1,9 @@
 // The profile's sampler.
 #include <string.h>
 
+#include "allod/os/linux/guest.hpp"
 #include "hardened/hardened.hpp"
 #include "profile/book.hpp"
-#include "profile/exponential.hpp"
 #include "profile/file.hpp"
 #include "profile/probe.hpp"
 #include "profile/profile.hpp"
@@ -18,10 +18,14 @@ namespace {
 // words. Nobody else owns them.
 constinit std::atomic<void*> late_frees{nullptr};
 
-std::uint64_t count_x256(std::size_t bytes, std::size_t interval) noexcept {
-  if (interval <= 1) return 256;
-  const double likely = chance_within(static_cast<double>(bytes) / static_cast<double>(interval));
-  return (static_cast<std::uint64_t>(512 / likely) + 1) / 2;
+// The kernel's id of the calling thread, without a system call for each sample. A child of vfork
+// shares the variable, so a thread that may have one keeps none.
+[[gnu::tls_model("initial-exec")]] thread_local constinit std::uint32_t own_thread = 0;
+std::uint32_t thread_id() noexcept {
+  if (own_thread != 0) return own_thread;
+  const std::uint32_t thread = engine().space().platform().thread_id();
+  if (os::LinuxGuest::host() == 0) own_thread = thread;
+  return thread;
 }
 
 // The block that left this thread's magazine of the class last: it is in the bottom cell of the
@@ -38,6 +42,8 @@ Address neighbour_of(std::size_t bytes) noexcept {
 }
 
 }  // namespace
+
+void forget_thread_after_fork() noexcept { own_thread = 0; }
 
 }  // namespace profile
 
@@ -67,26 +73,22 @@ void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t byt
   Stack stack;
   capture_stack(stack);
   leave_out_own(stack);
-  const std::uint64_t count = count_x256(bytes, interval);
   const Address neighbour = neighbour_of(bytes);
-  const std::uint32_t thread = engine().space().platform().thread_id();
+  const std::uint32_t thread = thread_id();
   const std::uint64_t now = now_ms();
   std::uint64_t peak = 0;
   std::uint64_t stands_for = 0;
   {
     LockGuard lock{book.lock};
-    Sample* const sample = new_sample(remember(stack), address_of(block));
+    Sample* const sample = new_sample(remember(stack), block, interval);
     if (sample == nullptr) {
       ++book.lost_samples;
       return;
     }
-    sample->neighbour = neighbour;
-    sample->bytes = bytes;
-    sample->requested = size;
-    sample->count_x256 = count;
-    sample->birth_ms = now;
-    sample->thread = thread;
-    sample->number = ++book.samples_ever;
+    sample->set_neighbour(neighbour);
+    sample->set_sizes(size, bytes);
+    sample->birth_ms = now & 0xffffffffff;
+    sample->thread = thread & 0xffffff;
     if (count_in(*sample)) peak = book.peak.bytes / 256;
     stands_for = told(weight_of(*sample)).bytes;
   }

@@ -297,6 +297,9 @@ constexpr Option kOptions[] = {
     {"LIVE_ONLY", "a process id", "none", true, "the only process that serves a live page",
      &is_not_ours},
     {"LIVE_CHILDREN", "0, 1", "0", true, "child processes serve live pages, too", &is_not_ours},
+    {"ATTACH", "0, 1", "1", true,
+     "let the same user or root open the live page of the running process (allod live PID)",
+     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.takes_requests); }},
     {"MAGAZINE_BYTES", "bytes, 0 to 16M", "256K", false,
      "most bytes of one size class that a thread caches",
      [](Settings& s, std::string_view v) noexcept {

@@ -34,6 +34,7 @@ struct Settings {
   std::size_t guard_period = 0;                  // one allocation in so many is guarded; 0: none
   std::uint32_t guard_slots = 192;
   bool keeps_deepbind = false;
+  bool takes_requests = true;  // to open the live page
   bool help = false;
 };
 

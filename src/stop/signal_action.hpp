@@ -23,6 +23,10 @@ struct SignalAction {
     return number != kDefault && number != kIgnored;
   }
 
+  [[nodiscard]] bool is_default() const noexcept {
+    return reinterpret_cast<std::uintptr_t>(handler) == kDefault;
+  }
+
   [[nodiscard]] static SignalAction of(int signal) noexcept {
     SignalAction action;
     raw_syscall(SYS_rt_sigaction, signal, 0, as_long(&action), sizeof action.mask);

@@ -7,6 +7,7 @@
 
 #include "image/thread_files.hpp"
 #include "libc/stop_signal.hpp"
+#include "stop/resting_handler.hpp"
 #include "stop/signal_action.hpp"
 #include "stop/signal_stacks.hpp"
 #include "stop/stop_turn.hpp"
@@ -126,6 +127,9 @@ void wait_in_handler(int, siginfo_t*, void* context) {
 SignalAction action_before;
 
 bool is_ours(const SignalAction& action) noexcept { return action.handler == &wait_in_handler; }
+bool is_resting(const SignalAction& action) noexcept {
+  return action.has_handler() && action.handler == resting_handler.load();
+}
 
 // Whether the program awaits the first signal by signalfd() or sigwait(). Restoring the default
 // action would discard a pending one. Threads that block all signals say nothing about this.
@@ -142,7 +146,10 @@ bool is_awaited() noexcept {
 
 void give_back() noexcept {
   if (stop.signal != kStopSignal && must_stay) return;
-  if (is_ours(SignalAction::of(stop.signal))) action_before.set_for(stop.signal);
+  if (!is_ours(SignalAction::of(stop.signal))) return;
+  // A signal that a thread has not taken yet goes with the handler.
+  if (is_resting(action_before)) SignalAction{}.set_for(stop.signal);
+  action_before.set_for(stop.signal);
 }
 void take(int signal) noexcept {
   stop.signal = signal;
@@ -153,7 +160,7 @@ void take(int signal) noexcept {
 }
 void take_signal(StoppedThreads::Round round) noexcept {
   const auto has_programs = [](const SignalAction& action) noexcept {
-    return action.has_handler() && !is_ours(action);
+    return action.has_handler() && !is_ours(action) && !is_resting(action);
   };
   if (round == StoppedThreads::Round::again
           ? stop.signal != kStopSignal

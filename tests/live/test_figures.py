@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +64,106 @@ def test_resident_memory_is_taken_apart_without_rest(service: Watched) -> None:
         <= parts["free_in_slabs"] + parts["dirty"]
         <= 7500 * 2048 + 2 * MIB
     )
+
+
+FOREIGN = """\
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+enum { MIB = 1 << 20 };
+static void* fill_stack(void* ready) {
+  char frame[24 * MIB];
+  memset(frame, 1, sizeof frame);
+  __asm__ volatile("" : : "r"(frame) : "memory");
+  pthread_barrier_wait(ready);
+  for (;;) pause();
+}
+int main(int n, char** a) {
+  pthread_barrier_t ready;
+  pthread_barrier_init(&ready, NULL, 2);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 64 * MIB);
+  pthread_t thread;
+  if (pthread_create(&thread, &attributes, fill_stack, &ready) != 0) return 1;
+  pthread_barrier_wait(&ready);
+  const int file = open(a[n - 1], O_RDONLY);
+  volatile const char* mapped = mmap(NULL, 16 * MIB, PROT_READ, MAP_PRIVATE, file, 0);
+  for (int i = 0; i < 16 * MIB; i += 4096) (void)mapped[i];
+  const int rights = PROT_READ | PROT_WRITE;
+  char* const own = mmap(NULL, 40 * MIB, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memset(own, 1, 40 * MIB);
+  puts("ready");
+  fflush(stdout);
+  return getchar() == 0;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "variables", "pool"),
+    [
+        ("python3.99", {}, "Python's own pools"),
+        ("python3.99", {"PYTHONMALLOC": "malloc"}, ""),
+        ("something", {}, ""),
+    ],
+)
+def test_what_is_not_allods_is_explained(
+    serve: Serve,
+    clean: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    variables: dict[str, str],
+    pool: str,
+) -> None:
+    source = tmp_path / "foreign.c"
+    source.write_text(FOREIGN)
+    program = tmp_path / name
+    subprocess.run(["cc", "-O1", "-o", program, source, "-pthread"], check=True)
+    data = tmp_path / "data"
+    data.write_bytes(b"x" * (16 * MIB))
+    for variable, value in variables.items():
+        monkeypatch.setitem(clean, variable, value)
+    with serve(program, data) as process:
+        assert process.process.stdout is not None
+        assert process.process.stdout.readline() == "ready\n"
+        state = process.fresh_state()
+        metrics = process.ask("/metrics").body.decode()
+    foreign = state["foreign"]
+    parts = ("code", "stacks", "files", "other")
+    assert sum(foreign[part] for part in parts) == state["residency"]["not_ours"]
+    for part, planted in {"stacks": 24, "files": 16, "other": 40}.items():
+        assert abs(foreign[part] / MIB - planted) < 3, foreign
+    assert foreign["code"] > MIB
+    assert (foreign["pool"], foreign["remedy"] != "") == (pool, pool != "")
+    told = re.findall(
+        r'^allod_not_allods_part_bytes\{part="(\w+)"\} (\d+)$', metrics, re.M
+    )
+    assert {part for part, _ in told} == set(parts)
+
+
+def test_names_leave_no_memory_behind(serve: Serve) -> None:
+    """Files are read for the names of functions, and given back."""
+    with serve(profile="0") as program:
+        sample_all(program)
+        program.do("hold 20480 200")
+        program.do("leak 20480 200")
+        for _ in range(2):
+            flame = program.ask("/api/flame?of=live").json()
+            assert any(
+                "Sessions::open" in "".join(path) for path, _ in leaves(flame["root"])
+            )
+            assert program.ask("/debug/pprof/heap").status == 200
+        # What took long to read is kept for a while.
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if (page := program.fresh_state()["residency"]["page"]) < 6 * MIB:
+                break
+        assert page < 6 * MIB
 
 
 def test_the_map_shows_what_is_sparse(service: Watched) -> None:

@@ -81,7 +81,7 @@ def test_strangers_cannot_read_the_link(service: Watched) -> None:
 def test_mistakes_are_one_clear_line() -> None:
     for arguments, said in {
         ("999999999",): "no such process: 999999999",
-        (str(os.getpid()),): f"process {os.getpid()} serves no live page",
+        (str(os.getpid()),): f"process {os.getpid()} does not run on Allod;",
         ("nonsense",): "nonsense is neither a process id nor an address with a port",
         ("127.0.0.1:1",): "127.0.0.1:1 wants a token",
         ("http://127.0.0.1:1/?token=x",): "127.0.0.1:1 does not answer",

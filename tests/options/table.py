@@ -181,6 +181,7 @@ OPTIONS = {
     ),
     "LIVE_ONLY": Option("a process id", "none", ("1",), (), at_start_only=True),
     "LIVE_CHILDREN": Option("0, 1", "0", ("0", "1"), (), at_start_only=True),
+    "ATTACH": Option("0, 1", "1", YES + NO, NOT_BOOLEAN, at_start_only=True),
     "MAGAZINE_BYTES": Option(
         "bytes, 0 to 16M",
         "256K",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -69,6 +70,88 @@ def test_what_something_leads_to_is_no_leak(build_dir: Path, tmp_path: Path) -> 
     result = leaks("--", program, directory=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "leak" not in result.stderr, result.stderr
+
+
+MANY = """\
+#include <stdlib.h>
+#include <string.h>
+int main(int n, char** a) {
+  const size_t count = strtoul(a[n - 1], 0, 10);
+  void** all = 0;
+  for (size_t i = 0; i < count; ++i) {
+    void** block = malloc(48);
+    memset(block, 0, 48);
+    *block = all;
+    all = block;
+  }
+  __asm__ volatile("" : : "r"(all) : "memory");
+  static void** volatile kept;
+  kept = all;
+  return 0;
+}
+"""
+
+
+def test_a_search_takes_at_most_64_bytes_a_block(
+    liballod: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "many.c"
+    source.write_text(MANY)
+    program = tmp_path / "many"
+    subprocess.run(["cc", "-O1", "-o", program, source], check=True)
+    count = 600_000
+
+    def peak(searches: str) -> int:
+        with subprocess.Popen(
+            [program, str(count)],
+            env={"LD_PRELOAD": str(liballod), "ALLOD_LEAKS": searches},
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stderr is not None
+            assert b"leak" not in process.stderr.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return usage.ru_maxrss * 1024
+
+    usual = 1 << 20
+    assert peak("1") - peak("0") - usual < 64 * count
+
+
+def test_a_long_search_gives_a_sign_of_life(liballod: Path, tmp_path: Path) -> None:
+    """A debugger holds it up for longer than two seconds."""
+    if shutil.which("gdb") is None:
+        pytest.skip("there is no gdb")
+    source = tmp_path / "many.c"
+    source.write_text(MANY)
+    program = tmp_path / "many"
+    subprocess.run(["cc", "-O1", "-o", program, source], check=True)
+    commands = [
+        "set startup-with-shell off",
+        f"set environment LD_PRELOAD {liballod}",
+        "set environment ALLOD_LEAKS 1",
+        "set breakpoint pending on",
+        "break allod::leaks::(anonymous namespace)::Graph::mark",
+        "run",
+        "shell sleep 2.5",
+        "delete",
+        "continue",
+    ]
+    done = subprocess.run(
+        ["gdb", "-nx", "-batch"]
+        + [word for command in commands for word in ("-ex", command)]
+        + ["--args", program, "30000"],
+        env={key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = re.search(
+        r"allod: searching for leaks: (\d+) of 30000 blocks were read", done.stderr
+    )
+    assert said is not None, done.stdout + done.stderr
+    assert int(said[1]) <= 30000
+    assert "exited normally" in done.stdout
 
 
 FORGOTTEN = {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from allod import command_line
+from allod.cli_trace import record, replay, trace
 from allod.command_line import CONTEXT_SETTINGS, Group, forbid, help_command
 
 FORMATS = ("text", "json")
@@ -78,14 +79,6 @@ _output_option = click.option(
     metavar="FILE",
     help="Write the results to FILE.",
 )
-
-
-def _means_option(
-    _ctx: click.Context, _parameter: click.Parameter, value: str | None
-) -> None:
-    """-o has one meaning in all commands."""
-    if value is not None:
-        raise click.UsageError(f"-o means --option in allod run; use --output {value}")
 
 
 @click.group(cls=Group, invoke_without_command=True, context_settings=CONTEXT_SETTINGS)
@@ -335,17 +328,64 @@ def top(
 
 @allod.command()
 @click.option("--list", "as_list", is_flag=True, help="Of all programs; the default.")
-@click.argument("process", required=False, metavar="[PID]")
-def live(as_list: bool, process: str | None) -> None:
-    """Print the links of live pages: of PID, or of all of your programs that serve one.
+@click.option("--close", is_flag=True, help="End the page of PID, and take no samples.")
+@click.argument("process", required=False, type=click.IntRange(1), metavar="[PID]")
+def live(as_list: bool, close: bool, process: int | None) -> None:
+    """Open the live page of PID, and print its link; or print those of all of your programs.
 
-    Programs serve one if they were started with ./allod run --live.
+    PID is any process that runs on Allod, however it was started. Programs that were started with
+    allod run --live have a page already. The process loads the server on request of its user or
+    of root; where it takes no requests, gdb has it load the server.
     """
-    from allod.watch import print_links
+    from allod import attach
+    from allod.watch import print_links, show_links
 
-    if as_list and process is not None:
+    if process is None:
+        forbid(click.get_current_context(), "needs a process", "close")
+        print_links([])
+    elif as_list:
         raise click.UsageError("--list takes no process")
-    print_links([] if process is None else [process])
+    elif close:
+        attach.close(process)
+    else:
+        link = attach.attached(process)
+        attach.sample(link)
+        show_links([link])
+
+
+@allod.command()
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1),
+    default=30.0,
+    show_default=True,
+    help="How long; an interrupt ends it early.",
+)
+@click.option(
+    "--interval",
+    type=click.IntRange(1),
+    default=512 << 10,
+    show_default=True,
+    metavar="BYTES",
+    help="Mean number of bytes between two samples, unless the process takes samples already.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="NAME",
+    help="Write NAME.pb.gz and NAME.html; PROGRAM.PID by default.",
+)
+@click.argument("process", type=click.IntRange(1), metavar="PID")
+def profile(process: int, seconds: float, interval: int, output: Path | None) -> None:
+    """Profile the heap of a process that runs already on Allod, without a restart.
+
+    Writes what it allocated meanwhile, and what it held at the end, as far as that was sampled,
+    for pprof and as a page. The process takes no samples and serves no page afterwards, unless it
+    did before.
+    """
+    from allod.profile.attach import profile_running
+
+    profile_running(process, seconds, output, interval)
 
 
 @allod.command()
@@ -385,148 +425,8 @@ def diff(
     compare(first, second, kind, most, as_json=as_json, output=output)
 
 
-@allod.command(
-    context_settings={"allow_interspersed_args": False},
-    options_metavar="[OPTIONS] --",
-)
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Where the trace goes; PROGRAM.trace by default.",
-)
-@click.option(
-    "-o", callback=_means_option, expose_value=False, hidden=True, metavar="FILE"
-)
-@click.option(
-    "--peer",
-    default="glibc",
-    show_default=True,
-    metavar="NAME[=LIBRARY]",
-    help="The allocator that serves the program meanwhile.",
-)
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
-def record(output: Path | None, peer: str, program: Sequence[str]) -> None:
-    """Run PROGRAM and record every allocation call.
-
-    Processes that it starts write traces of their own beside the first: FILE.PID. The exit status
-    is the program's, or 1 if that is 0 and a trace could not be written to its end.
-    """
-    from allod.record import record as record_program
-
-    sys.exit(record_program(program, output, peer))
-
-
-@allod.command()
-@click.argument("trace", type=click.Path(path_type=Path))
-@click.option(
-    "--peer",
-    "peers",
-    multiple=True,
-    metavar="NAME[=LIBRARY]",
-    help="An allocator, as allod bench --list names them, or any library. Can be repeated."
-    " Default: allod and glibc.",
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(1),
-    default=7,
-    show_default=True,
-    help="Measured rounds at most, after one warm-up round.",
-)
-@click.option(
-    "--touch",
-    type=click.Choice(("nothing", "ends", "pages")),
-    default="pages",
-    show_default=True,
-    help="What to write to each new block.",
-)
-@click.option("--verify", is_flag=True, help="Check that blocks keep their contents.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    default=600.0,
-    show_default=True,
-    help="Seconds after which a run counts as hung.",
-)
-@click.option(
-    "--scratch",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder with room for about the size of the trace.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
-def replay(
-    trace: Path,
-    peers: Sequence[str],
-    rounds: int,
-    touch: str,
-    verify: bool,
-    timeout: float,
-    scratch: Path | None,
-    as_json: bool,
-) -> None:
-    """Run the allocation calls of TRACE under several allocators.
-
-    Prints time and resident memory of each. The exit status is 1 if one of them failed.
-    """
-    from allod.replay import replay as replay_trace
-
-    sys.exit(
-        replay_trace(
-            trace,
-            peers,
-            rounds=rounds,
-            touch=touch,
-            verify=verify,
-            timeout=timeout,
-            scratch=scratch,
-            as_json=as_json,
-        )
-    )
-
-
-@allod.group(cls=Group)
-def trace() -> None:
-    """Look into what allod record wrote."""
-
-
-@trace.command()
-@click.argument("trace", type=click.Path(path_type=Path))
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the summary with its plots to one page.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Write the summary and its plots to files.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print all numbers as JSON.")
-def info(trace: Path, html: Path | None, out: Path | None, as_json: bool) -> None:
-    """Sum up TRACE: live bytes, sizes, lifetimes, threads."""
-    from allod.trace.show import show
-
-    show(trace, html=html, folder=out, as_json=as_json)
-
-
-@trace.command()
-@click.argument("trace", type=click.Path(path_type=Path))
-@click.option("--most", type=click.IntRange(1), help="Print at most so many events.")
-def dump(trace: Path, most: int | None) -> None:
-    """Print the events of TRACE, thread by thread.
-
-    Thread, nanoseconds since the start, function, address (for realloc the old one and the new
-    one), size, alignment.
-    """
-    from allod.trace.tool import dump as dump_trace
-
-    dump_trace(trace, most)
-
-
-allod.add_command(help_command)
+for command in (record, replay, trace, help_command):
+    allod.add_command(command)
 
 
 def main() -> None:

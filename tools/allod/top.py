@@ -134,7 +134,16 @@ class Watch:
                 rate = human(round(float(trend["rate"])))
                 yield f"{GROWTH[what][1]} by {rate} (± {error}) a minute"
             elif what in PART_WORDS:
-                yield f"{size} {PART_WORDS[what]}"
+                more = self._pool() if what == "not_ours" else ""
+                yield f"{size} {PART_WORDS[what]}{more}"
+
+    def _pool(self) -> str:
+        """Whose memory it is likely to be, and what to set."""
+        foreign = self.state["foreign"]
+        known = sum(int(foreign[name]) for name in ("code", "stacks", "files"))
+        if not foreign["pool"] or int(foreign["other"]) < known / 2:
+            return ""
+        return f", likely {plain(foreign['pool'])} ({plain(foreign['remedy'])})"
 
     def past(self, field: str, width: int) -> str:
         """The last points as a line of bars, from zero to the largest."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ Json = dict[str, Any]
 SERVER_THREAD = "allod-live"
 LINK_FILE = "/memfd:allod-live-link"
 LINK_BYTES = 4096
+MAPPED = re.compile(r"(/.*/liballod(-debug|-hardened)?\.so[0-9.]*)$")
+# Everything but the timeline.
+STATE = "/api/state?since=999999999999"
 ANSWER_SECONDS = 10.0
 MOST_BYTES = 64 << 20
 
@@ -48,12 +52,26 @@ class Link:
 
     def ask(self, path: str) -> Json:
         """The answer to one question; Gone if there is none."""
+        try:
+            answer = json.loads(self.fetch(path))
+        except ValueError:
+            raise Gone(f"{self.authority} is not a live page") from None
+        if not isinstance(answer, dict):
+            raise Gone(f"{self.authority} is not a live page")
+        return answer
+
+    def act(self, path: str) -> None:
+        """Has the server do something; Gone if it does not."""
+        self.fetch(path, method="POST")
+
+    def fetch(self, path: str, *, method: str = "GET") -> bytes:
+        """The body of an answer; Gone if there is none."""
         connection = http.client.HTTPConnection(
             self.host, self.port, timeout=ANSWER_SECONDS
         )
         try:
             headers = {"Authorization": f"Bearer {self.token}", "Host": self.authority}
-            connection.request("GET", path, headers=headers)
+            connection.request(method, path, headers=headers)
             response = connection.getresponse()
             body = response.read(MOST_BYTES)
         except (OSError, http.client.HTTPException) as error:
@@ -63,13 +81,7 @@ class Link:
         if response.status != http.client.OK:
             said = body.decode(errors="replace").strip() or response.reason
             raise Gone(f"{self.authority} refuses: {said}")
-        try:
-            answer = json.loads(body)
-        except ValueError:
-            raise Gone(f"{self.authority} is not a live page") from None
-        if not isinstance(answer, dict):
-            raise Gone(f"{self.authority} is not a live page")
-        return answer
+        return body
 
 
 def find(targets: Sequence[str]) -> list[Link]:
@@ -79,7 +91,7 @@ def find(targets: Sequence[str]) -> list[Link]:
     found: list[Link] = []
     for process in _processes():
         with suppress(PermissionError):
-            found += _links_of(process)
+            found += links_of(process)
     if not found:
         raise Failure(
             "no program of yours serves a live page; start one with allod run --live"
@@ -89,9 +101,14 @@ def find(targets: Sequence[str]) -> list[Link]:
 
 def print_links(targets: Sequence[str]) -> None:
     """A line for each program: process id, link, name."""
-    for link in find(targets):
+    show_links(find(targets))
+
+
+def show_links(links: Sequence[Link]) -> None:
+    """The same of known pages."""
+    for link in links:
         try:
-            process = link.ask("/api/state?since=999999999999")["process"]
+            process = link.ask(STATE)["process"]
         except Gone:
             continue  # It has just ended.
         name = "".join(c if c.isprintable() else "?" for c in str(process["name"]))
@@ -118,18 +135,42 @@ def parse_link(text: str, token: str = "") -> Link:
 def _find_one(target: str) -> Link:
     if not target.isdecimal():
         return parse_link(target, os.environ.get("ALLOD_LIVE_TOKEN", ""))
-    process = Path("/proc") / target
-    if not process.exists():
-        raise Failure(f"no such process: {target}")
     try:
-        links = list(_links_of(process))
+        links = list(links_of(process_folder(int(target))))
     except PermissionError:
         raise Failure(f"process {target} belongs to another user") from None
     if not links:
+        library_of(process_folder(int(target)))
         raise Failure(
-            f"process {target} serves no live page; start it with allod run --live"
+            f"process {target} serves no live page; allod live {target} opens one"
         )
     return links[0]
+
+
+def process_folder(process: int) -> Path:
+    """What the system tells about a process."""
+    folder = Path("/proc") / str(process)
+    if not folder.exists():
+        raise Failure(f"no such process: {process}")
+    return folder
+
+
+def library_of(folder: Path) -> Path:
+    """The library of Allod that a process has loaded."""
+    try:
+        lines = (folder / "maps").read_text(errors="surrogateescape").splitlines()
+    except PermissionError:
+        raise Failure(
+            f"process {folder.name} belongs to another user, or has changed its rights"
+        ) from None
+    except (FileNotFoundError, ProcessLookupError):
+        raise Failure(f"no such process: {folder.name}") from None
+    found = next(filter(None, (MAPPED.search(line) for line in lines)), None)
+    if found is None:
+        raise Failure(
+            f"process {folder.name} does not run on Allod; start it with allod run -- PROGRAM"
+        )
+    return Path(found[1])
 
 
 def _processes() -> list[Path]:
@@ -144,8 +185,9 @@ def _processes() -> list[Path]:
     return sorted(mine, key=lambda each: int(each.name))
 
 
-def _links_of(process: Path) -> Iterator[Link]:
-    """The link that the server of this process holds, if there is one."""
+def links_of(process: Path) -> Iterator[Link]:
+    """The link that the server of this process holds, if there is one. PermissionError: the
+    process is not this user's."""
     for thread in _server_threads(process):
         # Only the thread's own folder shows its table of descriptors.
         for number in _listed(thread / "fd"):

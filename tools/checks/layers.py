@@ -40,9 +40,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("guards", "hardened", "profile"),
     ),
     "statistics": ("text", "settings", "instance"),
+    "attach": ("libc", "settings", "image", "stop", "instance"),
     "process": (
         *("libc", "text", "settings", "image", "stop", "instance", "guards"),
-        *("report", "hardened", "profile", "leaks", "statistics"),
+        *("report", "hardened", "profile", "leaks", "statistics", "attach"),
     ),
     "entry": (
         *("libc", "text", "settings", "stop", "instance", "scan", "guards"),

@@ -65,11 +65,15 @@ extern "C" ALLOD_HOT int _dl_find_object(void* at, dl_find_object* found) noexce
   return dl_iterate_phdr(&look_into, &search) == 1 ? 0 : -1;
 }
 
+ALLOD_HOT bool allod_finds_objects_without_lock() noexcept { return finder != nullptr; }
+
 ALLOD_HOT void allod::older::find_finder() noexcept {
   finder = reinterpret_cast<decltype(finder)>(symbol_of_libc("_dl_find_object"));
 }
 
 #else
+
+bool allod_finds_objects_without_lock() noexcept { return false; }
 
 void allod::older::find_finder() noexcept {}
 

@@ -141,6 +141,8 @@ def _figures(profile: Profile, root: Node, title: str, share: float) -> str:
     kinds = []
     for kind, words in KINDS.items():
         size, blocks = root.of(kind)
+        if kind == "peak" and size == 0:
+            continue  # The profile of a while has none.
         least = max(1.0, size * share)
         rows = sorted(by_function(profile, kind).items(), key=lambda row: -row[1][0])
         kinds.append(

@@ -61,7 +61,7 @@ def run_profiled(
         libraries.insert(0, supplies.current().live_library())
         page = live_options(live, f"-{os.getpid()}", children=children)
     stem = (output or Path(path.name)).absolute()
-    _check_writable(stem)
+    check_writable(stem)
     folder = Path(tempfile.mkdtemp(prefix="allod-profile-"))
     environment = {
         **os.environ,
@@ -91,7 +91,7 @@ def run_profiled(
     return status
 
 
-def _check_writable(stem: Path) -> None:
+def check_writable(stem: Path) -> None:
     """Before the program runs, not after."""
     if not stem.parent.is_dir():
         raise Failure(f"{stem.parent} is not a folder")
@@ -136,7 +136,7 @@ def _convert(folder: Path, process: int, stem: Path) -> None:
     for each in sorted(found, key=lambda each: (order.index(each.process), each.kind)):
         if each.process in kept and each.profile.samples:
             name = "" if each.process == order[0] else f".{each.process}"
-            _write_both(each.profile, stem, f"{name}{each.kind}")
+            write_both(each.profile, stem, f"{name}{each.kind}")
     if len(order) > len(kept):
         left_out = counted(len(order) - len(kept), "smaller profile")
         say(f"{left_out} of other processes left out")
@@ -153,10 +153,12 @@ def _read(folder: Path) -> Iterator[_Written]:
         yield _Written(name["process"], name["kind"], profile)
 
 
-def _write_both(profile: Profile, stem: Path, suffix: str) -> None:
+def write_both(profile: Profile, stem: Path, suffix: str) -> None:
+    """The profile for pprof, and its page; and says so."""
     from allod.profile import flame, pprof, symbols
 
-    symbols.add_names(profile)
+    if not all(stack.frames for stack in profile.stacks):
+        symbols.add_names(profile)
     base = f"{stem.name}{suffix}"
     compressed, page = (stem.with_name(f"{base}{ending}") for ending in ENDINGS)
     pprof.write(profile, compressed)
@@ -165,10 +167,12 @@ def _write_both(profile: Profile, stem: Path, suffix: str) -> None:
 
 
 def _sizes(profile: Profile) -> str:
+    peak = profile.sum("peak").bytes
     parts = (
-        f"{human(profile.sum('live').bytes)} in use,"
-        f" {human(profile.sum('peak').bytes)} at the peak,"
-        f" {human(profile.sum('total').bytes)} in all",
+        f"{human(profile.sum('live').bytes)} in use",
+        # The profile of a while has none.
+        *([f"{human(peak)} at the peak"] if peak else []),
+        f"{human(profile.sum('total').bytes)} in all",
         f"{counted(profile.samples, 'sample')}",
     )
     return ", ".join(parts)
