@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from allod import command_line
-from allod.command_line import CONTEXT_SETTINGS, Group, forbid, help_command
+from allod.command_line import (
+    CONTEXT_SETTINGS,
+    Group,
+    forbid,
+    help_command,
+    program_argument,
+)
 
 FORMATS = ("text", "json")
 ANY_PORT = "127.0.0.1:0"
@@ -170,7 +176,7 @@ def allod(ctx: click.Context) -> None:
     metavar="NAME",
     help="With --profile: write NAME.pb.gz and NAME.html; PROGRAM by default.",
 )
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+@program_argument
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -190,8 +196,8 @@ def run(
 ) -> None:
     """Run PROGRAM with Allod as its allocator.
 
-    The library is built first if need be and preloaded into the program, which then takes this
-    command's place: exit status and signals are the program's own.
+    The library is preloaded into the program, which then takes this command's place: exit status
+    and signals are the program's own. In a clone, the library is built first if need be.
     """
     from allod.run import run as run_program
 
@@ -254,7 +260,7 @@ def run(
 )
 @_json_option
 @_output_option
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+@program_argument
 def leaks(
     suppressions: Sequence[Path],
     as_json: bool,
@@ -405,7 +411,7 @@ def diff(
     metavar="NAME[=LIBRARY]",
     help="The allocator that serves the program meanwhile.",
 )
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+@program_argument
 def record(output: Path | None, peer: str, program: Sequence[str]) -> None:
     """Run PROGRAM and record every allocation call.
 
