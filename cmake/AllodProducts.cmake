@@ -150,6 +150,13 @@ function(allod_add_products)
   foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared)
     target_link_options(${target} PRIVATE LINKER:-z,initfirst)
   endforeach()
+  # What is Allod's own has a version; what takes the place of others' functions has none, and
+  # serves references to any.
+  set(versions ${PROJECT_SOURCE_DIR}/cmake/allod.map)
+  foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared allod_prefixed_shared)
+    target_link_options(${target} PRIVATE LINKER:--version-script=${versions})
+    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${versions})
+  endforeach()
   # Newer kernels map a larger piece of a file's memory as a whole where it lies within a segment.
   # With this, the code that every program needs fills one of 128 KiB.
   target_link_options(allod_shared PRIVATE LINKER:-z,max-page-size=131072)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checks import budgets, install, style, symbols, versions, words
+from checks import abi, budgets, install, style, symbols, versions, words
 from workshop.build import ensure_live_built
 from workshop.environment import ensure_bench
 from workshop.paths import ROOT
 
 SCRIPTS = (
-    *("budgets", "imports_order", "install", "layers"),
+    *("abi", "budgets", "imports_order", "install", "layers"),
     *("style", "symbols", "tidy", "versions", "words"),
 )
 DebianPackages = Callable[..., None]
@@ -278,6 +278,54 @@ def test_the_prefixed_library_exports_the_prefixed_surface_only(
     assert all(name.startswith("allod_") for name in expected)
     library = build_dir / "liballod-prefixed.so"
     assert list(symbols.complaints(library, expected)) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("liballod.so", "liballod-debug.so", "liballod-hardened.so"),
+        *("liballod-prefixed.so", "liballod-copies.so", "liballod-ends.so"),
+    ],
+)
+def test_what_is_allod_s_own_has_a_version_and_nothing_else_has(
+    build_dir: Path, name: str
+) -> None:
+    own = symbols.own_versions()
+    header = ROOT / "include" / "allod.h"
+    assert own.keys() == symbols.expected_symbols(header=header, names=None)
+    assert list(symbols.version_complaints(build_dir / name, own)) == []
+
+
+def test_a_wrong_version_is_found(liballod: Path) -> None:
+    own = {**symbols.own_versions(), "malloc": "ALLOD_0.1"}
+    del own["allod_malloc"]
+    assert list(symbols.version_complaints(liballod, own)) == [
+        "liballod.so exports allod_malloc in version ALLOD_0.1, not none",
+        "liballod.so exports malloc in version none, not ALLOD_0.1",
+    ]
+
+
+def test_the_interface_of_c_is_as_it_is_written_down(
+    build_dir: Path, debian_packages: DebianPackages
+) -> None:
+    debian_packages(abi.PACKAGE)
+    assert list(abi.complaints(build_dir / "liballod-prefixed.so")) == []
+
+
+def test_a_function_that_went_is_found(
+    tmp_path: Path, debian_packages: DebianPackages
+) -> None:
+    debian_packages(abi.PACKAGE)
+    library = tmp_path / "library.so"
+    command = ["cc", "-shared", "-g", "-xc", "-", "-o", str(library)]
+    written = tmp_path / "written.abi"
+    for text in ("int one(int x) {return x;} int two(int x) {return x;}", ""):
+        source = text or "int one(int x) {return x;}"
+        subprocess.run(command, input=source, text=True, check=True)
+        if text:
+            written.write_text(abi.interface(library))
+    (found,) = abi.complaints(library, written)
+    assert found.startswith("programs that were built before do not run any more")
 
 
 def test_the_library_of_copies_exports_these_alone(build_dir: Path) -> None:
