@@ -98,10 +98,6 @@ target_include_directories(allod_live INTERFACE
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 set_target_properties(allod_live PROPERTIES EXPORT_NAME live)
 add_library(allod::live ALIAS allod_live)
-add_custom_target(live DEPENDS allod_live)
-
-# Installed where it was built. The package finds it then: in a set of targets of its own, so that
-# the others do without it.
-install(TARGETS allod_live EXPORT allodLiveTargets
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
-install(EXPORT allodLiveTargets NAMESPACE allod:: DESTINATION ${allod_cmake_dir})
+if(PROJECT_IS_TOP_LEVEL)
+  add_custom_target(live DEPENDS allod_live)
+endif()

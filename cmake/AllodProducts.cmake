@@ -150,6 +150,13 @@ function(allod_add_products)
   foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared)
     target_link_options(${target} PRIVATE LINKER:-z,initfirst)
   endforeach()
+  # What is Allod's own has a version; what takes the place of others' functions has none, and
+  # serves references to any.
+  set(versions ${PROJECT_SOURCE_DIR}/cmake/allod.map)
+  foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared allod_prefixed_shared)
+    target_link_options(${target} PRIVATE LINKER:--version-script=${versions})
+    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${versions})
+  endforeach()
   # Newer kernels map a larger piece of a file's memory as a whole where it lies within a segment.
   # With this, the code that every program needs fills one of 128 KiB.
   target_link_options(allod_shared PRIVATE LINKER:-z,max-page-size=131072)
@@ -160,21 +167,18 @@ function(allod_add_products)
     target_link_options(${target} INTERFACE
       "LINKER:--push-state,--no-as-needed,$<TARGET_FILE:$<TARGET_NAME:${target}>>,--pop-state")
   endforeach()
-
-  add_custom_target(products DEPENDS
-    allod_shared allod_static allod_debug_shared allod_hardened_shared allod_prefixed_shared allod_prefixed_static)
 endfunction()
 
 # include/allod.hpp in the build folder: composed heaps in a single file.
 function(allod_add_single_header)
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
-  set(script ${PROJECT_SOURCE_DIR}/tools/amalgamate.py)
+  set(script ${PROJECT_SOURCE_DIR}/cmake/single_header.cmake)
+  set(licence ${PROJECT_SOURCE_DIR}/LICENSE)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/*.hpp)
   set(single ${PROJECT_BINARY_DIR}/include/allod.hpp)
   add_custom_command(OUTPUT ${single}
-    COMMAND ${Python3_EXECUTABLE} ${script} --output ${single}
-    DEPENDS ${script} ${headers}
+    COMMAND ${CMAKE_COMMAND} -DINCLUDE=${PROJECT_SOURCE_DIR}/include -DLICENCE=${licence}
+      -DVERSION=${PROJECT_VERSION} -DOUTPUT=${single} -P ${script}
+    DEPENDS ${script} ${licence} ${headers}
     COMMENT "Writing allod.hpp" VERBATIM)
-  add_custom_target(allod_single_header ALL DEPENDS ${single})
-  add_dependencies(products allod_single_header)
+  add_custom_target(allod_single_header ${ALLOD_BY_DEFAULT} DEPENDS ${single})
 endfunction()

@@ -1,19 +1,28 @@
-"""Writes into the reference what the library says about itself: the table of its options.
+"""Writes into pages what the library and the commands say of themselves: the table of the options
+in the reference, and parts of the manual pages.
 
-The table stands between two comments in reference.md; everything else there is left alone."""
+Each part stands between two comments. Everything else on a page is left alone."""
 
 from __future__ import annotations
 
 import argparse
 import ctypes
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+from allod.cli import allod
+from workshop import manual
+from workshop.paths import version
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference.md"
+MANUAL = ROOT / "docs" / "man" / "allod.1"
+LIBRARY_MANUAL = ROOT / "docs" / "man" / "liballod.7"
 LIBRARY = ROOT / "build" / "release" / "liballod.so"
-BEGIN = "<!-- options: written by docs/generate.py -->\n"
-END = "<!-- end of options -->\n"
+# The comments around a part, by what a page's name ends in.
+MARKDOWN = ("<!-- {}: written by docs/generate.py -->\n", "<!-- end of {} -->\n")
+ROFF = ('.\\" {}: written by docs/generate.py\n', '.\\" end of {}\n')
 
 Write = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
@@ -29,29 +38,55 @@ def options_table(library: Path) -> str:
     return b"".join(pieces).decode()
 
 
-def with_table(text: str, table: str) -> str:
-    """The reference with this table in the place of its own."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the comments around the table are missing: {BEGIN}{END}")
-    return f"{before}{begin}{table}{end}{after}"
+def parts(library: Path) -> Mapping[Path, Mapping[str, str]]:
+    """What each page is to have, by the names of its parts."""
+    table = options_table(library)
+    return {
+        REFERENCE: {"options": table},
+        MANUAL: {
+            "title": manual.title("allod", 1, version(), "User Commands"),
+            "commands": manual.commands(allod, "allod"),
+        },
+        LIBRARY_MANUAL: {
+            "title": manual.title("liballod", 7, version(), "Allod"),
+            "options": manual.options(table),
+        },
+    }
+
+
+def with_parts(page: Path, wanted: Mapping[str, str]) -> str:
+    """The text of a page with these parts in the places of its own."""
+    text = page.read_text()
+    for name, part in wanted.items():
+        marks = MARKDOWN if page.suffix == ".md" else ROFF
+        begin, end = (mark.format(name) for mark in marks)
+        before, found, rest = text.partition(begin)
+        _, ended, after = rest.partition(end)
+        if not found or not ended:
+            raise ValueError(f"{page} has no comments around a part: {begin}{end}")
+        text = f"{before}{begin}{part}{end}{after}"
+    return text
 
 
 def main() -> None:
-    """Brings the reference up to date, or says that it is not."""
+    """Brings the pages up to date, or says that they are not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", type=Path, default=LIBRARY)
     parser.add_argument("--check", action="store_true", help="change nothing")
     arguments = parser.parse_args()
-    text = REFERENCE.read_text()
-    wanted = with_table(text, options_table(arguments.library))
-    if wanted == text:
-        return
-    if arguments.check:
-        sys.exit("docs/reference.md is out of date: run python3 docs/generate.py")
-    REFERENCE.write_text(wanted)
-    print("docs/reference.md is brought up to date")
+    stale = False
+    for page, wanted in parts(arguments.library).items():
+        text = with_parts(page, wanted)
+        if text == page.read_text():
+            continue
+        name = page.relative_to(ROOT)
+        stale = True
+        if arguments.check:
+            print(f"{name} is out of date: run docs/generate.py")
+        else:
+            page.write_text(text)
+            print(f"{name} is brought up to date")
+    sys.exit(1 if stale and arguments.check else 0)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -124,13 +126,40 @@ def test_the_comparison_sees_other_words_and_forgives_other_numbers() -> None:
     assert not pattern_of([]).fullmatch("something\n")
 
 
-def test_the_table_of_options_is_that_of_the_library() -> None:
+GENERATED = ("reference.md", "allod.1", "liballod.7")
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_what_is_generated_is_up_to_date(name: str) -> None:
     generate = _generate()
     ensure_built(PRESETS["release"])
-    text = generate.REFERENCE.read_text()
-    assert text == generate.with_table(
-        text, generate.options_table(generate.LIBRARY)
-    ), "docs/reference.md is out of date: run python3 docs/generate.py"
+    parts = {
+        page.name: (page, of) for page, of in generate.parts(generate.LIBRARY).items()
+    }
+    assert parts.keys() == set(GENERATED)
+    page, wanted = parts[name]
+    assert page.read_text() == generate.with_parts(page, wanted), (
+        f"{name} is out of date: run .allod/venv/bin/python docs/generate.py"
+    )
+
+
+FORMATTERS = {
+    "man": ("--warnings", "-E", "UTF-8", "-Tutf8", "--ditroff", "--local-file"),
+    "mandoc": ("-Tlint",),
+}
+
+
+@pytest.mark.parametrize("name", ["allod.1", "liballod.7"])
+@pytest.mark.parametrize("formatter", FORMATTERS)
+def test_formatters_of_manual_pages_do_not_complain(formatter: str, name: str) -> None:
+    if shutil.which(formatter) is None:
+        pytest.skip(f"{formatter} is not installed")
+    command = [formatter, *FORMATTERS[formatter], str(DOCS / "man" / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    output = done.stderr + (done.stdout if formatter == "mandoc" else "")
+    # Pages have no date: the same sources give the same page.
+    complaints = [line for line in output.splitlines() if "missing date" not in line]
+    assert complaints == []
 
 
 def test_every_function_of_the_header_is_in_the_reference() -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checks import budgets, install, style, symbols, versions, words
+from checks import abi, budgets, install, style, symbols, versions, words
 from workshop.build import ensure_live_built
 from workshop.environment import ensure_bench
 from workshop.paths import ROOT
 
 SCRIPTS = (
-    *("budgets", "imports_order", "install", "layers"),
+    *("abi", "budgets", "imports_order", "install", "layers"),
     *("style", "symbols", "tidy", "versions", "words"),
 )
 DebianPackages = Callable[..., None]
@@ -278,6 +280,54 @@ def test_the_prefixed_library_exports_the_prefixed_surface_only(
     assert list(symbols.complaints(library, expected)) == []
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("liballod.so", "liballod-debug.so", "liballod-hardened.so"),
+        *("liballod-prefixed.so", "liballod-copies.so", "liballod-ends.so"),
+    ],
+)
+def test_what_is_allod_s_own_has_a_version_and_nothing_else_has(
+    build_dir: Path, name: str
+) -> None:
+    own = symbols.own_versions()
+    header = ROOT / "include" / "allod.h"
+    assert own.keys() == symbols.expected_symbols(header=header, names=None)
+    assert list(symbols.version_complaints(build_dir / name, own)) == []
+
+
+def test_a_wrong_version_is_found(liballod: Path) -> None:
+    own = {**symbols.own_versions(), "malloc": "ALLOD_0.1"}
+    del own["allod_malloc"]
+    assert list(symbols.version_complaints(liballod, own)) == [
+        "liballod.so exports allod_malloc in version ALLOD_0.1, not none",
+        "liballod.so exports malloc in version none, not ALLOD_0.1",
+    ]
+
+
+def test_the_interface_of_c_is_as_it_is_written_down(
+    build_dir: Path, debian_packages: DebianPackages
+) -> None:
+    debian_packages(abi.PACKAGE)
+    assert list(abi.complaints(build_dir / "liballod-prefixed.so")) == []
+
+
+def test_a_function_that_went_is_found(
+    tmp_path: Path, debian_packages: DebianPackages
+) -> None:
+    debian_packages(abi.PACKAGE)
+    library = tmp_path / "library.so"
+    command = ["cc", "-shared", "-g", "-xc", "-", "-o", str(library)]
+    written = tmp_path / "written.abi"
+    for text in ("int one(int x) {return x;} int two(int x) {return x;}", ""):
+        source = text or "int one(int x) {return x;}"
+        subprocess.run(command, input=source, text=True, check=True)
+        if text:
+            written.write_text(abi.interface(library))
+    (found,) = abi.complaints(library, written)
+    assert found.startswith("programs that were built before do not run any more")
+
+
 def test_the_library_of_copies_exports_these_alone(build_dir: Path) -> None:
     functions = ("memcpy", "memmove", "mempcpy", "memset")
     texts = ("strcpy", "stpcpy", "strncpy", "strcat", "strncat")
@@ -396,35 +446,83 @@ def test_an_installation_serves_its_users(
         pytest.fail(str(error), pytrace=False)
 
 
+# Five lines of a project, besides its own.
+FETCH = """
+include(FetchContent)
+FetchContent_Declare(allod SOURCE_DIR {root})
+FetchContent_MakeAvailable(allod)
+add_executable(c_shared {source})
+target_link_libraries(c_shared PRIVATE allod::shared ${{CMAKE_DL_LIBS}})
+"""
+
+
 def test_a_project_can_have_allod_among_its_sources(tmp_path: Path) -> None:
-    """Without optimisation, where whatever the compiler does not drop has to be there."""
+    """Without optimisation, where whatever the compiler does not drop has to be there. What the
+    project did not ask for is not built, installed or named."""
     (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.25)\n"
-        "project(parent LANGUAGES C CXX)\n"
-        f"add_subdirectory({ROOT} allod EXCLUDE_FROM_ALL)\n"
-        f"add_executable(c_shared {install.CONSUMER}/consumer.c)\n"
-        "target_link_libraries(c_shared PRIVATE allod::shared ${CMAKE_DL_LIBS})\n"
+        "cmake_minimum_required(VERSION 3.25)\nproject(parent LANGUAGES C CXX)\n"
+        + FETCH.format(root=ROOT, source=install.CONSUMER / "consumer.c")
+        + "get_property(names DIRECTORY ${allod_SOURCE_DIR} PROPERTY BUILDSYSTEM_TARGETS)\n"
+        + 'file(WRITE ${CMAKE_BINARY_DIR}/names "${names}")\n'
     )
     build = tmp_path / "build"
     options = ["-G", "Ninja", "-B", str(build), "-DCMAKE_BUILD_TYPE=Debug"]
     subprocess.run(["cmake", "-S", str(tmp_path), *options], check=True)
     subprocess.run(["cmake", "--build", build], check=True)
+    built = {path.name for path in build.rglob("*") if path.suffix in (".so", ".a")}
+    assert built == {"liballod.so", "liballod_older.a"}
+    names = (build / "names").read_text().split(";")
+    assert "allod_static" in names
+    assert [name for name in names if not name.startswith("allod_")] == []
+    prefix = tmp_path / "prefix"
+    subprocess.run(["cmake", "--install", build, "--prefix", prefix], check=True)
+    assert not prefix.exists()
     done = subprocess.run(
         [build / "c_shared"], stdout=subprocess.PIPE, text=True, check=True
     )
     assert Path(done.stdout.strip()).name.startswith("liballod.so")
 
 
-def test_make_builds_the_archive_in_a_fresh_folder(
+# What a build without a preset runs, sh for the rules of make.
+BUILD_COMMANDS = (
+    *("cmake", "make", "sh", "cc", "c++", "gcc", "as", "ld"),
+    *("ar", "ranlib", "nm", "objcopy", "objdump", "readelf", "strip"),
+)
+
+
+def test_make_builds_in_a_fresh_folder_without_python(
     debian_packages: DebianPackages, tmp_path: Path
 ) -> None:
-    """Without a preset, as the README shows; make sees fewer dependencies than Ninja."""
+    """Without a preset, as the README shows; make sees fewer dependencies than Ninja. No part of
+    the build runs anything but these commands, and what it makes of sources alone is the same."""
     debian_packages("make")
-    folders = ["-S", str(ROOT), "-B", str(tmp_path)]
-    subprocess.run(["cmake", "-G", "Unix Makefiles", *folders], check=True)
-    build = ["cmake", "--build", str(tmp_path), "--target", "allod_static"]
-    subprocess.run(build, check=True)
-    assert (tmp_path / "liballod.a").exists()
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name in BUILD_COMMANDS:
+        found = shutil.which(name)
+        assert found is not None
+        (commands / name).symlink_to(found)
+    environment = {"PATH": str(commands), "HOME": str(tmp_path)}
+    build = tmp_path / "build"
+
+    def run(*words: str | Path) -> str:
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run("cmake", "-G", "Unix Makefiles", "-S", ROOT, "-B", build)
+    targets = ("allod_static", "allod_single_header")
+    run("cmake", "--build", build, "--target", *targets)
+    assert (build / "liballod.a").exists()
+    assert "allod.h" in (build / "include" / "allod.hpp").read_text()
+    # What is left to do takes longer, and runs no other commands. The page is built when asked for.
+    rules = {path.parent.name: path for path in build.rglob("build.make")}
+    rules.pop("allod_live.dir", None)
+    assert "allod_hardened_shared.dir" in rules
+    text = "".join(path.read_text() for path in rules.values())
+    assert re.findall(r"\b(?:python\d?|npm|node|pip|git|curl)\b", text) == []
 
 
 def test_the_package_is_found_without_the_live_server(

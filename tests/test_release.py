@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from checks import versions
-from workshop.release import MOST_BYTES, SYSTEMS, make_wheel, try_wheel
+from workshop.release import MOST_BYTES, make_wheel, try_wheel
+from workshop.systems import SYSTEMS
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from workshop.paths import ROOT
 
-SOURCES = ("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "live", "src")
+SOURCES = (
+    *("CMakeLists.txt", "CMakePresets.json", "LICENSE"),
+    *("cmake", "include", "live", "src", "tools/packages"),
+)
 TARGETS = ("allod_prefixed_shared", "allod_prefixed_static", "allod_record_shared")
 # The longer path has another length as well, which shifts what holds it.
 PLACES = ("one", "another/place/that/lies/deeper")
@@ -28,8 +31,6 @@ def built(place: Path) -> dict[str, str]:
             )
         else:
             shutil.copy(source, place / name)
-    (place / "tools").mkdir()
-    shutil.copy(ROOT / "tools" / "amalgamate.py", place / "tools")
     environment = {**os.environ, "CCACHE_DISABLE": "1"}
     for command in (
         ("cmake", "--preset", "release"),

@@ -9,15 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from workshop.debian_root import ensure_root
+from workshop.debian_root import STABLE, ensure_root
 from workshop.packages import PackagesUnavailable
 
 from .launcher import WORKLOADS, Argument, DebianPackages, Launcher, Sides
 from .test_python import EVERY_OBJECT_BY_MALLOC, outcomes
 
-RELEASE = "trixie"
 PYTHON = "python3.13"
-PACKAGES = ("python3", "libpython3.13-testsuite")
 HOST_PYTHON = Path("/usr/bin/python3")
 
 
@@ -25,7 +23,7 @@ HOST_PYTHON = Path("/usr/bin/python3")
 def root() -> Path:
     """The root of the release, or the test is skipped."""
     try:
-        return ensure_root(RELEASE, PACKAGES)
+        return ensure_root(STABLE)
     except PackagesUnavailable as reason:
         pytest.skip(str(reason))
 

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 from workshop.build import ensure_live_built
-from workshop.debian_root import ensure_root
+from workshop.debian_root import OLDEST, ensure_root
 from workshop.packages import PackagesUnavailable
 
 from .launcher import DebianPackages
 
 pytestmark = pytest.mark.slow
 
-RELEASE = "bullseye"
-PACKAGES = ("python3", "perl-base")
 LIBRARIES = ("liballod.so", "liballod-debug.so", "liballod-hardened.so")
 # Threads that allocate and end, by turns: their memory must find its way back.
 THREADS = """
@@ -34,7 +32,7 @@ def root(debian_packages: DebianPackages) -> Path:
     """The root of the release, or the test is skipped."""
     debian_packages("bubblewrap")
     try:
-        return ensure_root(RELEASE, PACKAGES)
+        return ensure_root(OLDEST)
     except PackagesUnavailable as reason:
         pytest.skip(str(reason))
 

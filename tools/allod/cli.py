@@ -15,7 +15,13 @@ import click
 
 from allod import command_line
 from allod.cli_trace import record, replay, trace
-from allod.command_line import CONTEXT_SETTINGS, Group, forbid, help_command
+from allod.command_line import (
+    CONTEXT_SETTINGS,
+    Group,
+    forbid,
+    help_command,
+    program_argument,
+)
 
 FORMATS = ("text", "json")
 ANY_PORT = "127.0.0.1:0"
@@ -163,7 +169,7 @@ def allod(ctx: click.Context) -> None:
     metavar="NAME",
     help="With --profile: write NAME.pb.gz and NAME.html; PROGRAM by default.",
 )
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+@program_argument
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -183,8 +189,8 @@ def run(
 ) -> None:
     """Run PROGRAM with Allod as its allocator.
 
-    The library is built first if need be and preloaded into the program, which then takes this
-    command's place: exit status and signals are the program's own.
+    The library is preloaded into the program, which then takes this command's place: exit status
+    and signals are the program's own. In a clone, the library is built first if need be.
     """
     from allod.run import run as run_program
 
@@ -247,7 +253,7 @@ def run(
 )
 @_json_option
 @_output_option
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+@program_argument
 def leaks(
     suppressions: Sequence[Path],
     as_json: bool,

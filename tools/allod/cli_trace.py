@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from allod.command_line import Group
+from allod.command_line import Group, program_argument
 
 
 def _means_option(
@@ -39,7 +39,7 @@ def _means_option(
     metavar="NAME[=LIBRARY]",
     help="The allocator that serves the program meanwhile.",
 )
-@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+@program_argument
 def record(output: Path | None, peer: str, program: Sequence[str]) -> None:
     """Run PROGRAM and record every allocation call.
 

@@ -8,11 +8,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from allod.console import Failure, NamedOutput, did_you_mean, say
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -26,7 +29,9 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+        is_known = self.get_command(ctx, args[0]) is not None
+        # A shell that completes the line is told nothing.
+        if not is_known and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise no_command(self, ctx, args[0])
         return super().resolve_command(ctx, args)
 
@@ -44,6 +49,36 @@ def no_command(group: click.Group, ctx: click.Context, name: str) -> Failure:
 
 class HandsOver(click.Command):
     """A command whose arguments are another program's, -h and --help among them."""
+
+
+def _complete_program(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """What a shell offers: programs on the PATH for the first word, and files."""
+    from click.shell_completion import CompletionItem
+
+    given = ctx.params.get(parameter.name or "")
+    if not given and incomplete and "/" not in incomplete:
+        names = {
+            entry.name
+            for folder in os.get_exec_path()
+            if os.path.isdir(folder)
+            for entry in os.scandir(folder)
+            if entry.name.startswith(incomplete) and os.access(entry, os.X_OK)
+        }
+        if names:
+            return [CompletionItem(name) for name in sorted(names)]
+    return [CompletionItem(incomplete, type="file")]
+
+
+# The same in all commands that run a program.
+program_argument = click.argument(
+    "program",
+    nargs=-1,
+    required=True,
+    type=click.UNPROCESSED,
+    shell_complete=_complete_program,
+)
 
 
 def forbid(ctx: click.Context, reason: str, *names: str) -> None:

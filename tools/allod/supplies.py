@@ -18,6 +18,10 @@ from allod.console import Failure
 from allod.replays import Allocator, Plan, Replays
 
 LIVE = "liballod-live.so"
+# The version of the libraries' interface, which ends their names where nothing is linked with them.
+INTERFACE = "0"
+# Where packages of systems have the programs.
+PROGRAMS = Path("libexec") / "allod"
 
 NOT_EXECUTABLE = 126
 SYMBOLIZERS = ("llvm-symbolizer", "llvm-symbolizer-19", "llvm-symbolizer-14")
@@ -73,8 +77,8 @@ class Library:
 
 
 class Installed:
-    """Takes what this package was installed with: libraries in lib/ and programs in bin/, in its
-    own folder or in one that it lies in."""
+    """Takes what this package was installed with: libraries in lib/ and programs in bin/ or
+    libexec/allod/, in its own folder or in one that it lies in."""
 
     def library(self, name: str, *, musl: bool) -> Path:
         """From the nearest folder of libraries."""
@@ -85,7 +89,13 @@ class Installed:
                 NOT_EXECUTABLE,
             )
         multiarch = sysconfig.get_config_var("MULTIARCH") or ""
-        return self._beside(Path("lib") / name, Path("lib") / multiarch / name)
+        return self._beside(
+            *(
+                folder / each
+                for folder in (Path("lib"), Path("lib") / multiarch, Path("lib64"))
+                for each in (name, f"{name}.{INTERFACE}")
+            )
+        )
 
     def live_library(self) -> Path:
         """As the others."""
@@ -93,21 +103,22 @@ class Installed:
 
     def trace_programs(self) -> Path:
         """From the nearest folder of programs."""
-        return self._beside(Path("bin") / "trace-tool").parent
+        return self._program("trace-tool").parent
 
     def symbolizer(self) -> str:
         """LLVM's, or the one that came with this package and knows less of columns."""
         for name in SYMBOLIZERS:
             if (found := shutil.which(name)) is not None:
                 return found
-        return str(self._beside(Path("bin") / "allod-symbolizer"))
+        return str(self._program("allod-symbolizer"))
 
     def python_packages(self, purpose: Purpose) -> None:
         """Those for figures are not installed unless they are asked for."""
         missing = [name for name in MODULES[purpose] if find_spec(name) is None]
         if missing:
             raise Failure(
-                f"this needs the Python package {missing[0]}: pip install 'allod[plots]'"
+                f"this needs the Python package {missing[0]}: pip install 'allod[plots]', or the"
+                f" system's package python3-{missing[0]}"
             )
 
     def allocator(self, given: str) -> Allocator:
@@ -130,6 +141,9 @@ class Installed:
         from allod.rounds import measure
 
         return measure(self.trace_programs() / "replay", plan, allocators, progress)
+
+    def _program(self, name: str) -> Path:
+        return self._beside(Path("bin") / name, PROGRAMS / name)
 
     def _beside(self, *names: Path) -> Path:
         for folder in Path(__file__).resolve().parents:

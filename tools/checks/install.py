@@ -30,10 +30,21 @@ LAYOUT = (
     "lib/liballod-ends.so",
     "lib/liballod-prefixed.so",
     "lib/liballod-prefixed.a",
+    "lib/liballod-record.so",
     "lib/cmake/allod/allodConfig.cmake",
     "lib/cmake/allod/allodConfigVersion.cmake",
     "lib/pkgconfig/allod.pc",
+    "lib/pkgconfig/allod-static.pc",
+    "lib/pkgconfig/allod-prefixed.pc",
     "share/allod/allod.hpp",
+    "share/doc/allod/LICENSE",
+    "share/doc/allod/examples/arena.cpp",
+    "share/man/man1/allod.1",
+    "share/man/man7/liballod.7",
+    "share/bash-completion/completions/allod",
+    "share/fish/vendor_completions.d/allod.fish",
+    "share/zsh/site-functions/_allod",
+    "bin/allod",
 )
 # The file that malloc, or operator new, comes from in each program of the consumer.
 ORIGINS = {
@@ -59,6 +70,7 @@ class Installation:
 
     prefix: Path
     scratch: Path
+    libraries: Path = Path("lib")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -66,8 +78,8 @@ class Installation:
         return {
             **{k: v for k, v in os.environ.items() if k != "LD_PRELOAD"},
             "CMAKE_PREFIX_PATH": str(self.prefix),
-            "PKG_CONFIG_PATH": str(self.prefix / "lib" / "pkgconfig"),
-            "LD_LIBRARY_PATH": str(self.prefix / "lib"),
+            "PKG_CONFIG_PATH": str(self.prefix / self.libraries / "pkgconfig"),
+            "LD_LIBRARY_PATH": str(self.prefix / self.libraries),
         }
 
     def run(self, *command: str | Path) -> str:

@@ -1,8 +1,9 @@
 """Checks that a shared library exports exactly what it should, needs nothing but libc, and uses
 nothing of that but what imports.toml explains.
 
-A library exports what include/allod.h declares; one that replaces malloc exports the names in
-symbols.txt as well."""
+A library exports what include/allod.h declares, in the versions of cmake/allod.map; one that
+replaces malloc exports the names in symbols.txt as well, and without versions: so they serve
+references to a version of another library."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -20,6 +21,9 @@ LIBC = re.compile(r"libc\.so\.6|ld-linux[-\w]*\.so\.\d+")
 NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*$", re.MULTILINE)
+VERSIONS = ROOT / "cmake" / "allod.map"
+# A version in such a file, and what it has.
+NODE = re.compile(r"(\w[\w.]*) *\{(.*?)\}", re.DOTALL)
 FUNCTION = re.compile(r"\b(allod_\w+)\s*\(")
 
 
@@ -33,6 +37,28 @@ def complaints(library: Path, expected: set[str]) -> Iterator[str]:
     for name in needed_libraries(library):
         if LIBC.fullmatch(name) is None:
             yield f"{library.name} needs {name}"
+
+
+def version_complaints(library: Path, own: Mapping[str, str]) -> Iterator[str]:
+    """Where a library's exported names have other versions than these, or have some and are not
+    among them."""
+    for name, version in sorted(exported_versions(library).items()):
+        wanted = own.get(name, "")
+        if version != wanted:
+            yield (
+                f"{library.name} exports {name} in version {version or 'none'}, not"
+                f" {wanted or 'none'}"
+            )
+
+
+def own_versions(script: Path = VERSIONS) -> dict[str, str]:
+    """The version of each function that the linker is told."""
+    text = COMMENT.sub("", script.read_text())
+    return {
+        name: version
+        for version, names in NODE.findall(text)
+        for name in re.findall(r"\w+(?=;)", names)
+    }
 
 
 def unexplained_imports(library: Path, explained: set[str]) -> Iterator[str]:
@@ -66,17 +92,29 @@ def declared_functions(text: str) -> set[str]:
 
 def exported_symbols(library: Path) -> set[str]:
     """The names that a shared library defines for others."""
+    return set(exported_versions(library))
+
+
+def exported_versions(library: Path) -> dict[str, str]:
+    """The version of each name that a shared library defines for others, or nothing."""
     return _dynamic_symbols(library, "--defined-only")
 
 
 def imported_symbols(library: Path) -> set[str]:
     """The names that a shared library looks for in others."""
-    return _dynamic_symbols(library, "--undefined-only")
+    return set(_dynamic_symbols(library, "--undefined-only"))
 
 
-def _dynamic_symbols(library: Path, which: str) -> set[str]:
+def _dynamic_symbols(library: Path, which: str) -> dict[str, str]:
     text = _output("nm", "--dynamic", which, "--format=posix", str(library))
-    return {line.split()[0].split("@", 1)[0] for line in text.splitlines() if line}
+    symbols: dict[str, str] = {}
+    for line in text.splitlines():
+        symbol, kind, *_ = line.split()
+        name, _, version = symbol.partition("@")
+        # The versions themselves are absolute.
+        if kind != "A":
+            symbols[name] = version.strip("@")
+    return symbols
 
 
 def needed_libraries(library: Path) -> list[str]:
@@ -103,6 +141,7 @@ def main(library: Path, prefixed: bool) -> None:
     header = ROOT / "include" / "allod.h"
     names = None if prefixed else Path(__file__).with_name("symbols.txt")
     found = list(complaints(library, expected_symbols(header=header, names=names)))
+    found += version_complaints(library, own_versions())
     found += unexplained_imports(library, set().union(*explained_imports().values()))
     for line in found:
         print(line)

@@ -145,10 +145,11 @@ def test(
     help="Build for this one; can be repeated. Default: all.",
 )
 def release_command(systems: Sequence[str]) -> None:
-    """Build the wheels of Python into dist/.
+    """Build wheels of Python, packages of systems and an archive into dist/.
 
-    Each holds the commands, the libraries and the programs that they need. The one for this
-    machine is installed into a new environment and tried there.
+    They hold the commands, the libraries and the programs that they need. The wheel for this
+    machine is installed into a new environment and tried there. Checksums and a bill of materials
+    lie beside them.
     """
     from workshop.release import release, table
 

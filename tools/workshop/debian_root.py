@@ -1,10 +1,9 @@
-"""Roots of Debian releases that are newer than the machine, for programs that it does not have."""
+"""Roots of Debian releases that are newer or older than the machine."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 from allod.console import Failure, run_logged
@@ -16,25 +15,37 @@ from workshop.paths import LOGS, STATE
 ROOTS = STATE / "roots"
 DONE = ".allod-done"
 """A root in which this file names the packages is whole."""
+STABLE = "trixie"
+OLDEST = "bullseye"
+"""The oldest release that the archive has."""
+PACKAGES = {
+    STABLE: (
+        *("python3", "libpython3.13-testsuite", "man-db"),
+        # What the package of the command depends on.
+        *("python3-click", "python3-rich", "python3-pyelftools", "python3-protobuf"),
+    ),
+    OLDEST: ("python3", "perl-base"),
+}
+"""What the root of a release has, for all who use it."""
 
 
-def ensure_root(release: str, packages: Sequence[str]) -> Path:
-    """The root of a release with these packages, made once for this clone.
+def ensure_root(release: str) -> Path:
+    """The root of a release, made once for this clone.
 
     It is no container: whoever runs programs in it gives them what else they need, such as /proc.
     Making it takes root's rights, a package archive, and a minute or two.
     """
     root = ROOTS / release
-    wanted = " ".join(sorted(packages))
+    wanted = " ".join(sorted(PACKAGES[release]))
     with held(ROOTS / f".{release}.lock", f"a root of Debian's {release}"):
         done = root / DONE
         if not done.exists() or done.read_text() != wanted:
-            _make(release, packages, root)
+            _make(release, root)
             done.write_text(wanted)
     return root
 
 
-def _make(release: str, packages: Sequence[str], root: Path) -> None:
+def _make(release: str, root: Path) -> None:
     if os.geteuid() != 0:
         raise PackagesUnavailable(f"only root can make a root of Debian's {release}")
     ensure_packages(["debootstrap"])
@@ -44,7 +55,7 @@ def _make(release: str, packages: Sequence[str], root: Path) -> None:
             f"making a root of Debian's {release}",
             [
                 *("debootstrap", "--variant=minbase"),
-                f"--include={','.join(packages)}",
+                f"--include={','.join(PACKAGES[release])}",
                 *(release, str(root)),
             ],
             LOGS / f"debootstrap-{release}.log",

@@ -1,8 +1,8 @@
-"""Builds what is handed out: a wheel of Python for each system that the presets can build for."""
+"""Builds what is handed out: for each system that the presets can build for, a wheel of Python and
+the packages of its package managers; with checksums and a bill of materials."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -15,64 +15,30 @@ from pathlib import Path
 
 from allod.console import Failure, run_logged, say, shown
 
-from workshop.build import (
-    BUILD_TOOLS,
-    GCC,
-    GCC_ARM64,
-    GCC_MUSL,
-    LIVE_TOOLS,
-    PRESETS,
-    building,
-    ensure_built,
-    ensure_live_built,
+from workshop import parts
+from workshop.bill import bill_of, digest, sums_of
+from workshop.build import BUILD_TOOLS, building
+from workshop.cpack import make_packages
+from workshop.packages import ensure_requirements
+from workshop.paths import LOGS, ROOT, version
+from workshop.systems import (
+    PROGRAMS,
+    SYSTEMS,
+    WORK,
+    Binaries,
+    System,
+    build,
+    fresh,
+    strip,
 )
-from workshop.packages import Requirement, ensure_requirements
-from workshop.paths import BUILD, LOGS, ROOT, build_dir, version
 
 DIST = ROOT / "dist"
-WORK = BUILD / "dist"
 PACKAGE = ROOT / "tools" / "allod"
 # The most bytes that a wheel may have.
 MOST_BYTES = 15_000_000
-LIBRARIES = ("", "-debug", "-hardened", "-prefixed", "-copies", "-ends", "-record")
-PROGRAMS = ("trace-tool", "replay", "allod-symbolizer")
-# The time of every file in a wheel, so that the same sources give the same bytes.
+# The time of every file in what is handed out, so that the same sources give the same bytes.
 EPOCH = "315532800"
-
-
-@dataclass(frozen=True)
-class System:
-    """What binaries are made for."""
-
-    name: str
-    preset: str
-    # The platform's name in the name of a wheel.
-    platform: str
-    needs: tuple[Requirement, ...]
-    tools: str = ""
-    has_live: bool = False
-    has_programs: bool = True
-    runs_here: bool = False
-
-
-SYSTEMS = {
-    system.name: system
-    for system in (
-        System(
-            *("x86-64", "release", "manylinux_2_17_x86_64", (*GCC, *LIVE_TOOLS)),
-            has_live=True,
-            runs_here=True,
-        ),
-        System(
-            *("arm64", "arm64", "manylinux_2_17_aarch64", GCC_ARM64),
-            tools="aarch64-linux-gnu-",
-        ),
-        System(
-            *("x86-64-musl", "musl", "musllinux_1_2_x86_64", GCC_MUSL),
-            has_programs=False,
-        ),
-    )
-}
+SUMS = "SHA256SUMS"
 
 
 @dataclass(frozen=True)
@@ -80,27 +46,26 @@ class Artifact:
     """A file that is handed out, and what was tried of it here."""
 
     path: Path
+    system: System
     tried: str
-
-    @property
-    def digest(self) -> str:
-        """Its SHA-256."""
-        return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
 
 def release(names: Sequence[str]) -> list[Artifact]:
-    """Builds the wheels of these systems into dist/, tries those that run here, and writes the
-    checksums of all that is there."""
-    DIST.mkdir(exist_ok=True)
+    """Builds what is handed out for these systems into dist/, and nothing else is there. Tries the
+    wheel that runs here."""
+    fresh(DIST)
     artifacts = []
     for name in names:
         system = SYSTEMS[name]
         wheel = make_wheel(system, DIST)
         tried = try_wheel(wheel) if system.runs_here else "not run here"
-        artifacts.append(Artifact(wheel, tried))
-    wheels = sorted(DIST.glob("*.whl"))
-    sums = [f"{Artifact(path, '').digest}  {path.name}\n" for path in wheels]
-    (DIST / "SHA256SUMS").write_text("".join(sums))
+        artifacts.append(Artifact(wheel, system, tried))
+        for kind in system.packages:
+            for package in make_packages(system, kind, DIST, EPOCH):
+                artifacts.append(Artifact(package, system, "packed"))
+    bill = DIST / f"allod-{version()}.spdx.json"
+    bill.write_text(bill_of({each.path: each.system for each in artifacts}, EPOCH))
+    (DIST / SUMS).write_text(sums_of([*(each.path for each in artifacts), bill]))
     return artifacts
 
 
@@ -110,7 +75,8 @@ def table(artifacts: Sequence[Artifact]) -> Iterator[str]:
     for each in artifacts:
         size = each.path.stat().st_size / 1e6
         yield (
-            f"{shown(each.path):{width}}  {size:5.2f} MB  {each.digest[:16]}  {each.tried}"
+            f"{shown(each.path):{width}}  {each.system.name:12}  {size:5.2f} MB"
+            f"  {digest(each.path)[:16]}  {each.tried}"
         )
 
 
@@ -118,7 +84,7 @@ def make_wheel(system: System, folder: Path) -> Path:
     """Builds the wheel of a system into a folder, and returns it."""
     ensure_requirements((*BUILD_TOOLS, *system.needs))
     with building(f"dist-{system.name}"):
-        binaries = _build(system)
+        binaries = build(system)
         stage = WORK / f"{system.name}-wheel"
         shutil.rmtree(stage, ignore_errors=True)
         _stage(system, binaries, stage)
@@ -128,78 +94,21 @@ def make_wheel(system: System, folder: Path) -> Path:
     return wheel
 
 
-@dataclass(frozen=True)
-class Binaries:
-    """Where the libraries and the programs of a system are."""
-
-    libraries: Path
-    programs: Path
-
-
-def _build(system: System) -> Binaries:
-    folder = WORK / system.name
-    if system.runs_here:
-        ensure_built(PRESETS[system.preset])
-        ensure_live_built()
-        libraries = build_dir(system.preset)
-    else:
-        # A build of its own: where an emulator is to run tests, they are compiled differently.
-        libraries = folder
-        _logged(
-            f"configuring {system.name} for release",
-            *("cmake", "--preset", system.preset, "-B", str(folder)),
-            "-DALLOD_BUILD_TESTS=OFF",
-        )
-        _logged(
-            f"building {system.name} for release",
-            *("cmake", "--build", str(folder), "--target", "products"),
-        )
-    if system.has_programs:
-        toolchain = [f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/cmake/{system.preset}.cmake"]
-        _logged(
-            f"configuring the programs of {system.name}",
-            *("cmake", "-G", "Ninja", "-S", str(ROOT / "tools" / "programs")),
-            *("-B", str(folder / "programs")),
-            *(toolchain if system.tools else []),
-        )
-        _logged(
-            f"building the programs of {system.name}",
-            *("cmake", "--build", str(folder / "programs")),
-        )
-    return Binaries(libraries, folder / "programs")
-
-
-def _logged(title: str, *command: str) -> None:
-    name = title.replace(" ", "-")
-    run_logged(title, command, LOGS / f"{name}.log", directory=ROOT)
-
-
 def _stage(system: System, binaries: Binaries, stage: Path) -> None:
     """A project of Python that has the package with its libraries and programs in it."""
     package = stage / "allod"
     shutil.copytree(
         PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
     )
-    libraries = [f"liballod{variant}.so" for variant in LIBRARIES]
-    if system.has_live:
-        libraries.append("liballod-live.so")
     (package / "lib").mkdir()
-    for name in libraries:
-        # Debug information is not for those who run programs; names that are exported stay.
-        target = package / "lib" / name
-        strip = f"{system.tools}strip"
-        done = subprocess.run(
-            [strip, "--strip-unneeded", "-o", target, binaries.libraries / name],
-            check=False,
-        )
-        if done.returncode != 0:
-            raise Failure(f"{name} cannot be stripped")
-        target.chmod(0o755)
+    # Debug information is not for those who run programs.
+    strip(system, binaries, package / "lib")
     if system.has_programs:
         (package / "bin").mkdir()
         for name in PROGRAMS:
             shutil.copy(binaries.programs / name, package / "bin" / name)
     shutil.copy(ROOT / "LICENSE", stage / "LICENSE")
+    (stage / parts.FILE).write_text(parts.licences(system))
     shutil.copy(ROOT / "tools" / "wheel" / "README.md", stage / "README.md")
     shutil.copy(ROOT / "tools" / "wheel" / "setup.py", stage / "setup.py")
     described = (ROOT / "tools" / "wheel" / "pyproject.toml").read_text()

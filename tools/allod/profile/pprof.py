@@ -111,9 +111,12 @@ def _profile_type() -> Any:
                 added.type_name = f".{package}.{plain}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(
-        pool.FindMessageTypeByName(f"{package}.Profile")
-    )
+    profile = pool.FindMessageTypeByName(f"{package}.Profile")
+    factory: Any = message_factory
+    if hasattr(factory, "GetMessageClass"):
+        return factory.GetMessageClass(profile)
+    # Before version 4.22, which Debian 13 has not.
+    return factory.MessageFactory().GetPrototype(profile)
 
 
 class _Writer:
