@@ -161,8 +161,8 @@ TEST_F(PresentBytes, are_not_overlooked_where_the_same_part_of_each_table_is_the
 }
 
 TEST(Auxiliary, holds_what_the_kernel_told_the_process) {
-  constexpr unsigned long kTypes[] = {AT_PAGESZ, AT_PHDR, AT_RANDOM, AT_EXECFN,
-                                      AT_UID,    AT_EUID, AT_HWCAP2, AT_SYSINFO_EHDR};
+  constexpr unsigned long kTypes[] = {AT_PAGESZ, AT_PHDR,   AT_RANDOM,       AT_EXECFN, AT_UID,
+                                      AT_EUID,   AT_HWCAP2, AT_SYSINFO_EHDR, AT_SECURE};
   for (const unsigned long type : kTypes) {
     EXPECT_EQ(Auxiliary::value(type), getauxval(type)) << type;
   }

@@ -1,0 +1,163 @@
+"""The crates for Rust: packed as for a registry, unpacked, and tested there with nothing else of this
+clone at hand."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from workshop.build import building
+from workshop.paths import BUILD, ROOT, version
+
+pytestmark = pytest.mark.slow
+
+RUST = ROOT / "rust"
+CRATES = ("allod-sys", "allod")
+# Older ones cannot pack crates that need each other.
+OLDEST_CARGO = (1, 90)
+WORK = BUILD / "rust" / "unpacked"
+WORKSPACE = """
+[workspace]
+members = ["allod", "allod-sys", "suite"]
+resolver = "2"
+
+[patch.crates-io]
+allod-sys = { path = "allod-sys" }
+"""
+
+
+def cargo(
+    *arguments: str, directory: Path = WORK, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs cargo without the network."""
+    return subprocess.run(
+        ["cargo", *arguments],
+        cwd=directory,
+        env={**os.environ, "CARGO_TARGET_DIR": str(BUILD / "rust"), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+
+
+def succeeds(*arguments: str, directory: Path = WORK, **environment: str) -> str:
+    """What cargo prints when it works, which it must."""
+    done = cargo(*arguments, directory=directory, **environment)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def need_cargo() -> None:
+    """Skips the test where there is no cargo, or not what the crates depend on."""
+    if shutil.which("cargo") is None:
+        pytest.skip("cargo is missing")
+    told = re.match(
+        r"cargo (\d+)\.(\d+)", cargo("--version", directory=RUST).stdout
+    )
+    if told is None or (int(told[1]), int(told[2])) < OLDEST_CARGO:
+        pytest.skip("cargo is older than {}.{}".format(*OLDEST_CARGO))
+    fetched = cargo("fetch", "--locked", directory=RUST)
+    if fetched.returncode != 0:
+        pytest.skip(f"the crates they depend on cannot be had: {fetched.stdout}")
+
+
+def copy(source: Path, target: Path) -> None:
+    """Makes a folder equal to another, and leaves what is the same as it is: cargo goes by times."""
+    wanted = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
+    for old in [path for path in target.rglob("*") if path.is_file()]:
+        if old.relative_to(target) not in wanted:
+            old.unlink()
+    for name in wanted:
+        contents, place = (source / name).read_bytes(), target / name
+        if not place.exists() or place.read_bytes() != contents:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(contents)
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The names of the files in each package, which lie unpacked in WORK."""
+    need_cargo()
+    scratch = tmp_path_factory.mktemp("packages")
+    with building("rust"):
+        succeeds(
+            *("package", "--allow-dirty", "--no-verify", "--offline"),
+            *(word for name in CRATES for word in ("--package", name)),
+            directory=RUST,
+        )
+        files = {}
+        for name in CRATES:
+            archive = BUILD / "rust" / "package" / f"{name}-{version()}.crate"
+            with tarfile.open(archive) as packed:
+                packed.extractall(scratch, filter="data")
+                files[name] = {
+                    str(Path(*Path(member).parts[1:])) for member in packed.getnames()
+                }
+            copy(scratch / f"{name}-{version()}", WORK / name)
+        copy(RUST / "suite", WORK / "suite")
+        (scratch / "workspace").mkdir()
+        (WORK / "Cargo.toml").write_text(WORKSPACE)
+        shutil.copy(RUST / "Cargo.lock", WORK / "Cargo.lock")
+    return files
+
+
+def test_the_packages_hold_what_is_compiled_and_no_more(
+    packages: dict[str, set[str]],
+) -> None:
+    lists = (ROOT / "CMakeLists.txt").read_text()
+    sources = set(re.findall(r"^  (src/\S+\.cpp)\b", lists, re.MULTILINE))
+    assert len(sources) > 50
+    assert {f"source/{name}" for name in sources} <= packages["allod-sys"]
+    for files in packages.values():
+        assert {"LICENSE", "README.md", "Cargo.toml", "src/lib.rs"} <= files
+        assert [name for name in files if name.startswith("target")] == []
+
+
+def test_the_crates_pass_their_tests_and_other_crates_pass_theirs_on_allod(
+    packages: dict[str, set[str]],
+) -> None:
+    printed = succeeds(
+        *("test", "--workspace", "--locked", "--offline", "--quiet"),
+        *("--features", "allod/stats,allod/profiling"),
+    )
+    counts = [int(count) for count in re.findall(r"ok\. (\d+) passed", printed)]
+    # Those of rayon and bytes are the most.
+    assert sum(counts) > 300, printed
+
+
+def test_the_hardened_library_serves_a_whole_process(
+    packages: dict[str, set[str]],
+) -> None:
+    succeeds(
+        *("test", "--package", "allod", "--locked", "--offline", "--quiet", "--tests"),
+        *("--features", "hardened,override"),
+    )
+
+
+def test_documentation_has_no_warnings(packages: dict[str, set[str]]) -> None:
+    succeeds(
+        *("doc", "--no-deps", "--locked", "--offline", "--quiet"),
+        *("--package", "allod", "--package", "allod-sys"),
+        *("--features", "allod/stats,allod/profiling"),
+        RUSTDOCFLAGS="-Dwarnings",
+    )
+
+
+def test_the_sources_are_formatted() -> None:
+    if shutil.which("cargo-fmt") is None:
+        pytest.skip("rustfmt is missing")
+    for folder in (RUST, RUST / "compare"):
+        succeeds("fmt", "--all", "--check", directory=folder)
+
+
+def test_the_crates_have_the_version_of_the_library() -> None:
+    manifest = (RUST / "Cargo.toml").read_text()
+    assert f'version = "{version()}"' in manifest
+    depends = (RUST / "allod" / "Cargo.toml").read_text()
+    assert f'"../allod-sys", version = "{version()}"' in depends
