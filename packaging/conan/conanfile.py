@@ -56,8 +56,10 @@ class Allod(ConanFile):
 
     def build(self) -> None:
         cmake = CMake(self)
-        # Optimised as it is measured, and with debug information.
-        cmake.configure(variables={"CMAKE_BUILD_TYPE": "RelWithDebInfo"})
+        # Optimised as it is measured; without the live page, which npm bundles from the network.
+        cmake.configure(
+            variables={"CMAKE_BUILD_TYPE": "RelWithDebInfo", "ALLOD_NODE": "OFF"}
+        )
         cmake.build(target="products")
 
     def package(self) -> None:

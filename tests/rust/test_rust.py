@@ -20,7 +20,14 @@ RUST = ROOT / "rust"
 CRATES = ("allod-sys", "allod")
 # Older ones cannot pack crates that need each other.
 OLDEST_CARGO = (1, 90)
-WORK = BUILD / "rust" / "unpacked"
+TARGET = BUILD / "rust"
+WORK = TARGET / "unpacked"
+# All takes half the time to compile then, and this is no measurement.
+QUICKLY = {
+    "CXXFLAGS": "-O1 -g0",
+    "CARGO_PROFILE_DEV_DEBUG": "0",
+    "CARGO_INCREMENTAL": "0",
+}
 WORKSPACE = """
 [workspace]
 members = ["allod", "allod-sys", "suite"]
@@ -38,7 +45,7 @@ def cargo(
     return subprocess.run(
         ["cargo", *arguments],
         cwd=directory,
-        env={**os.environ, "CARGO_TARGET_DIR": str(BUILD / "rust"), **environment},
+        env={**os.environ, **QUICKLY, "CARGO_TARGET_DIR": str(TARGET), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -93,7 +100,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         )
         files = {}
         for name in CRATES:
-            archive = BUILD / "rust" / "package" / f"{name}-{version()}.crate"
+            archive = TARGET / "package" / f"{name}-{version()}.crate"
             with tarfile.open(archive) as packed:
                 packed.extractall(scratch, filter="data")
                 files[name] = {
@@ -127,16 +134,16 @@ def test_the_crates_pass_their_tests_and_other_crates_pass_theirs_on_allod(
         *("--features", "allod/stats,allod/profiling"),
     )
     counts = [int(count) for count in re.findall(r"ok\. (\d+) passed", printed)]
-    # Those of rayon and bytes are the most.
-    assert sum(counts) > 300, printed
+    # Those of bytes are the most.
+    assert sum(counts) > 800, printed
 
 
 def test_the_hardened_library_serves_a_whole_process(
     packages: dict[str, set[str]],
 ) -> None:
     succeeds(
-        *("test", "--package", "allod", "--locked", "--offline", "--quiet", "--tests"),
-        *("--features", "hardened,override"),
+        *("test", "--package", "allod", "--locked", "--offline", "--quiet"),
+        *("--test", "global", "--test", "mistakes", "--features", "hardened,override"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 from conan import ConanFile
 from conan.tools.build import can_run
@@ -30,4 +30,4 @@ class Consumer(ConanFile):
         if not can_run(self):
             return
         for program in ("with_shared", "with_static", "with_hardened"):
-            self.run(str(Path(self.cpp.build.bindir, program)), env="conanrun")
+            self.run(os.path.join(self.cpp.build.bindir, program), env="conanrun")

@@ -7,6 +7,8 @@ set(VCPKG_POLICY_DLLS_IN_STATIC_LIBRARY enabled)
 
 vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
+  # Without the live page, which npm bundles from the network.
+  OPTIONS -DALLOD_NODE=OFF
   # Optimised as it is measured. Another build for debugging would be the same.
   OPTIONS_RELEASE -DCMAKE_BUILD_TYPE=RelWithDebInfo
   OPTIONS_DEBUG -DCMAKE_BUILD_TYPE=RelWithDebInfo)
