@@ -382,7 +382,15 @@ def test_a_program_with_elevated_rights_takes_no_options_from_its_caller(
     """Whoever starts it would choose the files that it writes."""
     source = "#include <stdlib.h>\nint main(void) { free(malloc(1)); return 0; }\n"
     program = tmp_path / "program"
-    command = ["cc", "-xc", "-", "-xnone", build_dir / "allod.o", "-o", program]
+    command: list[str | Path] = [
+        "cc",
+        "-xc",
+        "-",
+        "-xnone",
+        build_dir / "allod.o",
+        "-o",
+        program,
+    ]
     subprocess.run(command, input=source, text=True, check=True)
 
     def said() -> str:

@@ -60,7 +60,17 @@ def test_the_file_of_the_loader_reaches_every_program(
 ) -> None:
     file = tmp_path / "ld.so.preload"
     file.write_text(f"{library}\n")
-    root = ("--ro-bind", "/", "/", "--tmpfs", "/etc", "--dev", "/dev", "--proc", "/proc")
+    root = (
+        "--ro-bind",
+        "/",
+        "/",
+        "--tmpfs",
+        "/etc",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+    )
     done = run_in_root(
         *(*root, "--ro-bind", file, "/etc/ld.so.preload"),
         *("--setenv", "PATH", "/usr/bin:/bin"),

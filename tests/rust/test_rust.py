@@ -1,5 +1,5 @@
-"""The crates for Rust: packed as for a registry, unpacked, and tested there with nothing else of this
-clone at hand."""
+"""The crates for Rust: packed as for a registry, unpacked, and tested there with nothing else of
+this clone at hand."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ def need_cargo() -> None:
     """Skips the test where there is no cargo, or not what the crates depend on."""
     if shutil.which("cargo") is None:
         pytest.skip("cargo is missing")
-    told = re.match(
-        r"cargo (\d+)\.(\d+)", cargo("--version", directory=RUST).stdout
-    )
+    told = re.match(r"cargo (\d+)\.(\d+)", cargo("--version", directory=RUST).stdout)
     if told is None or (int(told[1]), int(told[2])) < OLDEST_CARGO:
         pytest.skip("cargo is older than {}.{}".format(*OLDEST_CARGO))
     fetched = cargo("fetch", "--locked", directory=RUST)
@@ -75,7 +73,7 @@ def need_cargo() -> None:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Makes a folder equal to another, and leaves what is the same as it is: cargo goes by times."""
+    """Makes a folder equal to another, and leaves equal files alone: cargo goes by times."""
     wanted = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
     for old in [path for path in target.rglob("*") if path.is_file()]:
         if old.relative_to(target) not in wanted:

@@ -26,8 +26,9 @@ class Auxiliary {
   }
 
  private:
-  static constexpr unsigned long kTypes[] = {AT_PAGESZ, AT_PHDR,   AT_RANDOM,       AT_EXECFN, AT_UID,
-                                             AT_EUID,   AT_HWCAP2, AT_SYSINFO_EHDR, AT_SECURE};
+  static constexpr unsigned long kTypes[] = {AT_PAGESZ, AT_PHDR,         AT_RANDOM,
+                                             AT_EXECFN, AT_UID,          AT_EUID,
+                                             AT_HWCAP2, AT_SYSINFO_EHDR, AT_SECURE};
   static constexpr std::size_t kCount = sizeof kTypes / sizeof kTypes[0];
   struct Vector {
     unsigned long words[128] = {};  // pairs of type and value

@@ -1,4 +1,5 @@
 //! A program on Allod.
+#![deny(unsafe_op_in_unsafe_fn)]
 
 use std::alloc::{alloc, alloc_zeroed, dealloc, realloc, Layout};
 use std::collections::HashMap;
