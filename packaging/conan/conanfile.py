@@ -11,11 +11,21 @@ from conan.tools.cmake import CMake, cmake_layout
 from conan.tools.files import copy, load
 
 REPOSITORY = "../.."
-EXPORTED = ("CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "src/*", "tools/amalgamate.py")
+# What a build and an installation read.
+EXPORTED = (
+    *("CMakeLists.txt", "LICENSE", "CHANGELOG.md", "cmake/*", "include/*", "src/*"),
+    *(
+        "docs/man/*",
+        "examples/*",
+        "tools/amalgamate.py",
+        "tools/allod/*",
+        "tools/packages/*",
+    ),
+)
 
 
 class Allod(ConanFile):
-    """The libraries, static and shared, their headers, and the CMake package that names them all."""
+    """The libraries, static and shared, their headers, and the CMake package that names them."""
 
     name = "allod"
     description = "A general-purpose memory allocator for C and C++ programs"
@@ -64,7 +74,12 @@ class Allod(ConanFile):
 
     def package(self) -> None:
         CMake(self).install()
-        copy(self, "LICENSE", src=self.source_folder, dst=Path(self.package_folder, "licenses"))
+        copy(
+            self,
+            "LICENSE",
+            src=self.source_folder,
+            dst=Path(self.package_folder, "licenses"),
+        )
 
     def package_info(self) -> None:
         # The package's own allodConfig.cmake has all targets.
@@ -75,5 +90,7 @@ class Allod(ConanFile):
             self.cpp_info.libs = ["allod"]
         else:
             # First on the link line: it replaces the allocator of the whole program.
-            self.cpp_info.exelinkflags = [str(Path(self.package_folder, "lib", "allod.o"))]
+            self.cpp_info.exelinkflags = [
+                str(Path(self.package_folder, "lib", "allod.o"))
+            ]
             self.cpp_info.system_libs = ["pthread"]

@@ -3,24 +3,17 @@ this clone at hand."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
-from workshop.build import building
-from workshop.paths import BUILD, ROOT, version
+from workshop.crates import CRATES, RUST, TARGET, CargoUnavailable, cargo, make_crates
+from workshop.paths import ROOT, version
 
 pytestmark = pytest.mark.slow
 
-RUST = ROOT / "rust"
-CRATES = ("allod-sys", "allod")
-# Older ones cannot pack crates that need each other.
-OLDEST_CARGO = (1, 90)
-TARGET = BUILD / "rust"
 WORK = TARGET / "unpacked"
 # All takes half the time to compile then, and this is no measurement.
 QUICKLY = {
@@ -38,38 +31,11 @@ allod-sys = { path = "allod-sys" }
 """
 
 
-def cargo(
-    *arguments: str, directory: Path = WORK, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Runs cargo without the network."""
-    return subprocess.run(
-        ["cargo", *arguments],
-        cwd=directory,
-        env={**os.environ, **QUICKLY, "CARGO_TARGET_DIR": str(TARGET), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-
-
 def succeeds(*arguments: str, directory: Path = WORK, **environment: str) -> str:
     """What cargo prints when it works, which it must."""
-    done = cargo(*arguments, directory=directory, **environment)
+    done = cargo(*arguments, directory=directory, **QUICKLY, **environment)
     assert done.returncode == 0, done.stdout
     return done.stdout
-
-
-def need_cargo() -> None:
-    """Skips the test where there is no cargo, or not what the crates depend on."""
-    if shutil.which("cargo") is None:
-        pytest.skip("cargo is missing")
-    told = re.match(r"cargo (\d+)\.(\d+)", cargo("--version", directory=RUST).stdout)
-    if told is None or (int(told[1]), int(told[2])) < OLDEST_CARGO:
-        pytest.skip("cargo is older than {}.{}".format(*OLDEST_CARGO))
-    fetched = cargo("fetch", "--locked", directory=RUST)
-    if fetched.returncode != 0:
-        pytest.skip(f"the crates they depend on cannot be had: {fetched.stdout}")
 
 
 def copy(source: Path, target: Path) -> None:
@@ -88,27 +54,22 @@ def copy(source: Path, target: Path) -> None:
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The names of the files in each package, which lie unpacked in WORK."""
-    need_cargo()
     scratch = tmp_path_factory.mktemp("packages")
-    with building("rust"):
-        succeeds(
-            *("package", "--allow-dirty", "--no-verify", "--offline"),
-            *(word for name in CRATES for word in ("--package", name)),
-            directory=RUST,
-        )
-        files = {}
-        for name in CRATES:
-            archive = TARGET / "package" / f"{name}-{version()}.crate"
-            with tarfile.open(archive) as packed:
-                packed.extractall(scratch, filter="data")
-                files[name] = {
-                    str(Path(*Path(member).parts[1:])) for member in packed.getnames()
-                }
-            copy(scratch / f"{name}-{version()}", WORK / name)
-        copy(RUST / "suite", WORK / "suite")
-        (scratch / "workspace").mkdir()
-        (WORK / "Cargo.toml").write_text(WORKSPACE)
-        shutil.copy(RUST / "Cargo.lock", WORK / "Cargo.lock")
+    try:
+        archives = make_crates(scratch)
+    except CargoUnavailable as reason:
+        pytest.skip(str(reason))
+    files = {}
+    for name, archive in zip(CRATES, archives, strict=True):
+        with tarfile.open(archive) as packed:
+            packed.extractall(scratch, filter="data")
+            files[name] = {
+                str(Path(*Path(member).parts[1:])) for member in packed.getnames()
+            }
+        copy(scratch / f"{name}-{version()}", WORK / name)
+    copy(RUST / "suite", WORK / "suite")
+    (WORK / "Cargo.toml").write_text(WORKSPACE)
+    shutil.copy(RUST / "Cargo.lock", WORK / "Cargo.lock")
     return files
 
 
