@@ -123,7 +123,7 @@ fn compiler(root: &Path, out: &Path, options: &[String]) -> cc::Build {
         .include(root.join("src"));
     // No path of this machine in messages and debug information.
     for (place, name) in [(out, "./build"), (root, ".")] {
-        build.flag(&format!("-ffile-prefix-map={}={}", place.display(), name));
+        build.flag(format!("-ffile-prefix-map={}={}", place.display(), name));
     }
     for option in options {
         build.flag(option);
