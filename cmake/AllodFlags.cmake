@@ -15,28 +15,16 @@ target_compile_options(allod_anywhere INTERFACE
 # How the objects of the products are compiled.
 add_library(allod_product_flags INTERFACE)
 target_compile_options(allod_product_flags INTERFACE
-  -fno-exceptions
-  -fno-rtti
-  -fno-threadsafe-statics
-  -fvisibility=hidden
-  -fvisibility-inlines-hidden
-  # A call to malloc inside malloc must not be folded away or turned into calloc.
-  -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free
-  # One load reaches the thread's domain, and the loader never has to allocate for it.
-  -ftls-model=initial-exec
-  -fno-plt
-  -fPIC
+  ${ALLOD_PRODUCT_OPTIONS}
   # Branches of other variants refer to what they do not have, and have to be dropped.
   $<$<CONFIG:Debug>:-O1>)
 target_include_directories(allod_product_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(allod_product_flags INTERFACE allod_warnings allod_anywhere)
-# musl 1.2.3 calls the cleanup handlers of a thread that is cancelled asynchronously with a stack that
-# is 8 bytes off, and these call us.
 include(CheckCXXSymbolExists)
 check_cxx_symbol_exists(__GLIBC__ features.h ALLOD_HAS_GLIBC)
 if(NOT ALLOD_HAS_GLIBC AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  target_compile_options(allod_product_flags INTERFACE -mstackrealign)
+  target_compile_options(allod_product_flags INTERFACE ${ALLOD_MUSL_X86_64_OPTIONS})
 endif()
 
 # How tests are compiled; the sanitizer, if any, comes in here.

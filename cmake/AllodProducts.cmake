@@ -105,14 +105,9 @@ endfunction()
 
 function(allod_add_products)
   allod_add_variant(allod_release)
-  # The define selects the policy type in src/, nothing else; frame pointers and unwind tables are
-  # for the backtraces of its reports.
-  allod_add_variant(allod_debug SOURCES ${ALLOD_DEBUG_SOURCES} OPTIONS
-    -DALLOD_VARIANT_DEBUG -fno-omit-frame-pointer -fno-optimize-sibling-calls
-    -fasynchronous-unwind-tables)
-
-  allod_add_variant(allod_hardened SOURCES ${ALLOD_HARDENED_SOURCES} OPTIONS
-    -DALLOD_VARIANT_HARDENED -fno-optimize-sibling-calls -fasynchronous-unwind-tables)
+  allod_add_variant(allod_debug SOURCES ${ALLOD_DEBUG_SOURCES} OPTIONS ${ALLOD_DEBUG_OPTIONS})
+  allod_add_variant(allod_hardened SOURCES ${ALLOD_HARDENED_SOURCES}
+    OPTIONS ${ALLOD_HARDENED_OPTIONS})
 
   # Not for archives: a program has one memcpy, and it is not ours.
   allod_add_objects(allod_bytes SOURCES ${ALLOD_BYTES_SOURCES} OPTIONS

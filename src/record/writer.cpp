@@ -156,7 +156,7 @@ void Writer::stop(const char* reason) noexcept {
     tell_why(message, file_.path(), reason, error);
   }
   // The program may have closed standard error; the parent may have named another file.
-  const char* const errors = getenv("LIBALLOD_RECORD_ERRORS");
+  const char* const errors = secure_getenv("LIBALLOD_RECORD_ERRORS");
   const int file = errors == nullptr ? -1 : open(errors, O_WRONLY | O_APPEND | O_CLOEXEC);
   if (file < 0) return;
   {
@@ -176,14 +176,14 @@ void Writer::begin() noexcept {
   __cxa_atexit(at_exit, nullptr, nullptr);
   at_quick_exit(at_quick_end);
   pthread_atfork(fork_begins, fork_ended, became_child);
-  const char* base = getenv("LIBALLOD_RECORD");
+  const char* base = secure_getenv("LIBALLOD_RECORD");
   if (base == nullptr) return stop("LIBALLOD_RECORD names no file");
   // The first program creates its file at once; others do so when they have events.
   if (!file_.is_made() && file_.create_first(base) && !write_file_header()) stop(explain(errno));
 }
 
 bool Writer::make_file() noexcept {
-  const char* base = getenv("LIBALLOD_RECORD");
+  const char* base = secure_getenv("LIBALLOD_RECORD");
   if (base == nullptr) return false;
   return file_.create(base, static_cast<unsigned>(process_), forked_) && write_file_header();
 }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "allod/base/auxiliary.hpp"
 #include "libc/stop_signal.hpp"
 #include "settings/values.hpp"
 #include "settings/variant.hpp"
@@ -427,6 +428,8 @@ int report_descriptor() noexcept {
 
 void read_options_from_environment() noexcept {
   current_settings.heap.report_foreign = kReportsForeign;
+  // Who starts a program with elevated rights (AT_SECURE) must not choose which files it writes.
+  if (Auxiliary::value(AT_SECURE) != 0) return;
   if (environ == nullptr) return take_initial_environment();
   // Compares prefixes only: most variables are not ours, and strlen would make more of libc
   // resident.

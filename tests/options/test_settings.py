@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -371,3 +373,33 @@ def test_environment_before_libc_knows_it(tmp_path: Path, preloaded: Runner) -> 
     stats = json.loads(file.read_text())
     assert file.name == f"stats-{stats['pid']}.json"
     assert stats["reserved"] == 8 << 20
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make such a program")
+def test_a_program_with_elevated_rights_takes_no_options_from_its_caller(
+    build_dir: Path, tmp_path: Path
+) -> None:
+    """Whoever starts it would choose the files that it writes."""
+    source = "#include <stdlib.h>\nint main(void) { free(malloc(1)); return 0; }\n"
+    program = tmp_path / "program"
+    command: list[str | Path] = [
+        "cc",
+        "-xc",
+        "-",
+        "-xnone",
+        build_dir / "allod.o",
+        "-o",
+        program,
+    ]
+    subprocess.run(command, input=source, text=True, check=True)
+
+    def said() -> str:
+        variables = {"ALLOD_VERBOSE": "1", "ALLOD_SHOW_STATS": "1"}
+        return subprocess.run(
+            [program], env=variables, capture_output=True, text=True, check=True
+        ).stderr
+
+    assert "serves process" in said()
+    shutil.chown(program, 65534)
+    program.chmod(0o4755)
+    assert said() == ""
