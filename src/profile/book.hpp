@@ -143,8 +143,8 @@ class Busy {
 
 // --- these require the lock ----------------------------------------------------------
 
-// Finds or adds the record of a call stack. Null if memory is exhausted.
-KnownStack* remember(const Stack& stack) noexcept;
+// Finds or adds the record of a call stack. Null if memory is exhausted. `is_new`: added.
+KnownStack* remember(const std::uintptr_t* frames, std::uint32_t depth, bool* is_new) noexcept;
 Sum peak_of(const KnownStack& stack) noexcept;
 // Adds a record to the table. Null if memory is exhausted or `stack` is null.
 Sample* new_sample(KnownStack* stack, Address block) noexcept;
