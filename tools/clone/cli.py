@@ -185,7 +185,7 @@ def allod(ctx: click.Context) -> None:
 # In the order in which a person meets them.
 for command in (
     *(build, fuzz),
-    *(cli.run, cli.leaks, cli.symbolize, cli.live, cli.top, cli.diff),
+    *(cli.run, cli.leaks, cli.symbolize, cli.live, cli.top, cli.diff, cli.export),
     *(test, bench, release_command),
     *(cli.record, cli.replay, cli.trace),
     command_line.help_command,
