@@ -123,6 +123,12 @@ std::uintptr_t number_of(const python::Frame& frame) noexcept {
   return kFirst + number;
 }
 
+// Slabs can be read. Those of the hardened library may be closed in part.
+bool is_in_a_slab(Address page) noexcept {
+  if constexpr (Policy::kBlockStates) return false;
+  return space::is_slab(engine().space().map().tag_of(page));
+}
+
 // Adds functions up to one that C code has called. False if there is none.
 bool add_run(python::Frames& from, Trace* trace) noexcept {
   python::Frame frame;
@@ -139,7 +145,7 @@ bool add_run(python::Frames& from, Trace* trace) noexcept {
 }  // namespace
 
 [[gnu::noinline]] void add_functions(const Stack& stack, Trace* trace) noexcept {
-  python::Frames functions_of_thread;
+  python::Frames functions_of_thread{&is_in_a_slab};
   for (std::uint32_t i = 0; i < stack.depth; ++i) {
     const std::uintptr_t frame = stack.frames[i];
     if (!python::is_loop(frame) || !add_run(functions_of_thread, trace)) {

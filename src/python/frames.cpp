@@ -21,6 +21,8 @@ namespace {
 
 struct Interpreter {
   Layout layout;
+  Address begin;  // of its file, all of which can be read, or equal to `end`
+  Address end;
   Address runtime;
   Address loop;  // _PyEval_EvalFrameDefault
   Address loop_end;
@@ -76,6 +78,13 @@ std::uint32_t version_of(const Object& object, unwind::ScatteredMemory& memory) 
   return object.find("PyObject_GC_IsTracked") != 0 ? k39 : 0;
 }
 
+bool is_all_readable(Address begin, Address end) noexcept {
+  for (Address page = begin; page < end; page += unwind::kProbedBytes) {
+    if (!unwind::is_readable(page)) return false;
+  }
+  return true;
+}
+
 bool describe(const Object& object, Interpreter* found) noexcept {
   unwind::ScatteredMemory memory;
   std::size_t loop_bytes = 0;
@@ -104,6 +113,9 @@ void look_for_interpreter(const std::uintptr_t* frames, std::size_t count) noexc
     cell_of(begin).store(begin, std::memory_order_relaxed);
     Interpreter found{};
     if (!describe(Object{object}, &found)) continue;
+    found.begin = found.end = begin;
+    const Address end = address_of(object.dlfo_map_end);
+    if (is_all_readable(begin, end)) found.end = end;
     State before = State::unknown;
     if (!state.compare_exchange_strong(before, State::being_noted)) return;
     interpreter = found;
@@ -124,8 +136,15 @@ bool is_generated(std::uintptr_t frame) noexcept {
 
 // --- the calling thread's frames ----------------------------------------------------
 
-Frames::Frames() noexcept {
+Frames::Frames(unwind::ScatteredMemory::IsPresent is_present) noexcept : memory_{is_present} {
   const Layout& at = interpreter.layout;
+  // It may have been unloaded.
+  dl_find_object object;
+  if (_dl_find_object(reinterpret_cast<void*>(interpreter.loop), &object) != 0 ||
+      address_of(object.dlfo_map_start) != interpreter.begin) {
+    return;
+  }
+  memory_.trust(interpreter.begin, interpreter.end);
   Address thread = 0;
   if (!find_thread(&thread)) return;
   Address frame = 0;
@@ -348,7 +367,7 @@ void look_for_interpreter(const std::uintptr_t*, std::size_t) noexcept {}
 bool is_known() noexcept { return false; }
 bool is_loop(std::uintptr_t) noexcept { return false; }
 bool is_generated(std::uintptr_t) noexcept { return false; }
-Frames::Frames() noexcept = default;
+Frames::Frames(unwind::ScatteredMemory::IsPresent) noexcept {}
 bool Frames::next(Frame*) noexcept { return false; }
 
 }  // namespace allod::python

@@ -31,7 +31,8 @@ struct Frame {
 // Those of the calling thread, innermost first.
 class Frames {
  public:
-  Frames() noexcept;
+  // `is_present`: as in ScatteredMemory.
+  explicit Frames(unwind::ScatteredMemory::IsPresent is_present) noexcept;
   // False at the end. The texts are UTF-8, and valid until the next call.
   [[nodiscard]] bool next(Frame* frame) noexcept;
 

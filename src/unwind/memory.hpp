@@ -54,13 +54,25 @@ class Memory {
 // program must not unmap them during its lifetime.
 class ScatteredMemory {
  public:
+  // Whether a page is known to be readable, without asking the kernel. May be null.
+  using IsPresent = bool (*)(Address page) noexcept;
+
+  explicit ScatteredMemory(IsPresent is_present = nullptr) noexcept : is_present_{is_present} {}
+
+  // Pages that need no probe, besides.
+  void trust(Address begin, Address end) noexcept {
+    begin_ = begin;
+    size_ = end - begin;
+  }
+
   // False, with nothing or a part copied, if not all is there.
   [[nodiscard]] bool copy(Address from, void* to, std::size_t bytes) noexcept {
     const Address end = from + bytes;
     if (end < from) return false;
     for (Address page = align_down(from, kProbedBytes); page < end; page += kProbedBytes) {
       Address& known = known_[page / kProbedBytes % std::size(known_)];
-      if (known == page) continue;
+      if (known == page || page - begin_ < size_) continue;
+      if (is_present_ != nullptr && is_present_(page)) continue;
       if (!is_readable(page)) return false;
       known = page;
     }
@@ -93,6 +105,9 @@ class ScatteredMemory {
   }
 
  private:
+  IsPresent is_present_;
+  Address begin_ = 0;
+  Address size_ = 0;
   Address known_[64] = {};
 };
 
