@@ -329,7 +329,8 @@ typedef struct allod_profile_sum {
 /* Allocations with one call stack. */
 typedef struct allod_profile_stack {
   uint64_t id;               /* constant while the process lives */
-  const uintptr_t* frames;   /* return addresses, innermost first, without those of Allod */
+  const uintptr_t* frames;   /* return addresses, innermost first, without those of Allod; some may
+                                be functions of an interpreter: allod_profile_function_get() */
   size_t depth;              /* number of frames */
   allod_profile_sum_t live;  /* in use now */
   allod_profile_sum_t peak;  /* in use at the peak of bytes in use */
@@ -401,6 +402,17 @@ typedef struct allod_profile_summary {
 /* `size` must be sizeof(allod_profile_summary_t). Returns 0 or EINVAL. */
 ALLOD_API int allod_profile_summary_get(allod_profile_summary_t* summary,
                                         size_t size) ALLOD_NOTHROW;
+/* A Python function that a call stack passes through. The texts are UTF-8, and never freed. */
+typedef struct allod_profile_function {
+  const char* name;
+  const char* file;
+  unsigned line; /* of the call, or of what allocates; 0: not known */
+} allod_profile_function_t;
+/* Describes a frame of a stack that is no return address. `size` must be
+ * sizeof(allod_profile_function_t). Returns 0; ENOENT if the frame is an address; or EINVAL.
+ * Thread-safe, without a lock. */
+ALLOD_API int allod_profile_function_get(uintptr_t frame, allod_profile_function_t* function,
+                                         size_t size) ALLOD_NOTHROW;
 /* Writes the profile as text for pprof, with the mappings of the process. See docs/profiling.md. */
 ALLOD_API void allod_profile_write(allod_write_t write, void* context) ALLOD_NOTHROW;
 

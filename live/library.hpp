@@ -24,6 +24,7 @@
 #pragma weak allod_profile_visit_blocks
 #pragma weak allod_profile_visit_classes
 #pragma weak allod_profile_summary_get
+#pragma weak allod_profile_function_get
 
 namespace allod::live {
 

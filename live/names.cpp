@@ -1,6 +1,7 @@
 #include "names.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "settings.hpp"
 
@@ -60,9 +61,22 @@ Qualified split_qualified(std::string_view name) noexcept {
   return {{}, name};
 }
 
+// What CPython calls functions without a name of their own, and those within functions.
+bool is_of_python(std::string_view name) noexcept {
+  constexpr std::string_view kEnds[] = {"<module>",   "<lambda>",  "<listcomp>",
+                                        "<dictcomp>", "<setcomp>", "<genexpr>"};
+  if (name.find(".<locals>.") != name.npos) return true;
+  return std::any_of(std::begin(kEnds), std::end(kEnds),
+                     [name](std::string_view end) { return name.ends_with(end); });
+}
+
 }  // namespace
 
 ShortName::ShortName(std::string_view full) noexcept {
+  if (is_of_python(full)) {
+    add(full);
+    return;
+  }
   std::string_view name = without_hash(full);
   if (!name.empty() && name[0] == '<') {
     const Qualified parts = split_qualified(name);

@@ -12,8 +12,11 @@
 
 #include <algorithm>
 
+#include "code_maps.hpp"
+#include "library.hpp"
 #include "memory.hpp"
 #include "system.hpp"
+#include "text/demangle.hpp"
 
 extern "C" {
 // libstdc++'s demangler, which does not allocate.
@@ -58,7 +61,9 @@ struct KnownAddress {
   std::uintptr_t address;
   std::size_t first;  // of its places
   std::size_t count;
+  std::size_t code_known;  // without a name: what refresh_code_maps() told then; else kNamed
 };
+constexpr std::size_t kNamed = SIZE_MAX;
 
 struct Mapping {
   std::uintptr_t from;
@@ -216,7 +221,11 @@ Text keep(std::string_view text) noexcept {
 }
 
 Text keep_demangled(const char* name) noexcept {
-  if (name[0] != '_' || name[1] != 'Z') return keep(name);
+  char room[2000];
+  Bounded other{room, sizeof room};
+  if (!is_mangled(name)) return keep(name);
+  if (name[1] == 'R') return keep(demangle_rust(name, other) ? other.text() : name);
+  if (name[1] == 'D') return keep(demangle_d(name, other) ? other.text() : name);
   Table<char> plain;
   const auto take = [](const char* piece, size_t length, void* context) {
     auto& to = *static_cast<Table<char>*>(context);
@@ -224,7 +233,8 @@ Text keep_demangled(const char* name) noexcept {
     if (to.set_size(before + length)) memcpy(to.begin() + before, piece, length);
   };
   if (__gcclibcxx_demangle_callback(name, take, &plain) != 0) return keep(name);
-  return keep({plain.begin(), plain.size()});
+  const std::string_view text{plain.begin(), plain.size()};
+  return keep(text.size() < sizeof room && decode_old_rust(text, other) ? other.text() : text);
 }
 
 void add_place(const char* function, const char* file, int line) noexcept {
@@ -275,7 +285,7 @@ void take_symbol(void* context, uintptr_t, const char* name, uintptr_t, uintptr_
   Table<KnownPlace>& places = self().places;
   if (places.size() == *static_cast<std::size_t*>(context)) {
     add_place(name, nullptr, 0);
-  } else if (name[0] == '_' && name[1] == 'Z') {
+  } else if (is_mangled(name)) {
     places.back().function = keep_demangled(name);
   }
 }
@@ -321,9 +331,27 @@ void read_places(Reader& reader, const Module& module, std::uintptr_t call) noex
   symbols.reader = nullptr;
 }
 
-void look_up(std::uintptr_t address) noexcept {
+// Names a function of an interpreter.
+bool add_function(std::uintptr_t frame) noexcept {
+  allod_profile_function_t function{};
+  if (&allod_profile_function_get == nullptr ||
+      allod_profile_function_get(frame, &function, sizeof function) != 0) {
+    return false;
+  }
+  add_place(function.name, function.file, static_cast<int>(function.line));
+  return true;
+}
+
+// Names code that is in no module.
+bool add_code(std::uintptr_t address) noexcept {
+  CodeName name;
+  if (!find_code(address, &name)) return false;
+  add_place(name.function, name.file, name.line);
+  return true;
+}
+
+void look_up_in_modules(std::uintptr_t address) noexcept {
   Symbols& symbols = self();
-  if (symbols.modules.empty()) refresh_modules();
   const std::size_t before = symbols.places.size();
   // The call instruction, not the return address.
   const std::uintptr_t call = address - 1;
@@ -357,6 +385,20 @@ void cut_out(Table<Mapping>& mappings, const Mapping& gone) noexcept {
     if (whole.from < gone.from) static_cast<void>(mappings.push({whole.from, gone.from}));
     if (gone.to < whole.to) static_cast<void>(mappings.push({gone.to, whole.to}));
   }
+}
+
+// Returns kNamed or, if it may get a name later, how much code has one.
+std::size_t look_up(std::uintptr_t address) noexcept {
+  if (add_function(address)) return kNamed;
+  if (self().modules.empty()) refresh_modules();
+  if (!is_in_a_module(address)) {
+    const std::size_t known = refresh_code_maps();
+    if (add_code(address - 1)) return kNamed;
+    look_up_in_modules(address);
+    return known;
+  }
+  look_up_in_modules(address);
+  return kNamed;
 }
 
 }  // namespace
@@ -393,12 +435,18 @@ void find_places(std::uintptr_t address, PlaceVisit visit, void* context) noexce
     return row.address < key;
   };
   auto found = std::lower_bound(symbols.known.begin(), symbols.known.end(), address, by_address);
-  if (found == symbols.known.end() || found->address != address) {
+  const bool is_known = found != symbols.known.end() && found->address == address;
+  if (is_known && found->code_known != kNamed && refresh_code_maps() > found->code_known) {
+    const std::size_t first = symbols.places.size();
+    const std::size_t code_known = look_up(address);
+    *found = {address, first, symbols.places.size() - first, code_known};
+  }
+  if (!is_known) {
     const bool may_be_new = now_ms() > symbols.refreshed_ms + kRefreshMs;
     if (may_be_new && !is_in_a_module(address)) refresh_modules();
     const std::size_t first = symbols.places.size();
-    look_up(address);
-    const KnownAddress row{address, first, symbols.places.size() - first};
+    const std::size_t code_known = look_up(address);
+    const KnownAddress row{address, first, symbols.places.size() - first, code_known};
     const auto at = static_cast<std::size_t>(found - symbols.known.begin());
     if (!symbols.known.push(row)) return;
     std::rotate(symbols.known.begin() + at, symbols.known.end() - 1, symbols.known.end());
@@ -427,6 +475,7 @@ void let_go_symbols() noexcept { pthread_mutex_unlock(&loader_mutex); }
 void drop_symbols() noexcept {
   loader_mutex = PTHREAD_MUTEX_INITIALIZER;
   new (&forever.symbols) Symbols;
+  drop_code_maps();
 }
 
 }  // namespace allod::live

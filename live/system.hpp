@@ -25,6 +25,9 @@ struct ProcessFigures {
 };
 [[nodiscard]] ProcessFigures process_figures() noexcept;
 
+// When this process began, in seconds since 1970; 0: not known.
+[[nodiscard]] std::uint64_t process_began() noexcept;
+
 // The name of a thread of this process; empty if it has ended.
 void thread_name(std::uint32_t thread, char (&name)[16]) noexcept;
 

@@ -15,8 +15,12 @@ bool write_place(Json& json, const Place& place) noexcept {
   if (passes_on) json.field("w", std::uint64_t{1});
   if (!place.file.empty()) {
     char text[512];
-    snprintf(text, sizeof text, "%.*s:%u", static_cast<int>(place.file.size()), place.file.data(),
-             place.line);
+    const int length = static_cast<int>(place.file.size());
+    if (place.line != 0) {
+      snprintf(text, sizeof text, "%.*s:%u", length, place.file.data(), place.line);
+    } else {
+      snprintf(text, sizeof text, "%.*s", length, place.file.data());
+    }
     json.field("f", static_cast<const char*>(text));
   }
   return passes_on;

@@ -14,6 +14,7 @@ struct LoadedPlace {
   // Identifies the file's build. Points into the mapped object; null: none or unknown.
   const unsigned char* build_id = nullptr;
   std::size_t build_id_bytes = 0;
+  unsigned line = 0;  // not 0: `name` and `file` are those of a function of an interpreter
 };
 
 // Like dladdr. Returns false if no object contains the address. With glibc 2.35 and later it does

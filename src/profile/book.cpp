@@ -54,20 +54,20 @@ Sum weight_of(const Sample& sample) noexcept {
   return {count, sample.bytes() * count, sample.requested * count};
 }
 
-KnownStack* remember(const Stack& stack) noexcept {
-  std::uint64_t hash = stack.depth;
-  for (std::uint32_t i = 0; i < stack.depth; ++i) {
-    hash = (hash ^ stack.frames[i]) * kMix;
+KnownStack* remember(const std::uintptr_t* frames, std::uint32_t depth, bool* is_new) noexcept {
+  std::uint64_t hash = depth;
+  for (std::uint32_t i = 0; i < depth; ++i) {
+    hash = (hash ^ frames[i]) * kMix;
     hash ^= hash >> 29;
   }
   hash *= kMix;
   if (!book.stacks.make_room(next_stack, [](KnownStack& known) { return known.hash; })) {
     return nullptr;
   }
-  const std::size_t used = stack.depth * sizeof stack.frames[0];
+  const std::size_t used = depth * sizeof *frames;
   for (KnownStack* known = book.stacks.at(hash); known != nullptr; known = known->next_in_bucket) {
-    if (known->hash == hash && known->depth == stack.depth && !known->is_complete &&
-        memcmp(known->frames, stack.frames, used) == 0) {
+    if (known->hash == hash && known->depth == depth && !known->is_complete &&
+        memcmp(known->frames, frames, used) == 0) {
       return known;
     }
   }
@@ -77,14 +77,15 @@ KnownStack* remember(const Stack& stack) noexcept {
   known->id = ++book.stack_count;
   known->hash = hash;
   known->changed = book.peaks;
-  known->depth = stack.depth;
-  memcpy(known->frames, stack.frames, used);
+  known->depth = depth;
+  memcpy(known->frames, frames, used);
   KnownStack*& list = book.stacks.at(hash);
   known->next_in_bucket = list;
   list = known;
   ++book.stacks.entries;
   (book.last == nullptr ? book.first : book.last->next).store(known, std::memory_order_release);
   book.last = known;
+  *is_new = true;
   return known;
 }
 

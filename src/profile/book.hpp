@@ -130,8 +130,8 @@ std::uint64_t count_x256(const Sample& sample) noexcept;
 // The blocks and bytes that it represents, times 256 like all sums here. Equal at allocation and at
 // free.
 Sum weight_of(const Sample& sample) noexcept;
-// Finds or adds the record of a call stack. Null if memory is exhausted.
-KnownStack* remember(const Stack& stack) noexcept;
+// Finds or adds the record of a call stack. Null if memory is exhausted. `is_new`: added.
+KnownStack* remember(const std::uintptr_t* frames, std::uint32_t depth, bool* is_new) noexcept;
 Sum peak_of(const KnownStack& stack) noexcept;
 // Adds a record to the table, for a mean distance of samples. Null if memory is exhausted, `stack`
 // is null, or there have been too many distances.

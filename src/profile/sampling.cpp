@@ -5,8 +5,10 @@
 #include "hardened/hardened.hpp"
 #include "profile/book.hpp"
 #include "profile/file.hpp"
+#include "profile/functions.hpp"
 #include "profile/probe.hpp"
 #include "profile/profile.hpp"
+#include "python/frames.hpp"
 
 namespace allod {
 
@@ -28,6 +30,19 @@ std::uint32_t thread_id() noexcept {
   return thread;
 }
 
+// Of a call stack, innermost first.
+struct Frames {
+  const std::uintptr_t* begin;
+  std::uint32_t depth;
+};
+// A block that became a sample.
+struct Chosen {
+  void* block;
+  std::size_t size;
+  std::size_t bytes;
+  std::size_t interval;
+};
+
 // The block that left this thread's magazine of the class last: it is in the bottom cell of the
 // empty magazine still. 0 if there is none.
 Address neighbour_of(std::size_t bytes) noexcept {
@@ -39,6 +54,41 @@ Address neighbour_of(std::size_t bytes) noexcept {
   const Address block = address_of(*magazine.bottom);
   const space::Tag tag = engine().space().map().tag_of(block);
   return space::is_slab(tag) && space::class_of(tag) == c ? block : 0;
+}
+
+// A sample with this call stack. Returns whether the stack was met for the first time.
+bool note_at(Frames frames, const Chosen& it) noexcept {
+  const Address neighbour = neighbour_of(it.bytes);
+  const std::uint32_t thread = thread_id();
+  const std::uint64_t now = now_ms();
+  std::uint64_t peak = 0;
+  std::uint64_t stands_for = 0;
+  bool is_new = false;
+  {
+    LockGuard lock{book.lock};
+    Sample* const sample =
+        new_sample(remember(frames.begin, frames.depth, &is_new), it.block, it.interval);
+    if (sample == nullptr) {
+      ++book.lost_samples;
+      return false;
+    }
+    sample->set_neighbour(neighbour);
+    sample->set_sizes(it.size, it.bytes);
+    sample->birth_ms = now & 0xffffffffff;
+    sample->thread = thread & 0xffffff;
+    if (count_in(*sample)) peak = book.peak.bytes / 256;
+    stands_for = told(weight_of(*sample)).bytes;
+  }
+  ALLOD_PROBE("sample_allocated", address_of(it.block), it.size, stands_for, frames.depth);
+  write_due_files(peak);
+  return is_new;
+}
+
+// The trace is large for the stacks of some threads, which other programs need not give.
+[[gnu::noinline]] void note_with_functions(const Chosen& it, const Stack& stack) noexcept {
+  Trace trace;
+  add_functions(stack, &trace);
+  static_cast<void>(note_at({trace.frames, trace.depth}, it));
 }
 
 }  // namespace
@@ -67,33 +117,14 @@ void* Profile::allocate(std::size_t size, std::size_t alignment, std::size_t byt
 
 [[gnu::noinline]] void Profile::note(void* block, std::size_t size, std::size_t bytes) noexcept {
   using namespace profile;
-  const std::size_t interval = interval_.load(std::memory_order_relaxed);
-  if (busy || interval == 0) return;
+  const Chosen chosen{block, size, bytes, interval()};
+  if (busy || chosen.interval == 0) return;
   Busy guard;
   Stack stack;
   capture_stack(stack);
   leave_out_own(stack);
-  const Address neighbour = neighbour_of(bytes);
-  const std::uint32_t thread = thread_id();
-  const std::uint64_t now = now_ms();
-  std::uint64_t peak = 0;
-  std::uint64_t stands_for = 0;
-  {
-    LockGuard lock{book.lock};
-    Sample* const sample = new_sample(remember(stack), block, interval);
-    if (sample == nullptr) {
-      ++book.lost_samples;
-      return;
-    }
-    sample->set_neighbour(neighbour);
-    sample->set_sizes(size, bytes);
-    sample->birth_ms = now & 0xffffffffff;
-    sample->thread = thread & 0xffffff;
-    if (count_in(*sample)) peak = book.peak.bytes / 256;
-    stands_for = told(weight_of(*sample)).bytes;
-  }
-  ALLOD_PROBE("sample_allocated", address_of(block), size, stands_for, stack.depth);
-  profile::write_due_files(peak);
+  if (python::is_known()) return note_with_functions(chosen, stack);
+  if (note_at({stack.frames, stack.depth}, chosen)) look_for_functions(stack);
 }
 
 bool Profile::is_busy() noexcept { return profile::busy; }

@@ -2,8 +2,10 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "profile/closed_files.hpp"
+#include "profile/functions.hpp"
 #include "profile/profile.hpp"
 #include "unwind/backtrace.hpp"
 
@@ -27,6 +29,44 @@ void write_mappings(Text& out) noexcept {
   }
   raw_syscall(SYS_close, file);
   write_closed_files(out);
+}
+
+// The number behind the given count of spaces in a line whose second word is in brackets.
+std::uint64_t number_in(std::string_view line, unsigned spaces) noexcept {
+  std::size_t at = line.rfind(')');
+  for (; at != line.npos && spaces > 0; --spaces) at = line.find(' ', at + 1);
+  std::uint64_t number = 0;
+  for (++at; at < line.size() && line[at] >= '0' && line[at] <= '9'; ++at) {
+    number = 10 * number + static_cast<unsigned>(line[at] - '0');
+  }
+  return number;
+}
+
+std::uint64_t seconds_of(long clock) noexcept {
+  timespec now{};
+  raw_syscall(SYS_clock_gettime, clock, reinterpret_cast<long>(&now));
+  return static_cast<std::uint64_t>(now.tv_sec);
+}
+
+// Its id, and when it began, in seconds since 1970: by these, readers find what its compilers at
+// run time have written about their code.
+void write_process(Text& out) noexcept {
+  out << " process " << static_cast<std::int64_t>(raw_syscall(SYS_getpid));
+  char line[1024];
+  const long file = raw_syscall(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/stat"),
+                                O_RDONLY | O_CLOEXEC);
+  const long got =
+      file < 0 ? -1 : raw_syscall(SYS_read, file, reinterpret_cast<long>(line), sizeof line);
+  if (file >= 0) raw_syscall(SYS_close, file);
+  if (got > 0) {
+    constexpr unsigned kStart = 20;   // behind the name
+    constexpr unsigned kTicks = 100;  // of a second, on all processors that Allod knows
+    const std::uint64_t after_boot =
+        number_in({line, static_cast<std::size_t>(got)}, kStart) / kTicks;
+    const std::uint64_t now = seconds_of(CLOCK_BOOTTIME);
+    if (after_boot <= now) out << " began " << seconds_of(CLOCK_REALTIME) - (now - after_boot);
+  }
+  out << "\n";
 }
 
 void write_sums(Text& out, const allod_profile_sum_t& live,
@@ -59,14 +99,18 @@ void write(Text& out) noexcept {
       << summary.peak.blocks << " " << summary.peak.bytes << " requested " << summary.live.requested
       << " " << summary.peak.requested << " " << summary.total.requested << " samples "
       << summary.live_samples << " " << summary.total_samples << " lost " << summary.lost_samples
-      << " since " << summary.since_ms << "\n";
+      << " since " << summary.since_ms;
+  write_process(out);
   static_cast<void>(visit_stacks(&write_stack, &out));
+  write_functions(out);
   write_mappings(out);
 }
 
 void write_leaks(Text& out) noexcept {
-  out << "heap profile: 0: 0 [0: 0] @ heap_v2/1\n# allod interval 1\n";
+  out << "heap profile: 0: 0 [0: 0] @ heap_v2/1\n# allod interval 1";
+  write_process(out);
   static_cast<void>(visit_leaks(&write_stack, &out));
+  write_functions(out);
   write_mappings(out);
 }
 
@@ -165,6 +209,17 @@ int visit_classes(allod_profile_class_visit_t visit, void* context) noexcept {
   return others.tell(visit, context);
 }
 
+namespace {
+
+bool find_other_place(Address frame, std::uint64_t stack, LoadedPlace* place) noexcept {
+  Function function;
+  if (!find_function(frame + 1, &function)) return find_closed_place(frame, stack, place);
+  *place = {.file = function.file, .name = function.name, .line = function.line};
+  return true;
+}
+
+}  // namespace
+
 void show_leaks(Text& out) noexcept {
   const auto show = [](const allod_profile_stack_t* leak, void* context) {
     Text& text = *static_cast<Text*>(context);
@@ -175,7 +230,7 @@ void show_leaks(Text& out) noexcept {
     stack.depth = leak->depth < Stack::kDepth ? static_cast<std::uint32_t>(leak->depth)
                                               : static_cast<std::uint32_t>(Stack::kDepth);
     memcpy(stack.frames, leak->frames, stack.depth * sizeof stack.frames[0]);
-    allod::write_stack(text, stack, &find_closed_place, leak->id);
+    allod::write_stack(text, stack, &find_other_place, leak->id);
     return 0;
   };
   static_cast<void>(visit_leaks(show, &out));

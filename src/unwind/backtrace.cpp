@@ -116,6 +116,10 @@ void write_stack(Text& out, const Stack& stack, FindClosed find_closed,
     const Address at = inside(stack, i);
     const bool is_closed = find_closed != nullptr && find_closed(at, number, &place);
     if (!is_closed && !find_loaded_place(at, &place)) continue;
+    if (place.line != 0) {
+      out << " " << Shown{place.name} << " (" << Shown{place.file} << ":" << place.line << ")";
+      continue;
+    }
     if (place.name != nullptr) {
       out << " " << Shown{i < own ? usual_name(place.name) : place.name} << "+"
           << Hex{frame - place.name_begin};

@@ -37,8 +37,8 @@ void capture_interrupted_stack(Stack& stack) noexcept;
 // Removes the frames of this library. Does nothing if Allod is linked into the program.
 void leave_out_own(Stack& stack) noexcept;
 
-// Finds an address in objects that were unloaded after the stack with this number. Returns false if
-// its code is still loaded.
+// Finds an address in objects that were unloaded after the stack with this number, or a frame that
+// is no address but a function of an interpreter. Returns false if its code is still loaded.
 struct LoadedPlace;
 using FindClosed = bool (*)(Address frame, std::uint64_t stack, LoadedPlace* place) noexcept;
 

@@ -1,7 +1,6 @@
 #include "unwind/unwinder.hpp"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
 
@@ -12,6 +11,7 @@
 #include "allod/base/auxiliary.hpp"
 #include "allod/os/linux/linux.hpp"
 #include "unwind/known_rules.hpp"
+#include "unwind/memory.hpp"
 #include "unwind/unwind_table.hpp"
 
 #if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)
@@ -23,41 +23,6 @@
 namespace allod::unwind {
 
 namespace {
-
-// --- memory of the program ----------------------------------------------------------
-
-// Reads saved registers where tables say. Tables may be wrong, so each page is probed before it is
-// touched. The page of `present` needs no probe.
-class Memory {
- public:
-  explicit Memory(Address present) noexcept : page_(page_of(present)) {}
-
-  [[nodiscard]] bool read(Address from, Address* word) noexcept {
-    if (from % sizeof(Address) != 0) return false;
-    if (page_of(from) != page_ && !enter(from)) return false;
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the kernel was asked for that page.
-    *word = *reinterpret_cast<const Address*>(from);
-    return true;
-  }
-
- private:
-  static Address page_of(Address address) noexcept { return align_down(address, 4096); }
-
-  // Probes by rt_sigprocmask with an invalid `how`: the kernel reads the set first, and changes
-  // nothing. It takes address 0 for no set.
-  [[gnu::noinline]] bool enter(Address address) noexcept {
-    constexpr long kNothing = -1;
-    const Address page = page_of(address);
-    if (page == 0) return false;
-    if (raw_syscall(SYS_rt_sigprocmask, kNothing, static_cast<long>(page), 0, 8) == -EFAULT) {
-      return false;
-    }
-    page_ = page;
-    return true;
-  }
-
-  Address page_;
-};
 
 // --- objects ------------------------------------------------------------------------
 
@@ -291,7 +256,7 @@ class Walk {
     // A call may be the last instruction of its function, so look up the byte before.
     const Address place = is_interrupted_ ? registers_.rip : registers_.rip - 1;
     if (!object_.holds(place) && !find_object(place, &object_)) object_ = {};
-    if (object_.header == nullptr) return leave_unknown_trampoline();
+    if (object_.header == nullptr) return leave_undescribed();
     Pair& pair = pair_of(place);
     Usual rule;
     if (object_.stays && pair.read(place, &rule)) return leave(rule);
@@ -307,13 +272,13 @@ class Walk {
     const SearchTable table{object_.header};
     if (!table.is_usable()) return Step::beyond_us;
     Known known{.place = place, .header = object_.header};
-    if (!table.find(place, &known.number)) return Step::end;
+    if (!table.find(place, &known.number)) return leave_undescribed();
     Rule rule;
     std::size_t bytes_read = 0;
     const unsigned char* const description = table.description(known.number);
     switch (read_rule(description, table.function(known.number), place, &rule, &bytes_read)) {
       case Reading::not_described:
-        return leave_unknown_trampoline();
+        return leave_undescribed();
       case Reading::not_understood:
         return Step::beyond_us;
       case Reading::done:
@@ -407,18 +372,33 @@ class Walk {
     return caller.rip == 0 ? Step::end : Step::caller;
   }
 
-  // Code without a description ends the stack, unless it is the signal trampoline of a program that
-  // does not use libc's: mov $SYS_rt_sigreturn, %rax; syscall. Then the kernel's signal frame is at
-  // the top of the stack.
-  [[gnu::noinline]] Step leave_unknown_trampoline() noexcept {
-    constexpr unsigned char kReturn[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+  // Code without a description: the signal trampoline of a program that does not use libc's, or
+  // what a compiler made at run time. All else ends the stack.
+  [[gnu::noinline]] Step leave_undescribed() noexcept {
     Address words[2];
     const Address begin = align_down(registers_.rip, sizeof(Address));
     for (std::size_t i = 0; i < 2; ++i) {
       if (!memory_.read(begin + i * sizeof(Address), &words[i])) return Step::end;
     }
     const auto* const code = reinterpret_cast<const unsigned char*>(words) + registers_.rip % 8;
-    if (memcmp(code, kReturn, sizeof kReturn) != 0) return Step::end;
+    // mov $SYS_rt_sigreturn, %rax; syscall
+    constexpr unsigned char kReturn[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+    if (memcmp(code, kReturn, sizeof kReturn) == 0) return leave_signal_frame();
+    // Stubs that call and return: add $N, %rsp; ret
+    if (code[0] == 0x48 && code[1] == 0x83 && code[2] == 0xc4 && code[3] < 0x80 &&
+        code[4] == 0xc3) {
+      return leave_stub(registers_.rsp + code[3], registers_.rbp);
+    }
+    // pop %rbp; ret
+    Address rbp = 0;
+    if (code[0] == 0x5d && code[1] == 0xc3 && memory_.read(registers_.rsp, &rbp)) {
+      return leave_stub(registers_.rsp + sizeof(Address), rbp);
+    }
+    return leave_by_frame_pointer();
+  }
+
+  // The kernel's signal frame is at the top of the stack.
+  [[nodiscard]] Step leave_signal_frame() noexcept {
     const Address saved = registers_.rsp + offsetof(ucontext_t, uc_mcontext.gregs);
     const auto at = [saved](int number) {
       return saved + static_cast<Address>(number) * sizeof(greg_t);
@@ -429,6 +409,39 @@ class Walk {
       return Step::end;
     }
     return enter(caller, true);
+  }
+
+  // `at`: where the return address is.
+  [[nodiscard]] Step leave_stub(Address at, Address rbp) noexcept {
+    Registers caller{.rsp = at + sizeof(Address), .rbp = rbp};
+    if (!memory_.read(at, &caller.rip) || !is_behind_call(caller.rip)) return Step::end;
+    return enter(caller, false);
+  }
+
+  // Compilers at run time keep frame pointers, or can be told to. Others use the register for
+  // anything, so what it leads to must look like a caller.
+  [[nodiscard]] Step leave_by_frame_pointer() noexcept {
+    constexpr Address kLargestFrame = Address{1} << 20;
+    const Address frame = registers_.rbp;
+    if (frame < registers_.rsp || frame - registers_.rsp > kLargestFrame) return Step::end;
+    Address rbp = 0;
+    if (!memory_.read(frame, &rbp)) return Step::end;
+    return leave_stub(frame + sizeof(Address), rbp);
+  }
+
+  // Whether the instruction before is a call: e8 and four bytes, or ff /2 of two to seven bytes.
+  [[nodiscard]] bool is_behind_call(Address place) noexcept {
+    Address words[2];
+    const Address begin = align_down(place - 8, sizeof(Address));
+    for (std::size_t i = 0; i < 2; ++i) {
+      if (!memory_.read(begin + i * sizeof(Address), &words[i])) return false;
+    }
+    const auto* const end = reinterpret_cast<const unsigned char*>(words) + (place - begin);
+    if (end[-5] == 0xe8) return true;
+    for (const int length : {2, 3, 4, 6, 7}) {
+      if (end[-length] == 0xff && (end[1 - length] & 0x38) == 0x10) return true;
+    }
+    return false;
   }
 
   Registers registers_;

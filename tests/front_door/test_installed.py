@@ -69,7 +69,7 @@ def test_what_is_not_installed_is_named(
 @pytest.mark.parametrize(
     "command",
     [
-        *("run", "leaks", "symbolize", "live", "profile", "top", "diff"),
+        *("run", "leaks", "symbolize", "live", "profile", "top", "diff", "export"),
         *("record", "replay", "trace"),
     ],
 )

@@ -31,6 +31,9 @@ NAMES = {
         "f::{lambda#1}::operator()",
         False,
     ),
+    "<module>": ("<module>", False),
+    "Store.fill.<locals>.<lambda>": ("Store.fill.<locals>.<lambda>", False),
+    "outer.<locals>.inner": ("outer.<locals>.inner", False),
     "cooperators::run()": ("cooperators::run", False),
     "alloc::raw_vec::RawVec<T,A>::grow_one::h0123456789abcdef": (
         "alloc::raw_vec::RawVec::grow_one",
@@ -63,6 +66,44 @@ def test_the_server_shortens_names(tmp_path: Path) -> None:
     )
     told = [tuple(line.split("\t")) for line in done.stdout.splitlines()]
     assert told == [(name, str(int(listed))) for name, listed in NAMES.values()]
+
+
+# As in a file, and as people read them. Those of Rust are of its own tests and of its book.
+MANGLED = {
+    "_RNvCskwGfYPst2Cb_3foo16example_function": "foo::example_function",
+    "_RINvNtC3std3mem8align_ofdE": "std::mem::align_of::<f64>",
+    "_RNCNCNgCs6DXkGYLi8lr_2cc5spawn00B5_": "cc::spawn::{closure#0}::{closure#0}",
+    "_RNCINkXs25_NgCsbmNqQUJIY6D_4core5sliceINyB9_4IterhENuNgNoBb_4iter8iterator8Iterator"
+    "9rpositionNCNgNpB9_6memchr7memrchrs_0E0Bb_": (
+        "<core::slice::Iter<u8> as core::iter::iterator::Iterator>::rposition"
+        "::<core::slice::memchr::memrchr::{closure#1}>::{closure#0}"
+    ),
+    "_RMC0INtC8arrayvec8ArrayVechKj7b_E": "<arrayvec::ArrayVec<u8, 123>>",
+    "_RNvNvNtC3app5cache4fillRAhj4_": "_RNvNvNtC3app5cache4fillRAhj4_",
+    "_RNvB_": "_RNvB_",
+    "_ZN49_$LT$app..Cache$u20$as$u20$core..clone..Clone$GT$5clone17h0123456789abcdefE": (
+        "<app::Cache as core::clone::Clone>::clone::h0123456789abcdef"
+    ),
+    "_ZN3app5Cache4fillEi": "app::Cache::fill(int)",
+    "_D3app5Cache4fillMFiZv": "app.Cache.fill",
+    "_Dmain": "_Dmain",
+    "main.(*Cache).Fill": "main.(*Cache).Fill",
+}
+
+
+def test_names_of_rust_and_d_are_demangled(tmp_path: Path) -> None:
+    program = tmp_path / "demangle"
+    sources = [Path(__file__).with_name("demangle.cpp"), ROOT / "src/text/demangle.cpp"]
+    words = ["c++", "-std=c++20", "-Wall", f"-I{ROOT}/src", *map(str, sources)]
+    subprocess.run([*words, "-o", program], check=True)
+    done = subprocess.run(
+        [program],
+        input="\n".join(MANGLED),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert dict(zip(MANGLED, done.stdout.splitlines(), strict=True)) == MANGLED
 
 
 SEVEN = ["alpha", "beta", "theta", "delta", "epsilon", "zeta", "eta"]

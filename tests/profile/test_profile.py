@@ -266,3 +266,72 @@ def test_two_profiles_are_compared_by_function(profiled: Path) -> None:
     assert rows["shapes::block"]["own"] >= risen["all"] * 0.8
     allod("diff", "--output", "changes.txt", *files, directory=profiled)
     assert "rise_and_fall" in (profiled / "changes.txt").read_text()
+
+
+# As https://github.com/firefox-devtools/profiler reads them.
+DHAT_FRAME = re.compile(
+    r"0x([0-9a-f]+): (.+) \((?:in )?(.+?)(?::(\d+))?(?::(\d+))?\)", re.IGNORECASE
+)
+
+
+def exported(profiled: Path, form: str) -> str:
+    result = allod("export", "--format", form, "shapes.pb.gz", directory=profiled)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_speedscope_gets_a_profile_of_each_kind(profiled: Path) -> None:
+    told = json.loads(exported(profiled, "speedscope"))
+    frames = told["shared"]["frames"]
+    for profile, kind in zip(told["profiles"], ("live", "peak", "total"), strict=True):
+        assert profile["type"] == "sampled" and profile["unit"] == "bytes"
+        assert len(profile["samples"]) == len(profile["weights"])
+        assert profile["endValue"] == sum(profile["weights"])
+        sizes: dict[str, int] = {}
+        for sample, weight in zip(profile["samples"], profile["weights"], strict=True):
+            for name in {frames[each]["name"].split("(")[0] for each in sample}:
+                sizes[name] = sizes.get(name, 0) + weight
+            # The outermost function comes first.
+            names = [frames[each]["name"] for each in sample]
+            if "main" in names:
+                assert names.index("main") < len(names) - 1
+        known = {
+            name: size
+            for name, size in shares(profiled / "shapes.pb.gz", kind).items()
+            if size
+        }
+        assert sizes == known
+    leak = next(each for each in frames if each["name"].startswith("shapes::leak"))
+    assert leak["file"].endswith("shapes.cpp") and leak["line"] > 0
+
+
+def test_dhat_has_all_figures_and_frames(profiled: Path) -> None:
+    told = json.loads(exported(profiled, "dhat"))
+    assert told["dhatFileVersion"] == 2 and told["mode"] == "heap"
+    frames = told["ftbl"]
+    matches = [DHAT_FRAME.fullmatch(frame) for frame in frames[1:]]
+    assert frames[0] == "[root]" and all(matches)
+    for kind, key in (("live", "eb"), ("peak", "gb"), ("total", "tb")):
+        sizes: dict[str, int] = {}
+        for point in told["pps"]:
+            names = {DHAT_FRAME.fullmatch(frames[each])[2] for each in point["fs"]}  # type: ignore[index]
+            for name in {each.split("(")[0] for each in names}:
+                sizes[name] = sizes.get(name, 0) + point[key]
+        known = shares(profiled / "shapes.pb.gz", kind)
+        for name in ("shapes::leak", "shapes::keep", "main"):
+            assert sizes[name] == known[name]
+    assert all(point["mb"] >= max(point["gb"], point["eb"]) for point in told["pps"])
+
+
+def test_other_formats_are_written(profiled: Path) -> None:
+    folded = exported(profiled, "folded")
+    assert re.search(r"^.*main.*;shapes::leak\(\).* \d+$", folded, re.MULTILINE)
+    result = allod("export", "--format", "html", "shapes.pb.gz", directory=profiled)
+    assert result.returncode == 1 and "needs --output" in result.stderr
+    for form, name in (("html", "again.html"), ("pprof", "again.pb.gz")):
+        words = ["export", "--format", form, "--output", name, "shapes.pb.gz"]
+        assert allod(*words, directory=profiled).returncode == 0
+    assert shares(profiled / "again.pb.gz", "live") == shares(
+        profiled / "shapes.pb.gz", "live"
+    )
+    assert "shapes::leak" in (profiled / "again.html").read_text()

@@ -431,6 +431,36 @@ def diff(
     compare(first, second, kind, most, as_json=as_json, output=output)
 
 
+@allod.command()
+@click.argument("profile", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("speedscope", "dhat", "folded", "pprof", "html")),
+    default="speedscope",
+    show_default=True,
+    help="dhat: for Firefox's profiler; folded: a line for each stack.",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(("live", "peak", "total")),
+    default="live",
+    show_default=True,
+    help="With folded: bytes in use, at the peak, or ever allocated. Others have all.",
+)
+@_output_option
+def export(profile: Path, form: str, kind: str, output: Path | None) -> None:
+    """Write PROFILE in the format of another tool.
+
+    PROFILE is a file of allod run --profile (NAME.pb.gz), or a text that the library wrote.
+    speedscope goes to https://www.speedscope.app, dhat to https://profiler.firefox.com, and folded
+    to flamegraph.pl.
+    """
+    from allod.profile.export import export as export_profile
+
+    export_profile(profile, form, kind, output)
+
+
 for command in (record, replay, trace, help_command):
     allod.add_command(command)
 

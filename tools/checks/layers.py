@@ -25,6 +25,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "settings": ("libc", "text"),
     "image": (),
     "unwind": ("text", "image"),
+    "python": ("unwind",),
     "stop": ("libc", "image"),
     "instance": ("settings",),
     "scan": ("image", "instance"),
@@ -32,7 +33,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "report": ("text", "settings", "unwind", "instance", "guards"),
     "hardened": ("text", "settings", "stop", "instance", "scan", "report"),
     "profile": (
-        *("text", "settings", "image", "unwind", "instance"),
+        *("text", "settings", "image", "unwind", "python", "instance"),
         *("scan", "guards", "hardened"),
     ),
     "leaks": (
@@ -56,7 +57,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "live": ("libc", "text"),
 }
 # The highest layer that a room knows. Those that are not named see all.
-HIGHEST = dict.fromkeys(("libc", "text", "image", "unwind", "stop", "record"), "os")
+HIGHEST = dict.fromkeys(
+    ("libc", "text", "image", "unwind", "python", "stop", "record"), "os"
+)
 HIGHEST |= {"copies": "base", "live": "base", "settings": "heap"}
 SUFFIXES = {".h", ".hpp", ".inc", ".ipp"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)

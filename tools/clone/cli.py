@@ -186,7 +186,8 @@ def allod(ctx: click.Context) -> None:
 # In the order in which a person meets them.
 for command in (
     *(build, fuzz),
-    *(cli.run, cli.leaks, cli.symbolize, cli.live, cli.profile, cli.top, cli.diff),
+    *(cli.run, cli.leaks, cli.symbolize, cli.live, cli.profile),
+    *(cli.top, cli.diff, cli.export),
     *(test, bench, release_command),
     *(cli_trace.record, cli_trace.replay, cli_trace.trace),
     command_line.help_command,

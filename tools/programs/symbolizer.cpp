@@ -16,6 +16,8 @@
 #include <string>
 #include <string_view>
 
+#include "text/demangle.hpp"
+
 namespace {
 
 // What libbacktrace asks for the objects of its own process, to find where they lie. The file lies
@@ -44,13 +46,25 @@ void append_text(std::string& to, const char* text) {
   to += '"';
 }
 
-void append_frame(Answer& answer, const char* function, const char* file, int line) {
+std::string demangled(const char* name) {
+  char room[4096];
+  allod::Bounded other{room, sizeof room};
+  if (allod::demangle_rust(name, other)) return std::string{other.text()};
+  other.cut(0);
+  if (allod::demangle_d(name, other)) return std::string{other.text()};
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> plain{
-      abi::__cxa_demangle(function, nullptr, nullptr, &status), &std::free};
+      abi::__cxa_demangle(name, nullptr, nullptr, &status), &std::free};
+  if (plain == nullptr) return name;
+  other.cut(0);
+  return std::string{allod::decode_old_rust(plain.get(), other) ? other.text() : plain.get()};
+}
+
+void append_frame(Answer& answer, const char* function, const char* file, int line) {
+  const std::string plain = demangled(function);
   if (!answer.frames.empty()) answer.frames += ',';
   answer.frames += "{\"FunctionName\":";
-  append_text(answer.frames, plain != nullptr ? plain.get() : function);
+  append_text(answer.frames, plain.c_str());
   answer.frames += ",\"FileName\":";
   append_text(answer.frames, file != nullptr ? file : "");
   answer.frames += ",\"Line\":" + std::to_string(line) + "}";

@@ -38,7 +38,8 @@ class Change:
     error: int
 
 
-def _read(path: Path) -> Profile:
+def read(path: Path) -> Profile:
+    """A profile of pprof's format, or the library's text with its names."""
     from allod.profile import model, pprof, symbols
 
     if not path.is_file():
@@ -63,7 +64,7 @@ def compare(
     supplies.current().python_packages("profiles")
     from allod.profile import flame, names
 
-    profiles = [_read(first), _read(second)]
+    profiles = [read(first), read(second)]
     before, after = (flame.by_function(profile, kind) for profile in profiles)
     nothing = [0, 0, 0]
     changes = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ WORDS = re.compile(r"([a-z]+)((?: \d+)+)", re.ASCII)
 ELSEWHERE = 1 << 62
 # What the library adds to a mapping that is no more.
 CLOSED = re.compile(r" \(closed, stacks up to (\d+)\)$", re.ASCII)
+# A function of an interpreter, which has a number in place of an address.
+TEXT = r'("(?:[^"\\]|\\.)*")'
+FRAME = re.compile(rf"# frame (0x[0-9a-f]+) (\d+) {TEXT} {TEXT}$", re.ASCII)
 MAPPING = re.compile(
     r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) (\S+) (\d+) *(.*)$", re.ASCII
 )
@@ -70,6 +74,8 @@ class Stack:
     frames: tuple[tuple[Frame, ...], ...] = ()
     # In the order in which they were met; 0: not known.
     number: int = 0
+    # The mean of those freed.
+    lifetime_ms: int = 0
 
     def names(self) -> Iterator[Frame]:
         """All functions, innermost first."""
@@ -97,6 +103,13 @@ class Mapping:
         return f"{self.path} (closed)" if self.closed else self.path
 
     @property
+    def has_file(self) -> bool:
+        """Whether it is a part of a file that may hold code: not of the memory of a compiler at run
+        time, which may have the name of a device or of what was deleted."""
+        is_memory = self.path.startswith(("/dev/", "/memfd:", "["))
+        return self.path.startswith("/") and not is_memory
+
+    @property
     def is_there(self) -> bool:
         """Whether the path still leads to the file that was mapped."""
         try:
@@ -116,6 +129,14 @@ class Profile:
     mappings: list[Mapping] = field(default_factory=list)
     samples: int = 0
     lost: int = 0
+    # How long it was taken.
+    since_ms: int = 0
+    # Functions of an interpreter, by what stands for their addresses.
+    functions: dict[int, Frame] = field(default_factory=dict)
+    # The process; 0: not known. When it began, in seconds since 1970, and its user.
+    process: int = 0
+    began: int = 0
+    owner: int = -1
 
     def sum(self, kind: str) -> Sums:
         """Of "live", "peak" or "total"."""
@@ -133,10 +154,10 @@ def read_text(path: Path) -> Profile:
         raise Failure(f"{path} cannot be read: {error.strerror}") from None
     if not text:
         raise Failure(f"{path} is empty: the library could not write it")
-    lines = text.splitlines()
+    lines = text.split("\n")
     if not lines or HEADER.match(lines[0]) is None:
         raise Failure(f"{path} is not a heap profile of Allod")
-    profile = Profile()
+    profile = Profile(owner=path.stat().st_uid)
     rest = iter(lines[1:])
     for line in rest:
         if line == "MAPPED_LIBRARIES:":
@@ -146,6 +167,14 @@ def read_text(path: Path) -> Profile:
             profile.interval = words.get("interval", [0])[0]
             profile.samples = words.get("samples", [0, 0])[1]
             profile.lost = words.get("lost", [0])[0]
+            profile.since_ms = words.get("since", [0])[0]
+            profile.process = words.get("process", [0])[0]
+            profile.began = words.get("began", [0])[0]
+        elif (function := FRAME.match(line)) is not None:
+            name, file = json.loads(function[3]), json.loads(function[4])
+            profile.functions[int(function[1], 16)] = Frame(
+                name, file, int(function[2]), file
+            )
         elif line.startswith("# id "):
             _complete(profile.stacks[-1], _words(line))
         elif (found := STACK.match(line)) is not None:
@@ -199,6 +228,7 @@ def _words(line: str) -> dict[str, list[int]]:
 
 def _complete(stack: Stack, words: dict[str, list[int]]) -> None:
     stack.number = words["id"][0]
+    stack.lifetime_ms = words.get("lifetime", [0])[0]
     live, peak, total = words["requested"]
     stack.live = Sums(stack.live.blocks, stack.live.bytes, live)
     blocks, size = words["peak"]

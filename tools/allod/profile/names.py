@@ -13,12 +13,18 @@ MORE = "ALLOD_LIVE_WRAPPERS"
 HASH = re.compile(r"::h[0-9a-f]{16}$")
 OPERATOR = re.compile(r"operator(\(\)|[<>=!+\-*/%&|^~,\[\]]*)")
 ENDS = (" const", " &&", " &")
+# What CPython calls functions without a name of their own, and those within functions.
+PYTHON = re.compile(
+    r"<(module|lambda|listcomp|dictcomp|setcomp|genexpr)>$|\.<locals>\."
+)
 ANONYMOUS = "(anonymous namespace)::"
 
 
 @cache
 def short(function: str) -> str:
     """The name of a function without parameters, template arguments and return type."""
+    if PYTHON.search(function):
+        return function
     name = HASH.sub("", function)
     front = ""
     if name.startswith("<"):

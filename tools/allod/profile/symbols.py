@@ -18,6 +18,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
 from allod import supplies
+from allod.profile import debuginfod
+from allod.profile.code_maps import CodeMaps
 from allod.profile.model import Frame, Mapping, Profile
 
 # Not worth a frame when the library is part of the program.
@@ -30,7 +32,7 @@ def add_names(profile: Profile) -> None:
         replace(each, build_id=build_id(each.path)) if each.is_there else each
         for each in profile.mappings
     ]
-    names = Names(profile.mappings)
+    names = Names(profile)
     names.look_up({at for stack in profile.stacks for at in stack.addresses})
     for stack in profile.stacks:
         known = [names.at(address) for address in stack.addresses]
@@ -43,10 +45,13 @@ def add_names(profile: Profile) -> None:
 class Names:
     """Looks addresses up, many at a time."""
 
-    def __init__(self, mappings: Sequence[Mapping]) -> None:
-        self._mappings = sorted(mappings, key=lambda each: each.start)
+    def __init__(self, profile: Profile) -> None:
+        self._mappings = sorted(profile.mappings, key=lambda each: each.start)
         self._starts = [each.start for each in self._mappings]
-        self._known: dict[int, tuple[Frame, ...]] = {}
+        self._known: dict[int, tuple[Frame, ...]] = {
+            number: (function,) for number, function in profile.functions.items()
+        }
+        self._code = CodeMaps(profile)
 
     def mapping_of(self, address: int) -> Mapping | None:
         """The mapping that an address is in."""
@@ -62,13 +67,13 @@ class Names:
     def look_up(self, addresses: set[int]) -> None:
         """Finds the functions of return addresses: what is called ends just before."""
         by_file: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-        for address in addresses:
+        for address in addresses - self._known.keys():
             mapping = self.mapping_of(address - 1)
-            if (
-                mapping is not None
-                and os.path.isfile(mapping.path)
-                and mapping.is_there
-            ):
+            if mapping is None or not mapping.has_file:
+                code = self._code.at(address - 1)
+                if code is not None:
+                    self._known[address] = (code,)
+            elif os.path.isfile(mapping.path) and mapping.is_there:
                 place = address - 1 - mapping.start + mapping.offset
                 by_file[mapping.path, mapping.name].append((address, place))
         for (path, name), wanted in by_file.items():
@@ -96,21 +101,43 @@ def functions_at(
     nothing is known. They are said to be in the module, or else in the file."""
     command = [
         supplies.current().symbolizer(),
-        f"--obj={path}",
+        f"--obj={_with_lines(path)}",
         "--output-style=JSON",
         "--functions",
         "--inlines",
         "--demangle",
     ]
     text = "".join(f"{place:#x}\n" for place in places)
+    # What llvm-symbolizer would fetch itself is fetched here, by any of its versions.
+    environment = {k: v for k, v in os.environ.items() if k != debuginfod.URLS}
     done = subprocess.run(
-        command, input=text, capture_output=True, text=True, check=False
+        command,
+        env=environment,
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     results: list[tuple[Frame, ...]] = []
     for line in done.stdout.splitlines():
         results.append(tuple(_frames(json.loads(line), module or path)))
     results += [()] * (len(places) - len(results))
     return results[: len(places)]
+
+
+@cache
+def _with_lines(path: str) -> str:
+    """The file, or one with its debug information if it has none itself and the user has named
+    servers."""
+    if not debuginfod.is_asked_for():
+        return path
+    try:
+        with open(path, "rb") as file:
+            if ELFFile(file).get_section_by_name(".debug_info") is not None:
+                return path
+    except (OSError, ELFError):
+        return path
+    return str(debuginfod.fetch(build_id(path)) or path)
 
 
 def _frames(answer: dict[str, Any], module: str) -> list[Frame]:
