@@ -1,0 +1,65 @@
+#include "hardened/neighbours.hpp"
+
+#include "hardened/reports.hpp"
+
+namespace allod::hardened {
+
+constinit bool had_other_threads = false;
+
+bool is_clear(Address from, Address to) noexcept {
+  const auto is_zero_byte = [](Address at) noexcept {
+    return *reinterpret_cast<const unsigned char*>(at) == 0;
+  };
+  for (; from < to && from % sizeof(std::uint64_t) != 0; ++from) {
+    if (!is_zero_byte(from)) return false;
+  }
+  const Address words_end = align_down(to, sizeof(std::uint64_t));
+  if (from < words_end) {
+    if (!heaps::is_zero(from, words_end - from)) return false;
+    from = words_end;
+  }
+  for (; from < to; ++from) {
+    if (!is_zero_byte(from)) return false;
+  }
+  return true;
+}
+
+bool is_rest_clear(const Block& block, BlockState state) noexcept {
+  if (!on<Mitigation::canary>() || !on<Mitigation::zero>() || block.is_heaps) return true;
+  const bool has_end = has_canary(state) && Canary::has_end(block.bytes);
+  const Address end = block.address + block.bytes - (has_end ? Canary::kBytes : 0);
+  const Address from =
+      block.address + block.requested(state) + (has_canary(state) ? Canary::kBytes : 0);
+  if (from >= end) return true;
+  const Address page_end = align_up(from, platform().page_size());
+  if (page_end >= end || block.bytes < heaps::kAsked || is_filled(block)) {
+    return is_clear(from, end);
+  }
+  // The first canary's page, and that of the second.
+  const Address last = align_down(end, platform().page_size());
+  return is_clear(from, page_end) && (!has_end || is_clear(last > from ? last : from, end));
+}
+
+void examine_neighbour(const Block& neighbour, Side side) noexcept {
+  BlockState state;
+  for (int look = 0; look < 8; ++look) {
+    state = neighbour.cell.load();
+    const bool intact = is_side_intact(neighbour, state, side);
+    // The bytes belong to that state only if the state is still the same.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (intact || neighbour.cell.load() != state) return;
+    cpu_relax();
+  }
+  if (state.is_live()) return report_overflow(neighbour, state);
+  if (had_other_threads) return;
+  const Address at = side == Side::before
+                         ? neighbour.address + neighbour.bytes - sizeof(std::uint64_t)
+                         : neighbour.address;
+  auto* const word = reinterpret_cast<std::uint64_t*>(at);
+  std::uint64_t found = __atomic_load_n(word, __ATOMIC_RELAXED);
+  state.was_freed() ? report_written(neighbour, state)
+                    : report_stray_write(at, sizeof(std::uint64_t));
+  __atomic_compare_exchange_n(word, &found, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+}  // namespace allod::hardened
