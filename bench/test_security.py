@@ -330,6 +330,11 @@ def strays(defects: Path) -> Findings:
 HARDENED = ("allod-hardened", peers.WITH_COPIES)
 
 
+# A stray write far away, or beside a large block, may hit large memory that is handed out again.
+NEAR = 4096
+SMALL = 1000
+
+
 @pytest.mark.parametrize("family", distances.ABOUT)
 @pytest.mark.parametrize("library", HARDENED)
 def test_what_hits_no_memory_in_use_is_noticed(
@@ -337,12 +342,20 @@ def test_what_hits_no_memory_in_use_is_noticed(
 ) -> None:
     if library not in strays.verdicts:
         pytest.skip(f"{library} is not built")
+    near = [
+        case
+        for case in strays.families[family]
+        if isinstance(case, distances.Stray)
+        and int(case.size) <= SMALL
+        and abs(case.number) <= NEAR
+    ]
     unnoticed = [
         (case.key, strays.of(library, case))
-        for case in strays.families[family]
+        for case in near
         if not distances.is_noticed(strays, library, case)
         and not distances.hits_the_program(strays, library, case)
     ]
+    assert near
     assert not unnoticed
 
 

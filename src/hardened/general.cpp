@@ -81,6 +81,20 @@ constexpr auto visit_any = [](Address from, std::size_t bytes, auto&& visit) noe
   bytes <= Block::kSmall ? visit_small(from, bytes, visit) : visit_medium(from, bytes, visit);
 };
 
+// Of blocks above 1 KiB, only those that were in use are looked at, as far as they were used; of
+// larger ones none, whose pages may be absent.
+template <class Any>
+ALLOD_INLINE void look_at_new(const Any& block, BlockState before) noexcept {
+  std::uint64_t end = 0;
+  if (block.bytes <= kErasedWhole) {
+    if (is_untouched(block.address, block.bytes, before, &end, visit_any)) return;
+  } else {
+    if (block.bytes >= heaps::kAsked || !before.was_freed()) return;
+    if (heaps::is_zero(block.address, erased_bytes(block, before))) return;
+  }
+  report_new(block.address, end);
+}
+
 // A block that is resized in its place is busy before. Returns the pointer for the program. Null,
 // and the block is lost, if the kernel refuses to open its closed pages.
 template <class Any>
@@ -91,13 +105,7 @@ ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin)
   always_check(block.bytes != 0 && block.bytes >= size, "what is handed out is no block");
   const BlockState before = block.cell.load();
   always_check(!before.is_live(), "a block is handed out that is in use");
-  if (looks_at_new && before != BlockState::busy() && block.bytes <= kErasedWhole &&
-      !block.is_heaps) {
-    std::uint64_t end;
-    if (!is_untouched(block.address, block.bytes, before, &end, visit_any)) {
-      report_new(block.address, end);
-    }
-  }
+  if (looks_at_new && before != BlockState::busy() && !block.is_heaps) look_at_new(block, before);
   if (__builtin_expect(block.is_large(), 0) && !set_guard(block, before, size)) return nullptr;
   if (has_canary(state)) {
     block.cell.store(BlockState::busy());

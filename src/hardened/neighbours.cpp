@@ -7,21 +7,22 @@ namespace allod::hardened {
 constinit bool had_other_threads = false;
 
 bool is_clear(Address from, Address to) noexcept {
-  const auto is_zero_byte = [](Address at) noexcept {
-    return *reinterpret_cast<const unsigned char*>(at) == 0;
+  using Word = std::uint64_t;
+  if (to < from + sizeof(Word)) {
+    for (; from < to; ++from) {
+      if (*reinterpret_cast<const unsigned char*>(from) != 0) return false;
+    }
+    return true;
+  }
+  const auto word_at = [](Address at) noexcept {
+    Word word;
+    __builtin_memcpy(&word, reinterpret_cast<const void*>(at), sizeof word);
+    return word;
   };
-  for (; from < to && from % sizeof(std::uint64_t) != 0; ++from) {
-    if (!is_zero_byte(from)) return false;
-  }
-  const Address words_end = align_down(to, sizeof(std::uint64_t));
-  if (from < words_end) {
-    if (!heaps::is_zero(from, words_end - from)) return false;
-    from = words_end;
-  }
-  for (; from < to; ++from) {
-    if (!is_zero_byte(from)) return false;
-  }
-  return true;
+  if ((word_at(from) | word_at(to - sizeof(Word))) != 0) return false;
+  const Address first = align_up(from, sizeof(Word));
+  const Address last = align_down(to, sizeof(Word));
+  return heaps::is_zero(first, last > first ? last - first : 0);
 }
 
 bool is_rest_clear(const Block& block, BlockState state) noexcept {
