@@ -11,7 +11,7 @@ from bench import fakes, tiny
 from bench.compare import build, cli, machine, peers
 from bench.compare.peers import Peer
 from bench.samples import Page
-from bench.security import cases, expected, judge, report, suite, trial
+from bench.security import cases, distances, expected, judge, report, suite, trial
 from bench.security import cli as security
 from bench.security.cases import ACCESS, CALL, Case
 from bench.security.judge import Outcome, Verdict
@@ -300,6 +300,88 @@ def test_a_case_without_expectation_is_an_error() -> None:
         expected.wanted({}, case)
 
 
+# Generated cases.
+
+
+def test_generated_cases_differ_and_cover_each_kind() -> None:
+    every = [*distances.generate()]
+    assert len({case.key for case in every}) == len(every)
+    for size in map(str, distances.BYTES):
+        of_size = [case for case in every if case.size == size]
+        assert {case.family for case in of_size} == {*distances.ABOUT}
+        assert {case.number for case in of_size} >= {*distances.DISTANCES}
+
+
+# A stray write far away, or beside a large block, may hit large memory that is handed out again.
+NEAR = 4096
+SMALL = 1000
+# Each so many cases; primes, so that all sizes, states, ways and distances come.
+STEPS = {distances.WRITE: 17, distances.LATE_WRITE: 7, distances.DELETE: 5}
+
+
+def some_generated() -> list[Case]:
+    near = [
+        case
+        for case in distances.generate()
+        if int(case.size) <= SMALL and abs(case.number) <= NEAR
+    ]
+    return [
+        case
+        for family, step in STEPS.items()
+        for case in [each for each in near if each.family == family][::step]
+    ]
+
+
+@pytest.fixture(scope="module")
+def strays(defects: Path) -> Findings:
+    """Some generated cases under the hardened library, alone and with checked copies."""
+    names = [name for name in HARDENED if _is_built(name)]
+    chosen = some_generated()
+    found = [peers.find(name) for name in names]
+    some = Findings(machine.describe(), "now", 1, found, chosen)
+    suite.run(defects.with_name("strays"), some, print)
+    return some
+
+
+HARDENED = ("allod-hardened", peers.WITH_COPIES)
+
+
+@pytest.mark.parametrize("family", distances.ABOUT)
+@pytest.mark.parametrize("library", HARDENED)
+def test_what_hits_no_memory_in_use_is_noticed(
+    library: str, family: str, strays: Findings
+) -> None:
+    if library not in strays.verdicts:
+        pytest.skip(f"{library} is not built")
+    unnoticed = [
+        (case.key, strays.of(library, case))
+        for case in strays.families[family]
+        if not distances.is_noticed(strays, library, case)
+        and not distances.hits_the_program(strays, library, case)
+    ]
+    assert not unnoticed
+
+
+def test_the_table_of_distances_counts_what_can_be_known() -> None:
+    texts = ["caught", "at exit", "missed", "harmless", "missed", "missed"]
+    every = [case for case in distances.generate() if case.family == distances.WRITE][
+        : len(texts) * len(distances.WAYS) : len(distances.WAYS)
+    ]
+    found = Findings(
+        machine.describe(), "now", 1, [Peer("some", None, "1")], [*every], []
+    )
+    found.verdicts["some"] = {
+        case.key: [Verdict(Outcome(text), "", "", "")]
+        for case, text in zip(every, texts, strict=True)
+    }
+    (row,) = distances.summary(found).rows
+    assert [cell.text for cell in row] == ["some", "2/3 + 3"]
+    table = distances.table(found, found.peers[0], distances.WRITE)
+    assert [cell.text for cell in table.rows[0]] == ["8", "2/3 + 1", "– + 2"]
+    assert [cell.strong for cell in table.rows[0]] == [False, True, False]
+    assert "2/3 + 3" in report.render_distances(found)
+
+
 # The report.
 
 
@@ -376,6 +458,18 @@ def test_the_suite_runs_from_the_command_line(
     again = ["--security", "--from", str(tmp_path / "out" / "security.json"), "--json"]
     assert cli.main(again) == 0
     assert '"format": 1' in capsys.readouterr().out
+
+
+def test_generated_cases_run_from_the_command_line(
+    tmp_path: Path, defects: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--security", "--distances", "--family", distances.DELETE]
+    arguments += ["--peer", "glibc", "--repeats", "1", "--no-install"]
+    assert cli.main([*arguments, "--out", str(tmp_path)]) == 0
+    number = len(distances.BYTES) * 2 * len(distances.DIFFERENCES)
+    assert f"| glibc | **0/{number}** |" in capsys.readouterr().out
+    assert "glibc: sized delete" in (tmp_path / "distances.md").read_text()
+    assert suite.load(tmp_path / "security.json").cases[0].family == distances.DELETE
 
 
 def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,7 @@ _KNOWN = {
     "snmalloc-checked": Look("#b14fc5", "#e39bf0", "cross-open", "dash"),
     "rpmalloc": Look("#15803d", "#5ad18a", "x"),
     "hardened_malloc": Look("#854d0e", "#d6a76a", "hexagon", "dash"),
+    "hardened_malloc-light": Look("#a16207", "#e0bd7e", "hexagon-open", "dot"),
     "scudo": Look("#be185d", "#ff8fc0", "star", "dash"),
     "tcmalloc": Look("#5b8c0a", "#b5dd52", "triangle-down"),
     "tcmalloc-google": Look("#047857", "#6ee7b7", "triangle-down-open", "dot"),

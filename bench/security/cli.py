@@ -12,18 +12,19 @@ from rich.markdown import Markdown
 from bench.compare import build, machine, peers, selection
 from bench.compare.peers import ROOT
 from bench.compare.progress import say
-from bench.security import cases, report, suite
+from bench.security import cases, distances, report, suite
 from bench.security.suite import Findings
 
 REPEATS = 3
 PAGE = ROOT / "docs" / "security-results.md"
+DISTANCES_PAGE = ROOT / "docs" / "security-distances.md"
 
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _program(may_install: bool) -> Path:
+def _program(may_install: bool, name: str = "defects") -> Path:
     try:
-        return build.build_defects(may_install=may_install) / "defects"
+        return build.build_defects(may_install=may_install) / name
     except build.BuildError as error:
         raise click.ClickException(str(error)) from error
 
@@ -39,11 +40,25 @@ def _choose(program: Path, families: tuple[str, ...]) -> list[cases.Case]:
     return [case for case in every if not families or case.family in families]
 
 
+def _choose_generated(families: tuple[str, ...]) -> list[cases.Case]:
+    every = [*distances.generate()]
+    for family in families:
+        if family not in distances.ABOUT:
+            raise click.BadParameter(
+                f"unknown family '{family}'; known: {', '.join(distances.ABOUT)}"
+            )
+    return [case for case in every if not families or case.family in families]
+
+
 def _find(
-    families: tuple[str, ...], given: tuple[str, ...], repeats: int, may_install: bool
+    families: tuple[str, ...],
+    given: tuple[str, ...],
+    repeats: int,
+    may_install: bool,
+    generated: bool,
 ) -> Findings:
-    program = _program(may_install)
-    chosen = _choose(program, families)
+    program = _program(may_install, "strays" if generated else "defects")
+    chosen = _choose_generated(families) if generated else _choose(program, families)
     choice = selection.choose_peers(given, peers.SECURITY)
     allocators, notes = selection.find_peers(choice, say, may_install=may_install)
     for note in notes:
@@ -109,6 +124,13 @@ def _list(families: tuple[str, ...], may_install: bool) -> str:
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for security.html, security.md and security.json.",
 )
+@click.option(
+    "--distances",
+    "generated",
+    is_flag=True,
+    help="Generated defects at many distances from blocks of many sizes, instead of the usual "
+    "ones; with --publish, to docs/security-distances.md.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option(
     "--no-install", is_flag=True, help="Do not install or build what is missing."
@@ -121,6 +143,7 @@ def command(
     source: Path | None,
     to_publish: bool,
     out: Path | None,
+    generated: bool,
     as_json: bool,
     no_install: bool,
     only_list: bool,
@@ -129,8 +152,10 @@ def command(
 
     Ends with status 1 if a program did not come to its defect under an allocator.
     """
-    if to_publish and (families or given):
+    if to_publish and (families or (given and not generated)):
         raise click.UsageError("--publish needs all families and all peers")
+    if generated and (source is not None or only_list):
+        raise click.UsageError("--distances goes with neither --from nor --list")
     if only_list:
         click.echo(_list(families, not no_install))
         return
@@ -138,11 +163,11 @@ def command(
         found = _load(source)
         folder = out or source.parent
     else:
-        found = _find(families, given, repeats, not no_install)
+        found = _find(families, given, repeats, not no_install, generated)
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         folder = out or ROOT / "build" / "bench" / f"security-{now}"
     try:
-        _write(found, folder)
+        _write(found, folder, generated)
         reason = ""
         say(f"written to {folder}")
     except Failure as failure:
@@ -150,12 +175,11 @@ def command(
     if as_json or reason:
         click.echo(suite.to_json(found), nl=False)
     else:
-        _show(found)
+        _show(report.distances_summary(found) if generated else report.summary(found))
     if reason:
         raise click.ClickException(reason)
     if to_publish:
-        write_whole(PAGE, f"{report.HEADER}\n\n{report.render_markdown(found)}")
-        say(f"published: {PAGE.name}")
+        _publish(found, generated)
     if found.failed:
         raise click.exceptions.Exit(1)
 
@@ -167,15 +191,28 @@ def _load(source: Path) -> Findings:
         raise click.ClickException(str(error)) from error
 
 
-def _write(found: Findings, folder: Path) -> None:
+def _publish(found: Findings, generated: bool) -> None:
+    page = DISTANCES_PAGE if generated else PAGE
+    header = report.DISTANCES_HEADER if generated else report.HEADER
+    text = (
+        report.render_distances(found) if generated else report.render_markdown(found)
+    )
+    write_whole(page, f"{header}\n\n{text}")
+    say(f"published: {page.name}")
+
+
+def _write(found: Findings, folder: Path, generated: bool) -> None:
     make_folder(folder)
     suite.save(found, folder / "security.json")
+    if generated:
+        write_whole(folder / "distances.md", report.render_distances(found))
+        return
     write_whole(folder / "security.md", report.render_markdown(found))
     write_whole(folder / "security.html", report.render_html(found))
 
 
-def _show(found: Findings) -> None:
-    text = "\n".join(report.summary(found))
+def _show(lines: list[str]) -> None:
+    text = "\n".join(lines)
     console = Console()
     if console.is_terminal:
         console.print(Markdown(text))

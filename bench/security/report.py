@@ -2,7 +2,7 @@
 
 from bench.compare import markdown, page
 from bench.compare.tables import Table
-from bench.security import tables
+from bench.security import distances, tables
 from bench.security.suite import Findings
 
 COMMAND = "./allod bench --security --publish"
@@ -62,6 +62,38 @@ def render_markdown(found: Findings) -> str:
         *_titled(tables.cases(found)),
         *_titled(tables.setting(found)),
     ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+DISTANCES_TITLE = "What is noticed at which distance"
+DISTANCES_HEADER = HEADER.replace("--security", "--security --distances")
+
+
+def distances_summary(found: Findings) -> list[str]:
+    """The table that answers the question."""
+    return _titled(distances.summary(found))
+
+
+def render_distances(found: Findings) -> str:
+    """The report on generated cases."""
+    about = [f"* {family}: {text}" for family, text in distances.ABOUT.items()]
+    lines = [
+        f"# {DISTANCES_TITLE}",
+        "",
+        f"{len(found.cases)} generated cases, each run {found.repeats} times; the worst outcome "
+        "counts. A cell holds how many were noticed of those that changed no memory in use, and "
+        "how many changed memory in use without a notice: only the program can know of these.",
+        "",
+        *about,
+        "",
+        *(f"* {note}" for note in found.notes),
+        *([""] if found.notes else []),
+        *distances_summary(found),
+    ]
+    for peer in found.peers:
+        for family in found.families:
+            lines += _titled(distances.table(found, peer, family))
+    lines += _titled(tables.setting(found))
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -148,7 +148,7 @@ def load(path: Path) -> Findings:
             started=stored["started"],
             repeats=stored["repeats"],
             peers=[_peer_from_json(each) for each in stored["peers"]],
-            cases=[Case(**each) for each in stored["cases"]],
+            cases=[_case(each) for each in stored["cases"]],
             notes=stored["notes"],
             verdicts={
                 name: {key: list(map(_verdict, each)) for key, each in of.items()}
@@ -162,6 +162,12 @@ def load(path: Path) -> Findings:
 def _peer_from_json(stored: dict[str, str]) -> Peer:
     library = Path(stored["library"]) if stored["library"] else None
     return Peer(stored["name"], library, stored["version"])
+
+
+def _case(stored: dict[str, Any]) -> Case:
+    return Case(
+        **{key: stored[key] for key in ("family", "name", "size", "kind", "about")}
+    )
 
 
 def _verdict(stored: dict[str, Any]) -> Verdict:

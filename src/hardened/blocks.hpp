@@ -140,6 +140,11 @@ constexpr std::size_t kErasedWhole = ShortClass::kMostBytes;
                    sizeof end);
   return end == 0;
 }
+[[nodiscard]] ALLOD_INLINE bool starts_with_zero(const Block& block) noexcept {
+  std::uint64_t start;
+  __builtin_memcpy(&start, reinterpret_cast<const void*>(block.address), sizeof start);
+  return start == 0;
+}
 
 // --- pages -------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "allod/base/random.hpp"
 
 namespace allod {
@@ -43,6 +45,40 @@ class Canary {
                                                          bool in_use) const noexcept {
     return load(block + bytes - kBytes) ^ (word_of(block) & -std::uint64_t{in_use});
   }
+  // The set bits of the start of the block behind, which is zero unless that is `in_use`, and then
+  // no line of it is touched. Branchless, as above.
+  [[nodiscard]] static ALLOD_INLINE std::uint64_t damage_of_start(Address block, std::size_t bytes,
+                                                                  bool in_use) noexcept {
+    const std::uint64_t mask = std::uint64_t{in_use} - 1;
+    return load(block + (bytes & mask)) & mask;
+  }
+  // The set bits of what lies between both canaries, which stays zero: nobody ever has it. For
+  // small blocks, where it is seldom more than a word; its last word is looked at.
+  [[nodiscard]] static ALLOD_INLINE std::uint64_t damage_between_small(Address block,
+                                                                       std::size_t requested,
+                                                                       std::size_t bytes) noexcept {
+    return load(block + bytes - 2 * kBytes) & kBetween[(bytes - requested) % kBetween.size()];
+  }
+  // The same for larger ones below kEnds: all of it.
+  [[nodiscard]] static ALLOD_INLINE std::uint64_t damage_between(Address block,
+                                                                 std::size_t requested,
+                                                                 std::size_t bytes) noexcept {
+    const Address end = block + bytes - kBytes;
+    Address at = block + requested + kBytes;
+    if (at >= end) return 0;
+    std::uint64_t found = 0;
+    for (; at + kBytes <= end; at += kBytes) found |= load(at);
+    // The rest is the upper part of a word, which may begin in a canary.
+    return found | load(end - kBytes) >> 1 >> (63 - 8 * (end - at));
+  }
+  // The canaries of a copy of what lies behind the `requested` bytes of the block.
+  [[nodiscard]] bool is_intact_in(const unsigned char* copy, Address block, std::size_t requested,
+                                  std::size_t bytes) const noexcept {
+    const std::uint64_t word = word_of(block);
+    const Address at = address_of(copy);
+    if (load(at) != turned(word, block + requested)) return false;
+    return !has_end(bytes) || load(at + bytes - requested - kBytes) == word;
+  }
   ALLOD_INLINE static void clear(Address block, std::size_t requested, std::size_t bytes) noexcept {
     store(block + requested, 0);
     if (has_end(bytes)) clear_end(block, bytes);
@@ -61,6 +97,16 @@ class Canary {
     constexpr std::uint64_t kOnes = 0x0101010101010101;
     return key_.word_of(block) | kOnes;
   }
+  // By the block's slack, the bytes of its second last word that no canary covers.
+  static constexpr auto kBetween = [] {
+    std::array<std::uint64_t, 32> masks{};
+    for (unsigned slack = 2 * kBytes + 1; slack < masks.size(); ++slack) {
+      masks[slack] =
+          slack < 3 * kBytes ? ~std::uint64_t{0} << 8 * (3 * kBytes - slack) : ~std::uint64_t{0};
+    }
+    return masks;
+  }();
+
   [[nodiscard]] static ALLOD_INLINE std::uint64_t turned(std::uint64_t word, Address at) noexcept {
     const unsigned bits = 8 * (at & 7);
     return word >> bits | word << (-bits & 63);

@@ -4,6 +4,7 @@
 
 #include "allod/os/linux/at_fork.hpp"
 #include "hardened/large.hpp"
+#include "hardened/neighbours.hpp"
 #include "hardened/reports.hpp"
 #include "hardened/sweep.hpp"
 #include "hardened/waiting.hpp"
@@ -29,6 +30,7 @@ namespace hardened {
 constinit Canary canary;
 constinit Mitigations chosen = HardenedPolicy::kMitigations & Mitigations::all();
 constinit EmptyBlocks<HardenedLinux> empty_blocks;
+constinit bool looks_at_new = false;
 
 Mitigations active() noexcept { return HardenedPolicy::kMitigations & chosen; }
 
@@ -75,8 +77,26 @@ struct GiveUp {
   static void* out_of_memory(std::size_t) noexcept { return nullptr; }
 };
 
-// Returns the pointer for the program. Null, and the block is lost, if the kernel refuses to open
-// its closed pages.
+constexpr auto visit_any = [](Address from, std::size_t bytes, auto&& visit) noexcept {
+  bytes <= Block::kSmall ? visit_small(from, bytes, visit) : visit_medium(from, bytes, visit);
+};
+
+// Of blocks above 1 KiB, only those that were in use are looked at, as far as they were used; of
+// larger ones none, whose pages may be absent.
+template <class Any>
+ALLOD_INLINE void look_at_new(const Any& block, BlockState before) noexcept {
+  std::uint64_t end = 0;
+  if (block.bytes <= kErasedWhole) {
+    if (is_untouched(block.address, block.bytes, before, &end, visit_any)) return;
+  } else {
+    if (block.bytes >= heaps::kAsked || !before.was_freed()) return;
+    if (heaps::is_zero(block.address, erased_bytes(block, before))) return;
+  }
+  report_new(block.address, end);
+}
+
+// A block that is resized in its place is busy before. Returns the pointer for the program. Null,
+// and the block is lost, if the kernel refuses to open its closed pages.
 template <class Any>
 ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin) noexcept {
   const std::size_t most = block.cell.most_slack();
@@ -85,6 +105,7 @@ ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin)
   always_check(block.bytes != 0 && block.bytes >= size, "what is handed out is no block");
   const BlockState before = block.cell.load();
   always_check(!before.is_live(), "a block is handed out that is in use");
+  if (looks_at_new && before != BlockState::busy() && !block.is_heaps) look_at_new(block, before);
   if (__builtin_expect(block.is_large(), 0) && !set_guard(block, before, size)) return nullptr;
   if (has_canary(state)) {
     block.cell.store(BlockState::busy());
@@ -143,6 +164,23 @@ template <class Take>
 }
 
 }  // namespace
+
+void report_new(Address at, std::uint64_t end) noexcept {
+  const Block block = find(reinterpret_cast<const void*>(at));
+  const BlockState state = block.cell.load();
+  if (state.was_freed()) {
+    report_written(block, state);
+  } else {
+    __builtin_memcpy(reinterpret_cast<void*>(at + block.bytes - sizeof end), &end, sizeof end);
+    report_stray_write(at, block.bytes);
+  }
+  memset(reinterpret_cast<void*>(at), 0, block.bytes);
+}
+
+void* seal_reported(Address block, std::uint64_t end, std::size_t size, Origin origin) noexcept {
+  report_new(block, end);
+  return seal_block(reinterpret_cast<void*>(block), size, origin);
+}
 
 void* seal(void* block, std::size_t size, Origin origin) noexcept {
   return seal_block(block, size, origin);
@@ -210,48 +248,14 @@ void* allocate_zeroed(std::size_t bytes) noexcept {
   void* small = allocate_short<Small>(bytes, Origin::c);
   if (small == nullptr) small = allocate_short<Medium>(bytes, Origin::c);
   if (small == nullptr) return allocate_zeroed_general(bytes);
-  clear_contents(small, bytes);
+  // Otherwise it was looked at, and is zero.
+  if (!looks_at_new) clear_contents(small, bytes);
   return small;
 }
 
 // --- free --------------------------------------------------------------------------------------
 
 namespace {
-
-// Checks the end of the previous block. Its owner may be changing it, so damage counts only while
-// the state stays the same.
-[[gnu::cold, gnu::noinline]] void examine_neighbour(Block before) noexcept {
-  BlockState state;
-  for (int look = 0; look < 8; ++look) {
-    state = before.cell.load();
-    const bool intact =
-        state.is_live() ? !has_canary(state) || canary.is_end_intact(before.address, before.bytes)
-        : state.was_freed() ? !on<Mitigation::zero>() || ends_with_zero(before)
-                            : true;
-    // The bytes belong to that state only if the state is still the same.
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (intact || before.cell.load() != state) return;
-    cpu_relax();
-  }
-  state.is_live() ? report_overflow(before, state) : report_written(before, state);
-}
-
-template <class Any>
-ALLOD_INLINE void check_neighbour(const Any& block) noexcept {
-  if (!on<Mitigation::neighbours>() || !block.is_in_slab() || block.index == 0) return;
-  if (!Canary::has_end(block.bytes)) return;
-  const Block before{block.cell.before(), block.address - block.bytes,
-                     block.bytes,         block.slab,
-                     block.index - 1,     block.is_heaps};
-  const memory_tags::Unchecked unchecked;
-  const BlockState state = before.cell.load();
-  if (state.is_live()) {
-    if (!has_canary(state) || canary.is_end_intact(before.address, before.bytes)) return;
-  } else if (!state.was_freed() || !on<Mitigation::zero>() || ends_with_zero(before)) {
-    return;
-  }
-  examine_neighbour(before);
-}
 
 // Checks size and family that the caller claims. False after a report. Without measure "origin",
 // every claim is accepted.
@@ -271,6 +275,14 @@ ALLOD_INLINE void check_neighbour(const Any& block) noexcept {
     return false;
   }
   return true;
+}
+
+template <class Any>
+[[nodiscard]] ALLOD_INLINE bool is_intact(const Any& block, BlockState state) noexcept {
+  if (has_canary(state) && !canary.is_intact(block.address, block.requested(state), block.bytes)) {
+    return false;
+  }
+  return is_rest_clear(block, state);
 }
 
 // For a span of its own, the span records how it was closed.
@@ -298,11 +310,8 @@ ALLOD_INLINE bool take_back_found(const Any& block, const void* pointer, std::si
   }
   std::atomic_thread_fence(std::memory_order_release);  // as in seal_found()
   if (has_tag(block)) take_tag(block, block.requested(state));
-  if (has_canary(state) &&
-      __builtin_expect(!canary.is_intact(block.address, block.requested(state), block.bytes), 0)) {
-    report_overflow(block, state);
-  }
-  check_neighbour(block);
+  if (__builtin_expect(!is_intact(block, state), 0)) report_overflow(block, state);
+  check_neighbours(block);
   if (on<Mitigation::history>()) track_end(reinterpret_cast<void*>(block.address));
   const Left left = erase(block, state);
   block.cell.store(state_after_free(block, state.slack(), left.access));
@@ -429,6 +438,7 @@ void start() noexcept {
   if (on<Mitigation::history>()) {
     os::at_fork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
   }
+  looks_at_new = on<Mitigation::written>();
   if (can_be_short()) {
     Small::open();
     Medium::open();

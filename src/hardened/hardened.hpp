@@ -5,9 +5,10 @@
 // functions are thread-safe.
 //
 // This file only declares, and stands below the others of its room. From the bottom to the top:
-// short.hpp (the short path of most blocks), blocks.hpp (what is known of a block), large.hpp
-// (guards and pages of large blocks), reports.hpp, waiting.hpp (from free to heap, over sweep.hpp).
-// On top are general.cpp (allocates and frees every block), inspect.cpp and resize.cpp.
+// short.hpp (the short path of most blocks), blocks.hpp (what is known of a block), neighbours.hpp
+// (what lies around it), large.hpp (guards and pages of large blocks), reports.hpp, last_look.hpp
+// (at the end), waiting.hpp (from free to heap, over sweep.hpp). On top are general.cpp (allocates
+// and frees every block), inspect.cpp and resize.cpp.
 #pragma once
 
 #include "instance/process.hpp"
@@ -83,7 +84,8 @@ void add_state(heap::Misuse* misuse) noexcept;
 ALLOD_HOT void start() noexcept;
 // Whether a measure can make an access of the program fault. Valid after start().
 [[nodiscard]] ALLOD_HOT bool has_faults() noexcept;
-// Reports writes to blocks in the main thread's quarantine, and in those of ended threads.
+// Reports writes to blocks in the main thread's quarantine, and in those of ended threads, and what
+// else has been changed in memory that the program does not have.
 ALLOD_HOT void check_at_exit() noexcept;
 
 }  // namespace allod::hardened

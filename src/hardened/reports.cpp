@@ -68,12 +68,43 @@ void report_not_in_use(Block block, BlockState state) noexcept {
 void report_overflow(Block block, BlockState state) noexcept {
   ReportToUser::report(misuse_of(MisuseKind::overflow, block, state));
 }
+
+namespace {
+
+// The first byte that is not zero, or else the first.
+[[nodiscard]] const void* first_changed(Address from, std::size_t bytes) noexcept {
+  const auto* const first = reinterpret_cast<const unsigned char*>(from);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if (first[i] != 0) return first + i;
+  }
+  return first;
+}
+
+// The nearest block in use within reach, in steps of one or, by wraparound, minus one.
+[[nodiscard]] heap::Neighbour neighbour_of(const Block& block, std::uint32_t step) noexcept {
+  constexpr int kMost = 64;
+  for (std::uint32_t i = block.index + step, left = kMost; left > 0; i += step, --left) {
+    if (i >= block.slab->capacity()) break;
+    const BlockState state = slab::BlockStates::of(*block.slab, i).load();
+    if (state.is_live()) return {block.slab->block_at(i), block.bytes - state.slack()};
+  }
+  return {};
+}
+
+}  // namespace
+
 void report_written(Block block, BlockState state) noexcept {
   Misuse misuse = misuse_of(MisuseKind::write_after_free, block, state);
-  const auto* byte = reinterpret_cast<const unsigned char*>(block.address);
-  const auto* const end = byte + block.bytes;
-  while (byte != end && *byte == 0) ++byte;
-  if (byte != end) misuse.address = byte;
+  misuse.address = first_changed(block.address, block.bytes);
+  ReportToUser::report(misuse);
+}
+void report_stray_write(Address from, std::size_t bytes) noexcept {
+  Misuse misuse = misuse_of(MisuseKind::stray_write, first_changed(from, bytes));
+  const Block block = misuse.block == nullptr ? no_block() : find(misuse.block);
+  if (block.is_in_slab()) {
+    misuse.before = neighbour_of(block, ~0U);
+    misuse.behind = neighbour_of(block, 1);
+  }
   ReportToUser::report(misuse);
 }
 

@@ -24,5 +24,7 @@ namespace allod::hardened {
 [[gnu::cold]] void report_not_in_use(Block block, BlockState state) noexcept;
 [[gnu::cold]] void report_overflow(Block block, BlockState state) noexcept;
 [[gnu::cold]] void report_written(Block block, BlockState state) noexcept;
+// For a write to the range, which nobody has had: to its first byte that is not zero.
+[[gnu::cold]] void report_stray_write(Address from, std::size_t bytes) noexcept;
 
 }  // namespace allod::hardened

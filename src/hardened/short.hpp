@@ -21,7 +21,7 @@ extern constinit Canary canary;
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local heaps::Quarantine* own_quarantine;
 
 // A block in quarantine: its address and, in the unused upper bits, its size, if it is wholly zero
-// and needs no further look.
+// and can be looked at without more; and whether it was looked at in its turn.
 class Ticket {
  public:
   ALLOD_INLINE Ticket(Address block, std::size_t bytes) noexcept
@@ -34,9 +34,13 @@ class Ticket {
   }
   [[nodiscard]] bool is_simple() const noexcept { return bytes() != 0; }
   // Requires is_simple().
-  [[nodiscard]] std::size_t bytes() const noexcept { return word_ >> kAddressBits; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return (word_ & ~kLookedAt) >> kAddressBits; }
+  [[nodiscard]] bool was_looked_at() const noexcept { return (word_ & kLookedAt) != 0; }
+  [[nodiscard]] Ticket looked_at() const noexcept { return Ticket{word_ | kLookedAt, 0}; }
 
  private:
+  static constexpr Address kLookedAt = Address{1} << 63;
+
   Address word_;
 };
 
@@ -78,6 +82,17 @@ ALLOD_INLINE void visit_medium(Address from, std::size_t bytes, Visit&& visit) n
   visit_eight(last);
 }
 constexpr auto kErase = [](Pair& pair) noexcept { pair = Pair{}; };
+
+// Whether a block that is handed out must still be zero.
+extern constinit bool looks_at_new;
+// Reports a write to a block that is about to be handed out, and erases it. `end` is what was in
+// its last word.
+[[gnu::cold, gnu::noinline]] void report_new(Address block, std::uint64_t end) noexcept;
+// The same, and seals it.
+[[gnu::cold, gnu::noinline]] void* seal_reported(Address block, std::uint64_t end, std::size_t size,
+                                                 Origin origin) noexcept;
+// Looks at the next ones that wait in the thread's quarantine.
+[[gnu::noinline]] ALLOD_HOT void look_at_oldest() noexcept;
 
 // What this path must know of a class, so that it reads no line of the slab's descriptor for it.
 struct ShortClass {
@@ -182,8 +197,14 @@ struct Small : ShortRange<1 + Canary::kBytes, slab::BlockStates::kLargestNarrow>
   [[nodiscard]] static constexpr ALLOD_INLINE std::size_t bytes_of(ClassIndex c) noexcept {
     return c * std::size_t{16};
   }
-  static ALLOD_INLINE void erase(Address block, std::size_t bytes) noexcept {
-    visit_small(block, bytes, kErase);
+  template <class Visit>
+  static ALLOD_INLINE void visit(Address block, std::size_t bytes, Visit&& use) noexcept {
+    visit_small(block, bytes, use);
+  }
+  [[nodiscard]] static ALLOD_INLINE std::uint64_t damage_between(Address block,
+                                                                 std::size_t requested,
+                                                                 std::size_t bytes) noexcept {
+    return Canary::damage_between_small(block, requested, bytes);
   }
 };
 struct Medium : ShortRange<slab::BlockStates::kLargestNarrow + 1, ShortClass::kMostBytes> {
@@ -196,8 +217,14 @@ struct Medium : ShortRange<slab::BlockStates::kLargestNarrow + 1, ShortClass::kM
   [[nodiscard]] static constexpr ALLOD_INLINE std::size_t bytes_of(ClassIndex c) noexcept {
     return kShortClasses[c].bytes;
   }
-  static ALLOD_INLINE void erase(Address block, std::size_t bytes) noexcept {
-    visit_medium(block, bytes, kErase);
+  template <class Visit>
+  static ALLOD_INLINE void visit(Address block, std::size_t bytes, Visit&& use) noexcept {
+    visit_medium(block, bytes, use);
+  }
+  [[nodiscard]] static ALLOD_INLINE std::uint64_t damage_between(Address block,
+                                                                 std::size_t requested,
+                                                                 std::size_t bytes) noexcept {
+    return Canary::damage_between(block, requested, bytes);
   }
 };
 static_assert([] {
@@ -215,6 +242,23 @@ ALLOD_INLINE void fetch_ends(const void* block, std::size_t bytes) noexcept {
   __builtin_prefetch(reinterpret_cast<const void*>(address_of(block) + bytes - 1));
 }
 
+// Whether a free block that is handed out, of this state, is still zero. A block that nobody has
+// had yet is written to first: a look would map the system's page of zeros, to be replaced at once.
+// `*end` becomes what this has erased in its last word.
+template <class Visit>
+[[nodiscard]] ALLOD_INLINE bool is_untouched(Address at, std::size_t bytes, slab::BlockState state,
+                                             std::uint64_t* end, Visit&& visit) noexcept {
+  *end = 0;
+  if (__builtin_expect(state == slab::BlockState{}, 0)) {
+    auto* const last = reinterpret_cast<std::uint64_t*>(at + bytes) - 1;
+    *end = __atomic_exchange_n(last, 0, __ATOMIC_RELAXED);
+    if (*end != 0) return false;
+  }
+  Pair seen{};
+  visit(at, bytes, [&](const Pair& pair) noexcept { seen |= pair; });
+  return __builtin_expect((seen[0] | seen[1]) == 0, 1);
+}
+
 // Null if no block is at hand, or the general path is needed.
 template <class Range>
 [[nodiscard]] ALLOD_INLINE void* allocate_short(std::size_t size, Origin origin) noexcept {
@@ -230,14 +274,21 @@ template <class Range>
   space::Span* const slab = Process::heap().space().map().span_in(at >> kSliceShift);
   Cell* const cell = cell_of<Cell>(slab, its, its.index_of(at));
   const std::size_t bytes = Range::bytes_of(c);
-  always_check(!BlockState{__atomic_load_n(cell, __ATOMIC_RELAXED)}.is_live(),
-               "a block is handed out that is in use");
+  const BlockState before{__atomic_load_n(cell, __ATOMIC_RELAXED)};
+  always_check(!before.is_live(), "a block is handed out that is in use");
+  if (bytes > Range::kMostBytes) __builtin_unreachable();
+  if (__builtin_expect(looks_at_new, 1)) {
+    std::uint64_t end;
+    const auto visit = [](Address from, std::size_t length, auto&& look) noexcept {
+      Range::visit(from, length, look);
+    };
+    if (!is_untouched(at, bytes, before, &end, visit)) return seal_reported(at, end, size, origin);
+  }
   constexpr auto kBusy = static_cast<Cell>(BlockState::busy().value());
   __atomic_store_n(cell, kBusy, __ATOMIC_RELEASE);
   // Orders `busy` before the writes below, so that a thread which sees them also sees the state
   // change.
   std::atomic_thread_fence(std::memory_order_release);
-  if (bytes > Range::kMostBytes) __builtin_unreachable();
   canary.write(at, size, bytes);
   const BlockState state = BlockState::live(origin, bytes - size);
   __atomic_store_n(cell, static_cast<Cell>(state.value()), __ATOMIC_RELEASE);
@@ -312,6 +363,25 @@ template <class Range>
   return true;
 }
 
+// What a look at both neighbours finds: the end of the one before, and the start of the one behind,
+// up to where a slab may have its guard. 0: both are intact, or in use.
+template <class Range>
+[[nodiscard]] ALLOD_INLINE std::uint64_t damage_around(Address at,
+                                                       const ShortLook<Range>& look) noexcept {
+  using slab::BlockState;
+  constexpr std::size_t kGuard = kSliceBytes - ShortClass::kPageBytes;
+  std::uint64_t wrong = 0;
+  if (__builtin_expect(look.index != 0, 1)) {
+    const auto before = __atomic_load_n(look.cell - 1, __ATOMIC_ACQUIRE);
+    wrong = canary.damage_of_end(at - look.bytes, look.bytes, BlockState{before}.is_live());
+  }
+  if (__builtin_expect(at % kSliceBytes + look.bytes < kGuard, 1)) {
+    const auto behind = __atomic_load_n(look.cell + 1, __ATOMIC_ACQUIRE);
+    wrong |= Canary::damage_of_start(at, look.bytes, BlockState{behind}.is_live());
+  }
+  return wrong;
+}
+
 // False, and nothing changed, if the general path is needed.
 template <class Range>
 [[nodiscard]] ALLOD_INLINE bool release_short(Address at, ShortPlace place,
@@ -321,11 +391,8 @@ template <class Range>
   if (claimed_bytes != heap::kUnknownBytes && claimed_bytes != look.requested) return false;
   using slab::BlockState;
   const std::size_t bytes = look.bytes;
-  std::uint64_t wrong = look.damage;
-  if (__builtin_expect(look.index != 0, 1)) {
-    const auto before = __atomic_load_n(look.cell - 1, __ATOMIC_ACQUIRE);
-    wrong |= canary.damage_of_end(at - bytes, bytes, BlockState{before}.is_live());
-  }
+  const std::uint64_t wrong =
+      look.damage | Range::damage_between(at, look.requested, bytes) | damage_around(at, look);
   if (__builtin_expect(wrong != 0, 0)) return false;
   heaps::Quarantine* const quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr || !quarantine->keep_place(bytes), 0)) return false;
@@ -335,9 +402,10 @@ template <class Range>
     quarantine->leave_place();
     return false;
   }
-  Range::erase(at, bytes);
+  Range::visit(at, bytes, kErase);
   look.store(freed);
   quarantine->take_place(Ticket{at, bytes}.word(), bytes);
+  if (__builtin_expect(quarantine->is_visit_due(), 0)) look_at_oldest();
   return true;
 }
 

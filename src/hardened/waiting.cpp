@@ -1,6 +1,8 @@
 #include "hardened/waiting.hpp"
 
 #include "allod/os/linux/at_fork.hpp"
+#include "hardened/last_look.hpp"
+#include "hardened/neighbours.hpp"
 #include "hardened/reports.hpp"
 
 namespace allod::hardened {
@@ -86,7 +88,9 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
     const Ticket ticket{words[i]};
     const Address block = address_of(ticket.address());
     const std::size_t bytes = ticket.bytes();
-    if (__builtin_expect(!ticket.is_simple() || (looks && !is_whole_zero(block, bytes)), 0)) {
+    if (__builtin_expect(!ticket.is_simple() ||
+                             (looks && !ticket.was_looked_at() && !is_whole_zero(block, bytes)),
+                         0)) {
       leave_after_look(ticket, held);
     } else if (sweeps) {
       held.add(block, bytes, bytes);
@@ -174,6 +178,19 @@ ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
   if (!put_behind(*quarantine)) end_quarantine(*quarantine);
   return waits;
 }
+constinit bool has_other_threads = false;
+// Before a fork. A lock that is taken counts as another thread.
+void look_for_other_threads() noexcept {
+  auto& engine = Process::heap();
+  has_other_threads = true;
+  if (!engine.registry_lock().try_lock()) return;
+  std::size_t in_use = 0;
+  engine.for_each_domain([&](const auto& domain) noexcept {
+    if (domain.state != heap::DomainState::pooled) ++in_use;
+  });
+  engine.registry_lock().unlock();
+  has_other_threads = in_use > 1;
+}
 // In the child of a fork, those of the parent's other threads are gone, with their blocks.
 void count_after_fork() noexcept {
   std::uint32_t count = own_quarantine != nullptr && own_quarantine != &gone ? 1 : 0;
@@ -181,19 +198,43 @@ void count_after_fork() noexcept {
     if (place.load(std::memory_order_relaxed) != nullptr) ++count;
   }
   quarantines.store(count, std::memory_order_relaxed);
+  had_other_threads |= has_other_threads;
+  note_process();
 }
 ALLOD_HOT void look_at_waiting(void* word) noexcept {
   const Block block = find(Ticket{word}.address());
-  if (block.bytes != 0 && was_written(block)) report_written(block, block.cell.load());
+  if (block.bytes == 0 || !was_written(block)) return;
+  report_written(block, block.cell.load());
+  erase(block, block.cell.load());
+}
+
+void look_at_quarantines() noexcept {
+  if (own_quarantine != nullptr) own_quarantine->for_each(&look_at_waiting);
+  while (Quarantine* const quarantine = take_left_behind()) quarantine->for_each(&look_at_waiting);
 }
 
 }  // namespace
+
+void look_at_oldest() noexcept {
+  if (!on<Mitigation::written>() || !on<Mitigation::zero>()) return;
+  own_quarantine->visit_oldest([](void*& word) noexcept {
+    const Ticket ticket{word};
+    if (!ticket.is_simple()) return;
+    if (!is_whole_zero(address_of(ticket.address()), ticket.bytes())) {
+      static_cast<void>(find_waiting(ticket.address()));
+    }
+    word = ticket.looked_at().word();
+  });
+}
 
 bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
   if (quarantine != &gone) quarantine->limit(share());
-  if (quarantine->take(ticket.word(), weight, random::own, leave)) return true;
+  if (quarantine->take(ticket.word(), weight, random::own, leave)) {
+    if (quarantine->is_visit_due()) look_at_oldest();
+    return true;
+  }
   return own_quarantine == &gone && wait_among_others(ticket, weight);
 }
 
@@ -219,13 +260,13 @@ Room make_room(std::size_t bytes, bool may_sweep) noexcept {
 ALLOD_HOT void watch_threads() noexcept {
   has_key = pthread_key_create(&key, &close_quarantine) == 0;
   if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
-  os::at_fork(nullptr, nullptr, &count_after_fork);
+  os::at_fork(&look_for_other_threads, nullptr, &count_after_fork);
+  note_process();
 }
 
 void check_at_exit() noexcept {
-  if (!on<Mitigation::written>() || !on<Mitigation::zero>()) return;
-  if (own_quarantine != nullptr) own_quarantine->for_each(&look_at_waiting);
-  while (Quarantine* const quarantine = take_left_behind()) quarantine->for_each(&look_at_waiting);
+  if (on<Mitigation::written>() && on<Mitigation::zero>()) look_at_quarantines();
+  look_at_all();
 }
 
 }  // namespace allod::hardened

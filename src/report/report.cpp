@@ -37,6 +37,8 @@ std::string_view name_of(heap::MisuseKind kind) noexcept {
       return "copy after free at ";
     case heap::MisuseKind::underflow:
       return "write before the start of ";
+    case heap::MisuseKind::stray_write:
+      return "stray write to ";
     case heap::MisuseKind::access_after_free:
       return "access after free to ";
     case heap::MisuseKind::access_past_the_end:
@@ -53,14 +55,23 @@ std::string_view name_of(heap::MisuseKind kind) noexcept {
 
 // Names in JSON reports.
 std::string_view word_for(heap::MisuseKind kind) noexcept {
-  constexpr std::string_view kWords[] = {"double_free",         "invalid_free",
-                                         "foreign_free",        "size_mismatch",
-                                         "wrong_heap",          "overflow",
-                                         "write_after_free",    "wrong_function",
-                                         "copy_past_the_end",   "copy_after_free",
-                                         "underflow",           "access_after_free",
-                                         "access_past_the_end", "access_before_the_start",
-                                         "access_to_nothing",   "wrong_tag"};
+  constexpr std::string_view kWords[] = {"double_free",
+                                         "invalid_free",
+                                         "foreign_free",
+                                         "size_mismatch",
+                                         "wrong_heap",
+                                         "overflow",
+                                         "write_after_free",
+                                         "wrong_function",
+                                         "stray_write",
+                                         "copy_past_the_end",
+                                         "copy_after_free",
+                                         "underflow",
+                                         "access_after_free",
+                                         "access_past_the_end",
+                                         "access_before_the_start",
+                                         "access_to_nothing",
+                                         "wrong_tag"};
   return kWords[static_cast<unsigned>(kind)];
 }
 
@@ -159,6 +170,17 @@ void write_state(Text& out, const heap::Misuse& misuse) noexcept {
   }
 }
 
+void write_neighbour(Text& out, const heap::Neighbour& neighbour, std::string_view side) noexcept {
+  if (neighbour.block == nullptr) return;
+  out << "\nallod:   in use " << side << " it: block " << Hex{address_of(neighbour.block)}
+      << ", requested with " << std::uint64_t{neighbour.requested} << " bytes";
+  if constexpr (kMayKeepHistory) {
+    History history;
+    std::size_t requested;
+    if (find_history(neighbour.block, &history, &requested)) write_history(out, history);
+  }
+}
+
 // Names the measure, so that users can disable it for a harmless mismatch.
 void write_measure(Text& out, heap::MisuseKind kind) noexcept {
   using heap::MisuseKind;
@@ -213,6 +235,13 @@ void write_json(Text& out, const heap::Misuse& misuse, const History* history) n
   }
   if (misuse.first_changed != heap::kUnknownBytes) number("first_changed", misuse.first_changed);
   if (misuse.kind == heap::MisuseKind::size_mismatch) number("claimed", misuse.claimed_bytes);
+  const auto neighbour = [&](std::string_view name, const heap::Neighbour& block) {
+    if (block.block == nullptr) return;
+    out << ",\"" << name << "\":{\"block\":\"" << Hex{address_of(block.block)}
+        << "\",\"requested\":" << std::uint64_t{block.requested} << "}";
+  };
+  neighbour("before", misuse.before);
+  neighbour("behind", misuse.behind);
   if (heap::is_copy(misuse.kind)) {
     out << ",\"function\":" << Quoted{misuse.function} << ",\"access\":\""
         << (misuse.is_write ? "write" : "read") << "\"";
@@ -278,6 +307,11 @@ void ReportToUser::report(const heap::Misuse& found) noexcept {
     }
     if (heap::is_copy(misuse.kind)) write_copy(message, misuse);
     write_state(message, misuse);
+    if (misuse.kind == heap::MisuseKind::stray_write && misuse.block != nullptr) {
+      message << "\nallod:   never in use";
+    }
+    write_neighbour(message, misuse.before, "before");
+    write_neighbour(message, misuse.behind, "behind");
     write_measure(message, misuse.kind);
     if (history != nullptr) write_history(message, *history);
     if (tells_stack(misuse)) write_culprit(message, misuse);

@@ -81,17 +81,32 @@ def test_run_preloads_the_debug_library_on_request(liballod_debug: Path) -> None
 
 
 def test_run_preloads_the_hardened_library_on_request(liballod_hardened: Path) -> None:
-    done = allod("run", "--hardened", "--", "python3", "-c", MAPPED)
+    done = allod(
+        "run", "--hardened", "--no-check-copies", "--", "python3", "-c", MAPPED
+    )
     assert done.returncode == 0, done.stderr
     assert str(liballod_hardened.resolve()) in done.stdout
 
 
-def test_run_checks_copies_on_request(build_dir: Path, liballod_hardened: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "are_checked"),
+    [
+        ((), False),
+        (("--check-copies",), True),
+        (("--hardened",), True),
+        (("--hardened", "--check-copies"), True),
+        (("--hardened", "--no-check-copies"), False),
+        (("--debug",), False),
+    ],
+)
+def test_run_checks_copies_on_request_and_with_the_hardened_library(
+    options: tuple[str, ...], are_checked: bool, build_dir: Path
+) -> None:
     code = "print(open('/proc/self/maps').read())"
-    done = allod("run", "--hardened", "--check-copies", "--", "python3", "-c", code)
+    done = allod("run", *options, "--", "python3", "-c", code)
     assert done.returncode == 0, done.stderr
-    for library in (liballod_hardened, build_dir / "liballod-copies.so"):
-        assert str(library.resolve()) in done.stdout
+    library = build_dir / "liballod-copies.so"
+    assert (str(library.resolve()) in done.stdout) == are_checked
 
 
 def test_run_uses_one_library_at_a_time() -> None:

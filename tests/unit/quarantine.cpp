@@ -103,6 +103,35 @@ TEST_F(QuarantineTest, lets_blocks_go_in_another_order) {
   EXPECT_FALSE(std::is_sorted(left.begin(), left.end()));
 }
 
+TEST_F(QuarantineTest, visits_each_waiting_block_once_in_the_order_of_frees) {
+  std::vector<std::uintptr_t> visited;
+  for (std::uintptr_t block = 1; block <= 10 * std::uintptr_t{Quarantine::kBlocks}; ++block) {
+    take(block, 16);
+    if (!quarantine.is_visit_due()) continue;
+    quarantine.visit_oldest([&](void*& word) {
+      visited.push_back(reinterpret_cast<std::uintptr_t>(word));
+      EXPECT_TRUE(waiting.contains(visited.back()));
+      EXPECT_GE(block - visited.back(), Quarantine::kBlocks - 1U);
+      EXPECT_FALSE(quarantine.take(this, 16, order, leave)) << "it is at work";
+    });
+  }
+  ASSERT_GT(visited.size(), 8U * Quarantine::kBlocks);
+  for (std::size_t i = 0; i < visited.size(); ++i) EXPECT_EQ(visited[i], i + 1);
+}
+
+TEST_F(QuarantineTest, keeps_the_words_that_a_visitor_leaves) {
+  constexpr std::uintptr_t kUntilDue = Quarantine::kBlocks + Quarantine::kVisited - 1;
+  for (std::uintptr_t block = 1; block <= kUntilDue; ++block) take(2 * block, 16);
+  ASSERT_TRUE(quarantine.is_visit_due());
+  quarantine.visit_oldest([&](void*& word) {
+    const auto block = reinterpret_cast<std::uintptr_t>(word);
+    waiting.emplace(block + 1, waiting.at(block));
+    waiting.erase(block);
+    word = reinterpret_cast<void*>(block + 1);
+  });
+  EXPECT_EQ(held(), expected());
+}
+
 TEST_F(QuarantineTest, takes_nothing_while_a_block_leaves) {
   bool was_refused = false;
   const auto take_another = [&](void*) {

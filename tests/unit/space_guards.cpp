@@ -241,6 +241,25 @@ TEST_F(SpaceAtRandom, fresh_slabs_lie_in_no_order_and_waste_no_addresses) {
   EXPECT_EQ(free_spans(), Sizes{});
 }
 
+// What lies behind the last span cannot be reached by a stray write.
+TEST_F(SpaceAtRandom, nothing_is_usable_that_no_span_has_had) {
+  start();
+  static_cast<void>(allocate_slab());
+  static_cast<void>(allocate(5));
+  space.for_each_untouched([](Address, std::size_t) { ADD_FAILURE(); });
+}
+TEST_F(SpaceOfSpans, memory_that_no_span_has_had_is_visited) {
+  start();
+  const Span* const span = allocate(5);
+  std::size_t visits = 0;
+  space.for_each_untouched([&](Address from, std::size_t bytes) {
+    EXPECT_EQ(from, end_of(*span));
+    EXPECT_GT(bytes, 0U);
+    ++visits;
+  });
+  EXPECT_EQ(visits, 1U);
+}
+
 TEST_F(SpaceAtRandom, memory_that_is_there_is_used_first) {
   start();
   Span* const span = allocate(8);

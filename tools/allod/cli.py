@@ -114,9 +114,10 @@ def allod(ctx: click.Context) -> None:
     "--hardened", is_flag=True, help="Use the library that guards against attacks."
 )
 @click.option(
-    "--check-copies",
-    is_flag=True,
-    help="Stop memcpy, strcpy and their like when they leave a block.",
+    "--check-copies/--no-check-copies",
+    default=None,
+    help="Stop memcpy, strcpy and their like when they leave a block, or do not; by default, they"
+    " are stopped with --hardened.",
 )
 @click.option(
     "--stats",
@@ -175,7 +176,7 @@ def run(
     ctx: click.Context,
     debug: bool,
     hardened: bool,
-    check_copies: bool,
+    check_copies: bool | None,
     stats: str | None,
     live: str | None,
     children: bool,
@@ -213,6 +214,8 @@ def run(
         forbid(ctx, "needs --live", "children")
     elif ":" not in live:
         live = f"127.0.0.1:{live}"
+    if check_copies is None:
+        check_copies = hardened
     variant = "-debug" if debug else "-hardened" if hardened else ""
     if profile:
         from allod.profile.run import run_profiled

@@ -20,7 +20,11 @@ PHRASES = (
 )
 PATTERNS = ("README.md", "CONTRIBUTING.md", "docs/*.md", "examples/*.md", "bench/*.md")
 # Written by the laboratory.
-GENERATED = {"docs/results.md", "docs/security-results.md"}
+GENERATED = {
+    "docs/results.md",
+    "docs/security-results.md",
+    "docs/security-distances.md",
+}
 
 FENCE = re.compile(r"^ *```.*?^ *```$|<!--.*?-->", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n)+")

@@ -15,6 +15,7 @@ enum class MisuseKind : std::uint8_t {
   overflow,          // a write behind a block
   write_after_free,  // a write to a free block
   wrong_function,    // freed by another family of functions than allocated by
+  stray_write,       // a write to memory of the heap that nobody has had yet
   // Detected in a call of a copying function:
   copy_past_the_end,  // more bytes than are left in the block
   copy_after_free,    // the block is free
@@ -34,6 +35,12 @@ enum class MisuseKind : std::uint8_t {
 
 inline constexpr std::size_t kUnknownBytes = ~std::size_t{0};
 
+// A block in use beside memory that was written to.
+struct Neighbour {
+  const void* block = nullptr;  // null: there is none in the slab
+  std::size_t requested = 0;
+};
+
 struct Misuse {
   MisuseKind kind;
   const void* address;
@@ -50,6 +57,8 @@ struct Misuse {
   const char* function = "";                        // copies: the function's name
   bool is_write = false;                      // copies: whether the address is the destination
   std::size_t first_changed = kUnknownBytes;  // overflow: offset in the block, if known
+  Neighbour before = {};                      // stray_write: the nearest one
+  Neighbour behind = {};
 };
 
 // Whether it is a copy that was detected before it was done.

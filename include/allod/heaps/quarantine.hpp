@@ -67,6 +67,24 @@ class Quarantine {
     for_each([&](const void* waiting) noexcept { found |= waiting == block; });
     return found;
   }
+  // At every kVisited blocks that come, but not when the sets swap: the last one to come is not
+  // visited at once.
+  static constexpr std::uint32_t kVisited = 8;
+  [[nodiscard]] ALLOD_INLINE bool is_visit_due() const noexcept {
+    return next_ % kVisited == kVisited - 1;
+  }
+  // Visits the next kVisited waiting blocks, those first that came first, each once while it waits.
+  // The visitor may change them to other words.
+  template <class Visit>
+  void visit_oldest(Visit&& visit) noexcept {
+    if (busy_) return;
+    begin();
+    void** at = blocks_ + (first_ ^ kBlocks) + visited_;
+    visited_ = visited_ + kVisited < waiting_ ? visited_ + kVisited : waiting_;
+    void** const last = blocks_ + (first_ ^ kBlocks) + visited_;
+    for (; at != last; ++at) visit(*at);
+    end();
+  }
   [[nodiscard]] bool is_at_work() const noexcept { return busy_; }
   template <class Visit>
   void for_each(Visit&& visit) noexcept {
@@ -87,6 +105,7 @@ class Quarantine {
   template <class Leave>
   ALLOD_NOINLINE ALLOD_HOT void turn(random::Sequence& order, Leave& leave) noexcept {
     const std::uint32_t leaving = waiting_;
+    visited_ = 0;
     waiting_ = filled();
     next_ = first_ ^= kBlocks;
     bytes_ = 0;
@@ -111,6 +130,7 @@ class Quarantine {
   std::uint32_t first_ = 0;    // of the taking set
   std::uint32_t next_ = 0;     // in the taking set
   std::uint32_t waiting_ = 0;  // blocks of the waiting set
+  std::uint32_t visited_ = 0;  // of these, see visit_oldest()
   bool busy_;
   std::size_t bytes_ = 0;  // in the taking set
   std::size_t most_bytes_ = kBytes;

@@ -225,10 +225,10 @@ class Space {
     copy.clean = free_.clean_bytes();
     return copy;
   }
-  // Visits every span, used and free, with the lock held: no span comes or goes, but owners may
-  // change theirs.
-  template <class Visit>
-  void for_each_span(Visit&& visit) noexcept;
+  // Visits every span with the lock held: none comes or goes, but owners may change theirs.
+  void for_each_span(auto&& visit) noexcept;
+  // Likewise usable memory that no span has had yet: an address and bytes.
+  void for_each_untouched(auto&& visit) noexcept;
   [[nodiscard]] P& platform() noexcept { return platform_; }
   [[nodiscard]] PageMap& map() noexcept { return map_; }
   [[nodiscard]] const PageMap& map() const noexcept { return map_; }

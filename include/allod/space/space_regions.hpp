@@ -48,13 +48,20 @@ void Space<P, kChecks>::file_region(Region& region) noexcept {
   regions_.push_back(&region);
 }
 
+// Where spans are scattered, what nobody has asked for yet is not usable either.
+template <os::Platform P>
+[[nodiscard]] bool commits_ahead(const P& platform) noexcept {
+  if constexpr (os::Scattering<P>) return !platform.scatters();
+  return true;
+}
+
 // Hands out the next `more` slices of a region.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::advance(Region& region, Slices more) noexcept {
   if (more > region.size - region.used) return false;
   const Slices needed = region.used + more;
   if (needed > region.committed) {
-    Slices goal = needed + kCommitStep;
+    Slices goal = commits_ahead(platform_) ? needed + kCommitStep : needed;
     if (region.filling == Filling::dense)
       goal = Slices::covering(align_up(goal.bytes(), kHugePage));
     if (goal > region.size) goal = region.size;
@@ -275,8 +282,7 @@ void Space<P, kChecks>::for_each_region(Visit&& visit) noexcept {
 }
 
 template <os::Platform P, CheckLevel kChecks>
-template <class Visit>
-void Space<P, kChecks>::for_each_span(Visit&& visit) noexcept {
+void Space<P, kChecks>::for_each_span(auto&& visit) noexcept {
   LockGuard guard{lock_};
   for_each_region([&](const Region& region) noexcept {
     const Address end = region.base + region.used.bytes();
@@ -285,6 +291,15 @@ void Space<P, kChecks>::for_each_span(Visit&& visit) noexcept {
       visit(span);
       at = end_of(span);
     }
+  });
+}
+
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::for_each_untouched(auto&& visit) noexcept {
+  LockGuard guard{lock_};
+  for_each_region([&](const Region& region) noexcept {
+    const Slices rest = region.committed - region.used;
+    if (rest.count != 0) visit(region.base + region.used.bytes(), rest.bytes());
   });
 }
 
