@@ -46,11 +46,16 @@ class Run:
 
 
 def boot(
-    processors: int, runs: Sequence[Run], libraries: Sequence[Path], directory: Path
+    processors: int,
+    nodes: int,
+    runs: Sequence[Run],
+    libraries: Sequence[Path],
+    directory: Path,
 ) -> list[str]:
     """Runs the programs one after the other, and returns what each of them printed.
 
-    The libraries are files of that name in the root. Fails where a program does.
+    Each memory node has as many of the processors, and as much memory. The libraries are files of
+    that name in the root. Fails where a program does.
     """
     kernel = ensure_kernel()
     files = dict(_programs())
@@ -60,11 +65,15 @@ def boot(
     image.write_bytes(_archive(files, {"commands": commands.encode()}))
     command = [
         *("qemu-system-x86_64", "-machine", "q35", "-cpu", "max", *TURNS),
-        *("-smp", str(processors), "-m", str(MEBIBYTES), "-nic", "none"),
+        *("-m", str(MEBIBYTES), *_topology(processors, nodes), "-nic", "none"),
         *("-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"),
         *("-kernel", str(kernel), "-initrd", str(image), "-append"),
         "console=ttyS0 quiet panic=-1 mitigations=off nowatchdog nosoftlockup rdinit=/init "
-        "rcupdate.rcu_cpu_stall_suppress=1 tsc=nowatchdog random.trust_cpu=on",
+        # On a busy machine, the kernel would find no timer.
+        "no_timer_check "
+        "rcupdate.rcu_cpu_stall_suppress=1 tsc=nowatchdog random.trust_cpu=on "
+        # The kernel would move pages, and not tell of those that it is about to move.
+        "numa_balancing=disable",
     ]
     done = subprocess.run(
         command,
@@ -81,6 +90,16 @@ def boot(
         raise AssertionError(f"{said}\n{done.stderr}")
     begins = [0, *(end.end() for end in ends)]
     return [said[b : e.start()] for b, e in zip(begins, ends, strict=False)]
+
+
+def _topology(processors: int, nodes: int) -> list[str]:
+    each = processors // nodes
+    options = ["-smp", f"{processors},sockets={nodes},cores={each},threads=1"]
+    for i in range(nodes):
+        memory = f"memory-backend-ram,id=m{i},size={MEBIBYTES // nodes}M"
+        node = f"node,nodeid={i},cpus={i * each}-{(i + 1) * each - 1},memdev=m{i}"
+        options += ["-object", memory, "-numa", node]
+    return options
 
 
 @functools.cache
@@ -118,7 +137,7 @@ def _fetch_kernel() -> Path:
 
 def _programs() -> dict[str, Path]:
     """The programs, the first of which the kernel starts, with the libraries that they need."""
-    files = {name: PROGRAMS / name for name in ("init", "rest")}
+    files = {name: PROGRAMS / name for name in ("init", "rest", "nodes")}
     needed = subprocess.run(
         ["ldd", PROGRAMS / "rest"], capture_output=True, text=True, check=True
     )
