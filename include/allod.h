@@ -302,6 +302,21 @@ typedef struct allod_span {
  * 20 ns per span. */
 ALLOD_API size_t allod_spans_get(allod_span_t* spans, size_t room, size_t size) ALLOD_NOTHROW;
 
+/* Memory by node (NUMA), in bytes. A span belongs to the node of the thread that first asked for
+ * its memory, and its pages mostly lie there: the system places a page when a thread first touches
+ * it. Without heaps that have memory of their own. */
+typedef struct allod_node {
+  uint32_t node; /* its id; nodes from 16 on count as lower ones */
+  size_t used;   /* in slabs and huge blocks */
+  size_t dirty;  /* free, still in memory */
+  size_t clean;  /* free, returned to the system */
+} allod_node_t;
+
+/* Writes the nodes that Allod keeps apart to `nodes`, up to `room`. `size` must be
+ * sizeof(allod_node_t). Returns their number, 1 if it keeps none apart, or 0 for a wrong size.
+ * Blocks as allod_spans_get() does. */
+ALLOD_API size_t allod_nodes_get(allod_node_t* nodes, size_t room, size_t size) ALLOD_NOTHROW;
+
 /* --- the heap profile ----------------------------------------------------------- */
 
 /* While the profile is on, allocations are sampled at random, on average one per `interval` bytes,

@@ -138,7 +138,9 @@ ThreadRow* Figures::thread_row(std::uint32_t domain, std::uint32_t thread) noexc
   return threads.push(fresh) ? &threads.back() : nullptr;
 }
 
-bool Figures::gather_heaps() noexcept { return fill(heaps, &allod_heaps_get); }
+bool Figures::gather_heaps() noexcept {
+  return fill(heaps, &allod_heaps_get) && fill(nodes, &allod_nodes_get);
+}
 
 // Samples lie outside their threads' slabs. Each is one block, but represents several.
 bool Figures::gather_samples() noexcept {

@@ -73,6 +73,7 @@ struct Figures {
   Table<ThreadRow> threads;
   Table<ThreadClassRow> thread_classes;
   Table<allod_heap_row_t> heaps;
+  Table<allod_node_t> nodes;
 
   // Gathers what changes often and is cheap.
   void gather_sums() noexcept;

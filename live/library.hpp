@@ -14,6 +14,7 @@
 #pragma weak allod_heaps_get
 #pragma weak allod_stats_get
 #pragma weak allod_spans_get
+#pragma weak allod_nodes_get
 #pragma weak allod_malloc_trim
 #pragma weak allod_option_set
 #pragma weak allod_profile_start

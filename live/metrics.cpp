@@ -1,5 +1,6 @@
 #include "metrics.hpp"
 
+#include <stdio.h>
 #include <string.h>
 
 #include <string_view>
@@ -156,6 +157,22 @@ void write_sums(Metrics& metrics, const Figures& all, const Foreign& foreign) no
   metrics.counter("contended_total", "How often a thread waited for a lock.", stats.contended);
 }
 
+void write_nodes(Metrics& metrics, const Figures& all) noexcept {
+  if (all.nodes.size() < 2) return;
+  const auto write = [&](const char* name, const char* help, auto bytes_of) noexcept {
+    metrics.family(name, "gauge", help);
+    for (const allod_node_t& row : all.nodes) {
+      char number[12];
+      const int length = snprintf(number, sizeof number, "%u", row.node);
+      metrics.value("node", {number, static_cast<std::size_t>(length)}, bytes_of(row));
+    }
+  };
+  write("node_used_bytes", "In slabs and huge blocks of a memory node.",
+        [](const allod_node_t& row) noexcept { return row.used; });
+  write("node_dirty_bytes", "In free spans of a memory node, memory still held.",
+        [](const allod_node_t& row) noexcept { return row.dirty; });
+}
+
 // Zero where nothing can be told, so that an alert needs no further rule.
 void write_trends(Metrics& metrics, const Trends& trends) noexcept {
   metrics.family("growth_bytes_per_minute", "gauge",
@@ -185,6 +202,7 @@ bool write_metrics(Server& server, evbuffer* to) noexcept {
   Metrics metrics{to};
   metrics.family("info", "gauge", "The version of Allod.").value("version", allod_version(), 1);
   write_sums(metrics, *all, server.foreign());
+  write_nodes(metrics, *all);
   write_trends(metrics, server.trends());
   write_findings(metrics, *all, server.trends());
   if (!all->heaps.empty()) {

@@ -142,6 +142,17 @@ void write_threads(Json& json, const Figures& all) noexcept {
   json.end();
 }
 
+// None where there is one node.
+void write_nodes(Json& json, const Figures& all) noexcept {
+  json.array("nodes");
+  for (const allod_node_t& row : all.nodes) {
+    if (all.nodes.size() < 2) break;
+    json.object().field("node", row.node).field("used", std::uint64_t{row.used});
+    json.field("dirty", std::uint64_t{row.dirty}).field("clean", std::uint64_t{row.clean}).end();
+  }
+  json.end();
+}
+
 void write_heaps(Json& json, const Figures& all) noexcept {
   json.array("heaps");
   for (const allod_heap_row_t& row : all.heaps) {
@@ -225,6 +236,7 @@ bool write_state(Server& server, evbuffer* to, std::uint64_t since,
   write_classes(json, *all);
   write_threads(json, *all);
   write_heaps(json, *all);
+  write_nodes(json, *all);
   write_profile(json, *all);
   write_history(json, server.history(), since, thinned);
   json.end();

@@ -13,6 +13,10 @@ function card(name: string, value: string, tone: string, facts: string[], why: s
     ...facts.map((fact) => h("span", { class: "card-fact" }, fact))), why);
 }
 
+function ofNodes(state: State): string[] {
+  return state.nodes.map(({ node, used, dirty }) => `${bytes(used + dirty)} on node ${node}`);
+}
+
 export function drawTotals(state: State): void {
   const { now, trends } = state;
   const live = state.residency.live - roundedInMemory(state);
@@ -25,7 +29,11 @@ export function drawTotals(state: State): void {
       [`at most ${bytes(now.peak_resident)}`, pace(trends.resident, now.resident)],
       "What the system counts as memory of the process."),
     card("Held by Allod", bytes(now.held), "free",
-      [`of ${bytes(now.reserved)} of addresses`, pace(trends.held, now.held)],
+      [
+        `of ${bytes(now.reserved)} of addresses`,
+        ...ofNodes(state),
+        pace(trends.held, now.held),
+      ],
       "Committed: blocks in use, free ones, what is kept for later, and Allod's records. Part of it may never have been touched."),
     card("Waste", bytes(waste), "dirty",
       [`${share(waste, waste + live)} of what is in memory`, `${bytes(now.purged)} given back so far`],

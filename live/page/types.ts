@@ -92,6 +92,14 @@ export interface HeapRow {
   refused: number;
 }
 
+// With several memory nodes.
+export interface NodeRow {
+  node: number;
+  used: number;
+  dirty: number;
+  clean: number;
+}
+
 export interface Sum {
   bytes: number;
   blocks: number;
@@ -149,6 +157,7 @@ export interface State {
   classes: ClassRow[];
   threads: ThreadRow[];
   heaps: HeapRow[];
+  nodes: NodeRow[];
   profile: Profile;
   history: {
     thinned: number;

@@ -199,6 +199,15 @@ constexpr Option kOptions[] = {
        s.heap.processors = static_cast<std::uint32_t>(number);
        return true;
      }},
+    {"NODES", "1 to 16", "those of the system", true,
+     "the number of memory nodes to keep apart; 1: none. By default 1, too, for a process with a "
+     "memory policy",
+     [](Settings& s, std::string_view v) noexcept {
+       std::int64_t number = 0;
+       if (!parse_number(v, &number) || number < 1 || number > kMostNodes) return false;
+       s.heap.nodes = static_cast<std::uint32_t>(number);
+       return true;
+     }},
     {"PROFILE", "0, 1, bytes", "0", true,
      "profile the heap with one sample for so many bytes on average; 1: for 512K",
      [](Settings& s, std::string_view v) noexcept {

@@ -8,6 +8,7 @@
 #include "instance/process.hpp"
 #include "settings/options.hpp"
 #include "settings/variant.hpp"
+#include "statistics/nodes.hpp"
 #include "statistics/usage.hpp"
 #include "text/output_file.hpp"
 
@@ -294,6 +295,10 @@ void write_stats_text(Text& out) noexcept {
   out << "contention " << locks.domains << " domains, " << locks.registry << " registry, "
       << locks.space << " space, " << locks.metadata << " metadata\n";
   out << "faults     " << faults.minor << " minor, " << faults.major << " major\n";
+  for (const allod_node_t& node : Nodes{}) {
+    out << "node " << node.node << ": " << Human{node.used} << " in use, " << Human{node.dirty}
+        << " dirty, " << Human{node.clean} << " given back\n";
+  }
   heaps::Domain* cursor = nullptr;
   for (heaps::Row row; heaps::next_row(&cursor, &row);) {
     out << "heap " << row.id;
@@ -379,6 +384,15 @@ void write_class_rows_json(JsonRows& rows, const Count& count) noexcept {
   }
 }
 
+void write_nodes_json(JsonObject& json) noexcept {
+  JsonRows rows{json.key("nodes")};
+  for (const allod_node_t& node : Nodes{}) {
+    JsonObject row{rows.next()};
+    row.field("node", node.node).field("used", node.used);
+    row.field("dirty", node.dirty).field("clean", node.clean);
+  }
+}
+
 void write_domain_rows_json(JsonRows& rows) noexcept {
   Heap& heap = Process::heap();
   Heap::Domain* domain = nullptr;
@@ -411,6 +425,7 @@ void write_stats_json(Text& out) noexcept {
     json.field("pid", static_cast<std::uint64_t>(raw_syscall(SYS_getpid)));
     json.field("program", program_invocation_short_name);
     write_sums_json(out, json, now);
+    write_nodes_json(json);
     {
       JsonRows rows{json.key("classes")};
       write_class_rows_json(rows, now.count);

@@ -21,6 +21,7 @@ pytestmark = [
 ]
 
 PROCESSORS = 2
+NODES = 1
 VARIABLES = {"LD_PRELOAD": "/liballod.so", "TEST_LIBRARY": "/liballod.so"}
 # In the second half, the C library registers no thread for sequences.
 TUNED = {**VARIABLES, "GLIBC_TUNABLES": "glibc.pthread.rseq=0"}
@@ -36,4 +37,4 @@ def test_sequences(tmp_path: Path) -> None:
         pytest.skip(str(unavailable))
     ensure_built(PRESETS["arm64"], tests=True)
     runs = [Run(SEQUENCES, variables) for variables in (VARIABLES, TUNED)]
-    boot(ARM64, PROCESSORS, runs, [LIBRARY], tmp_path)
+    boot(ARM64, PROCESSORS, NODES, runs, [LIBRARY], tmp_path)

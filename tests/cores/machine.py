@@ -112,13 +112,15 @@ class Run:
 def boot(
     kind: Kind,
     processors: int,
+    nodes: int,
     runs: Sequence[Run],
     libraries: Sequence[Path],
     directory: Path,
 ) -> list[str]:
     """Runs the programs one after the other, and returns what each of them printed.
 
-    The libraries are files of that name in the root. Fails where a program does.
+    Each memory node has as many of the processors, and as much memory. The libraries are files of
+    that name in the root. Fails where a program does.
     """
     kernel = ensure_kernel(kind)
     files = {"init": kind.programs / "cores" / "init"}
@@ -129,12 +131,16 @@ def boot(
     image = directory / "initrd"
     image.write_bytes(_archive(files, {"commands": commands.encode()}))
     command = [
-        *(*kind.command, *TURNS),
-        *("-smp", str(processors), "-m", str(kind.mebibytes), "-nic", "none"),
+        *(*kind.command, *TURNS, "-m", str(kind.mebibytes)),
+        *(*_topology(kind, processors, nodes), "-nic", "none"),
         *("-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"),
         *("-kernel", str(kernel), "-initrd", str(image), "-append"),
         f"console={kind.console} quiet panic=-1 mitigations=off nowatchdog nosoftlockup "
-        "rdinit=/init rcupdate.rcu_cpu_stall_suppress=1 tsc=nowatchdog random.trust_cpu=on",
+        # On a busy machine, the kernel would find no timer.
+        "rdinit=/init no_timer_check "
+        "rcupdate.rcu_cpu_stall_suppress=1 tsc=nowatchdog random.trust_cpu=on "
+        # The kernel would move pages, and not tell of those that it is about to move.
+        "numa_balancing=disable",
     ]
     done = subprocess.run(
         command,
@@ -151,6 +157,18 @@ def boot(
         raise AssertionError(f"{said}\n{done.stderr}")
     begins = [0, *(end.end() for end in ends)]
     return [said[b : e.start()] for b, e in zip(begins, ends, strict=False)]
+
+
+def _topology(kind: Kind, processors: int, nodes: int) -> list[str]:
+    if nodes == 1:
+        return ["-smp", str(processors)]
+    each = processors // nodes
+    options = ["-smp", f"{processors},sockets={nodes},cores={each},threads=1"]
+    for i in range(nodes):
+        memory = f"memory-backend-ram,id=m{i},size={kind.mebibytes // nodes}M"
+        node = f"node,nodeid={i},cpus={i * each}-{(i + 1) * each - 1},memdev=m{i}"
+        options += ["-object", memory, "-numa", node]
+    return options
 
 
 @functools.cache

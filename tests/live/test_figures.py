@@ -237,6 +237,23 @@ def test_a_full_class_pins_nothing(serve: Serve) -> None:
     assert all(row["rate"] < MIB for row in pins["rows"])
 
 
+def test_memory_nodes_add_up(serve: Serve) -> None:
+    with serve(nodes="2") as program:
+        program.do("hold 20480 1000")
+        state = program.fresh_state()
+        metrics = program.ask("/metrics").body.decode()
+    assert [row["node"] for row in state["nodes"]] == [0, 1]
+    assert sum(row["used"] for row in state["nodes"]) >= 1000 * 20480
+    assert sum(row["dirty"] for row in state["nodes"]) == state["now"]["dirty"]
+    assert re.search(r'^allod_node_used_bytes\{node="1"\} \d+$', metrics, re.MULTILINE)
+
+
+def test_one_memory_node_is_not_shown(serve: Serve) -> None:
+    with serve(nodes="1") as program:
+        assert program.fresh_state()["nodes"] == []
+        assert "node_used" not in program.ask("/metrics").body.decode()
+
+
 def test_threads_have_their_names_and_sizes(service: Watched) -> None:
     service.do("work 4 1536 2000")
     rows = {row["name"]: row for row in service.fresh_state()["threads"]}

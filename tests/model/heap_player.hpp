@@ -35,6 +35,7 @@ class HeapPlayer {
     options.huge_pages_from = choices_.below(8) * kMiB;
     forks_ = choices_.one_in(4);
     if (choices_.one_in(4)) fail_at_random();
+    options.nodes = 1 + static_cast<std::uint32_t>(choices_.below(3));
     program_.start(options);
     for (Domain*& domain : domains_) domain = attach();
     if (usable()) return true;
@@ -50,6 +51,7 @@ class HeapPlayer {
       case 2:
         return change_weather();
       case 3:
+        os::Fake::set_node(static_cast<std::uint32_t>(choices_.below(3)));
         return system_.advance_clock(choices_.below(100));
       case 4:
         if (system_.helper_waits()) system_.run_helper();

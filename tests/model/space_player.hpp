@@ -26,6 +26,7 @@ class SpacePlayer {
     system.set_gap(choices_.below(3) * 65536);
     if (choices_.one_in(3)) system.set_address_space_limit((16 + choices_.below(100)) * kMiB);
     if (choices_.one_in(4)) fail_at_random();
+    os::Fake::set_nodes(1 + static_cast<std::uint32_t>(choices_.below(3)));
     const bool started = space_.start((1 + choices_.below(16)) * kMiB, choices_.below(16) * kMiB);
     if (!started) system.succeed();
     return started;
@@ -57,6 +58,7 @@ class SpacePlayer {
       case 14:
         return space_.platform().advance_clock(choices_.below(100));
       default:
+        change_node();
         return change_weather();
     }
   }
@@ -233,6 +235,7 @@ class SpacePlayer {
     const std::size_t budget = choices_.below(32) * kMiB;
     space_.purge(delay, budget, choices_.below(4) * kMiB + 1);
   }
+  void change_node() { os::Fake::set_node(static_cast<std::uint32_t>(choices_.below(3))); }
   void change_weather() {
     os::Fake& system = space_.platform();
     switch (choices_.below(6)) {

@@ -54,6 +54,7 @@ FIELDS = {
     "faults": {"minor", "major"},
     "orphan_slabs": None,
     "caches": None,
+    "nodes": None,
     "classes": None,
     "domains": None,
     "heaps": None,
@@ -61,6 +62,9 @@ FIELDS = {
 
 
 CLASS_FIELDS = {"size", "slabs", "live", "free", "cached"}
+
+
+NODE_FIELDS = {"node", "used", "dirty", "clean"}
 
 
 DOMAIN_FIELDS = {"id", "thread", "refills", "flushes", "remote_frees", "collected"}
@@ -85,7 +89,8 @@ remote     \d+ frees in \d+ batches, \d+ collected
 purges     \d+ of {HUMAN}; \d+ moves of {HUMAN}
 contention \d+ domains, \d+ registry, \d+ space, \d+ metadata
 faults     \d+ minor, \d+ major
-     size    slabs     live     free   cached
+(?:node \d+: {HUMAN} in use, {HUMAN} dirty, {HUMAN} given back
+)*     size    slabs     live     free   cached
 (?P<classes>(?:[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}[ \d]{{9}}\n)*)"""
 )
 
@@ -133,6 +138,16 @@ def verify(stats: Json) -> None:
     in_use = sum(row["slabs"] for row in stats["classes"]) + stats["huge_blocks"]
     assert spans["taken"] - spans["freed"] == in_use
     assert spans["used"] + stats["dirty"] + stats["clean"] <= stats["reserved"]
+    for row in stats["nodes"]:
+        assert set(row) == NODE_FIELDS
+    if stats["nodes"]:
+        of_nodes = {
+            name: sum(row[name] for row in stats["nodes"])
+            for name in ("used", "dirty", "clean")
+        }
+        assert of_nodes["used"] == spans["used"]
+        assert of_nodes["dirty"] == stats["dirty"]
+        assert of_nodes["clean"] == stats["clean"]
     assert (stats["regions"] == 0) == (stats["reserved"] == 0)
     assert 0 < stats["metadata"]["used"] <= stats["metadata"]["mapped"]
     for domain in stats["domains"]:

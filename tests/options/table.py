@@ -120,6 +120,13 @@ OPTIONS = {
         ("", "0", "-1", "1025", "2.0", "many"),
         at_start_only=True,
     ),
+    "NODES": Option(
+        "1 to 16",
+        "those of the system",
+        ("1", "2", "16"),
+        ("", "0", "-1", "17", "2.0", "many"),
+        at_start_only=True,
+    ),
     "PROFILE": Option(
         "0, 1, bytes",
         "0",

@@ -287,6 +287,18 @@ def test_all_forms_agree(release: Runner) -> None:
     assert system["max"] == first["spans"]["peak_used"]
 
 
+def test_memory_nodes_have_rows(release: Runner) -> None:
+    """As many as are kept apart; where there is one, none."""
+    rows: dict[str, list[int]] = {}
+    for nodes in ("1", "2"):
+        options = {"ALLOD_PURGE_DELAY": "-1", "ALLOD_NODES": nodes}
+        result = release.run_well("statistics", "all_forms", **options)
+        stats = objects(result.stdout)[0]
+        verify(stats)
+        rows[nodes] = [row["node"] for row in stats["nodes"]]
+    assert rows == {"1": [], "2": [0, 1]}
+
+
 def test_receiver_may_allocate(release: Runner) -> None:
     """Whoever takes the text in may use the heap: no lock is held meanwhile."""
     case = "the_receiver_of_the_text_allocates"

@@ -240,7 +240,7 @@ def test_the_command_names_python_functions(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     stacks = pprof.read(tmp_path / "heap.pb.gz").stacks
     named = [
-        [frame for frame in stack.names()]
+        list(stack.names())
         for stack in stacks
         if 9 << 20 <= stack.total.bytes < 10 << 20
     ]

@@ -18,6 +18,9 @@ class FakeThreads : public FakeCalls {
     processors_ = count;
     quota_ = quota;
   }
+  // Memory nodes, and that of all callers from now on.
+  static void set_nodes(std::uint32_t count) noexcept { nodes_ = count; }
+  static void set_node(std::uint32_t node) noexcept { node_ = node; }
   void advance_clock(std::uint64_t milliseconds) noexcept { now_ms_ += milliseconds; }
   // Who calls from now on.
   void set_thread(std::uint32_t id) noexcept { thread_ = acting_ = id; }
@@ -44,6 +47,9 @@ class FakeThreads : public FakeCalls {
   [[nodiscard]] static std::uint32_t processor() noexcept {
     return static_cast<std::uint32_t>(acting_ % 2);
   }
+  [[nodiscard]] static std::uint32_t nodes() noexcept { return nodes_; }
+  [[nodiscard]] static std::uint32_t node() noexcept { return node_; }
+  [[nodiscard]] static std::uint32_t node_of(std::uint32_t) noexcept { return node_; }
   [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
     if (fails(Call::start_helper, 0) || helper_ != nullptr) return false;
     helper_ = function;
@@ -93,7 +99,11 @@ class FakeThreads : public FakeCalls {
 
  protected:
   constexpr FakeThreads() noexcept = default;
-  ~FakeThreads() { own_words_ = {}; }
+  ~FakeThreads() {
+    own_words_ = {};
+    nodes_ = 1;
+    node_ = 0;
+  }
 
   void begin_threads() noexcept { acting_ = thread_; }
 
@@ -106,6 +116,8 @@ class FakeThreads : public FakeCalls {
   void* helper_argument_ = nullptr;
 
   static inline std::uint32_t acting_ = 1;
+  static inline std::uint32_t nodes_ = 1;
+  static inline std::uint32_t node_ = 0;
   static inline std::array<void*, 64> own_words_{};
   static inline thread_local FakeThreads* running_ = nullptr;
   static inline std::uint64_t wakes_ = 0;

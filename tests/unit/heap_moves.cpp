@@ -80,6 +80,29 @@ TEST_F(HeapMoves, do_not_come_while_living_blocks_are_untouched) {
   EXPECT_EQ(system.huge_bytes_once(), 0U);
 }
 
+class HeapMovesOfNodes : public HeapMoves {
+ protected:
+  heap::HeapOptions options() const override {
+    heap::HeapOptions options = HeapMoves::options();
+    options.nodes = 2;
+    return options;
+  }
+  // Bytes that move to a block on that node from memory of node 0.
+  std::size_t moved_to(std::uint32_t node) {
+    Domain& domain = attach();
+    replace(domain, 8);
+    leave_two(domain, kHuge);
+    const std::size_t before = moved();
+    Fake::set_node(node);
+    static_cast<void>(allocate(domain, kLarge));
+    return moved() - before;
+  }
+};
+
+TEST_F(HeapMovesOfNodes, come_from_memory_of_the_same_node) { EXPECT_GE(moved_to(0), 2 * kHuge); }
+
+TEST_F(HeapMovesOfNodes, do_not_come_from_memory_of_another_node) { EXPECT_EQ(moved_to(1), 0U); }
+
 TEST_F(HeapMoves, do_not_come_for_zeros) {
   Domain& domain = attach();
   replace(domain, 8);

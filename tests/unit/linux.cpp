@@ -101,6 +101,29 @@ TEST_F(ControlGroupsTest, what_the_system_says_of_this_process_is_no_nonsense) {
   EXPECT_LT(ControlGroups{}.processor_quota(), 1U << 20);
 }
 
+class MemoryNodes : public ControlGroupsTest {};
+
+TEST_F(MemoryNodes, are_counted_to_the_highest_of_a_list) {
+  const auto count_in = [&](const char* text) {
+    write("nodes", text);
+    return os::LinuxNodes::count_in((root + "/nodes").c_str());
+  };
+  EXPECT_EQ(count_in("0\n"), 1U);
+  EXPECT_EQ(count_in("0-1\n"), 2U);
+  EXPECT_EQ(count_in("0,2-12\n"), 13U);
+  EXPECT_EQ(count_in("0,2\n"), 3U);
+  EXPECT_EQ(count_in(""), 1U);
+  EXPECT_EQ(count_in("99999999999999999999\n"), 1U);
+  EXPECT_EQ(os::LinuxNodes::count_in("/nowhere"), 1U);
+}
+
+TEST_F(MemoryNodes, have_ids_below_their_number) {
+  EXPECT_GE(os::LinuxNodes::count(), 1U);
+  if (os::LinuxNodes::count() > 1) {
+    EXPECT_LT(os::LinuxNodes::here(), os::LinuxNodes::count());
+  }
+}
+
 class PresentBytes : public testing::Test {
  protected:
   static constexpr std::size_t kBytes = 31 * (std::size_t{1} << 20) + kSliceBytes;

@@ -204,5 +204,38 @@ TEST_F(MetadataPoolDeathTest, refuses_stable_pieces_that_it_could_not_keep) {
   EXPECT_DEATH(static_cast<void>(pool.allocate_stable(system, 33 << 10)), "too large");
 }
 
+TEST_F(MetadataPool, returns_pieces_to_the_node_from_which_they_came) {
+  Fake::set_nodes(2);
+  pool.start(2);
+  void* const first = allocate(640);
+  Fake::set_node(1);
+  void* const second = allocate(640);
+  void* const stable = pool.allocate_stable(system, 640);
+  pool.free(first, 640);
+  EXPECT_NE(allocate(640), first);
+  Fake::set_node(0);
+  pool.free(second, 640);
+  pool.free_stable(stable, 640);
+  EXPECT_EQ(allocate(640), first);
+  EXPECT_NE(pool.allocate_stable(system, 640), stable);
+  Fake::set_node(1);
+  EXPECT_EQ(allocate(640), second);
+  EXPECT_EQ(pool.allocate_stable(system, 640), stable);
+}
+
+TEST_F(MetadataPool, takes_pieces_of_another_node_when_the_system_refuses) {
+  Fake::set_nodes(2);
+  pool.start(2);
+  void* const first = allocate(640);
+  pool.free(first, 640);
+  Fake::set_node(1);
+  static_cast<void>(allocate(640));
+  system.fail_from_call(1);
+  bool is_found = false;
+  while (void* const piece = allocate(640)) is_found |= piece == first;
+  system.succeed();
+  EXPECT_TRUE(is_found);
+}
+
 }  // namespace
 }  // namespace allod::test

@@ -38,6 +38,10 @@ inline constexpr std::size_t kMaxBlock = std::size_t{1} << (kSliceShift + 31);
 // Index of a size class.
 using ClassIndex = std::uint32_t;
 
+// A memory node, as far as nodes are told apart: those with higher ids count as lower ones.
+using Node = std::uint8_t;
+inline constexpr std::uint32_t kMostNodes = 16;
+
 template <class T>
 [[nodiscard]] constexpr T align_up(T value, std::size_t alignment) noexcept {
   return static_cast<T>((value + (alignment - 1)) & ~static_cast<T>(alignment - 1));

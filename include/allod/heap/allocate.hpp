@@ -184,7 +184,9 @@ Slab* Engine<Policy, Above>::slab_with_free_block(Domain& domain, ClassIndex c) 
   if (Slab* const adopted = adopt(domain, c)) return adopted;
   if (Slab* const fresh = new_slab(domain, c)) return fresh;
   give_up_everything(domain);
-  return bin.partial.empty() ? new_slab(domain, c) : slab::as_slab(bin.partial.first());
+  if (!bin.partial.empty()) return slab::as_slab(bin.partial.first());
+  Slab* const fresh = new_slab(domain, c);
+  return fresh != nullptr || space_.nodes() <= 1 ? fresh : adopt(domain, c, true);
 }
 
 template <class Policy, class Above>

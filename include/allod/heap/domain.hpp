@@ -338,6 +338,8 @@ struct Domain : Front<Sizes>, slab::Owner {
   std::atomic<ThreadCache<Sizes, Lock>*> caches{nullptr};  // every cache it ever had
   ThreadCache<Sizes, Lock>* free_caches = nullptr;
   std::uint32_t thread = 0;  // system's id of the thread, 0: none
+  Node node = 0;             // of the record
+  std::uint32_t away = 0;    // slow paths since its thread has been on another node
 
  private:
   [[nodiscard]] ALLOD_INLINE Behind& behind() noexcept {

@@ -389,8 +389,8 @@ class Engine {
   // lifetime.hpp
   [[nodiscard]] ALLOD_HOT Domain* new_domain(DomainState state) noexcept;
   ALLOD_HOT void strip(Domain& domain) noexcept;
-  [[nodiscard]] ALLOD_HOT Slab* adopt(Domain& domain, ClassIndex c) noexcept;
-  [[nodiscard]] ALLOD_HOT Slab* adopt_locked(Domain& domain, ClassIndex c,
+  [[nodiscard]] ALLOD_HOT Slab* adopt(Domain& domain, ClassIndex c, bool far = false) noexcept;
+  [[nodiscard]] ALLOD_HOT Slab* adopt_locked(Domain& domain, ClassIndex c, bool far,
                                              const void** doubled) noexcept;
   bool collect_quietly(Slab& slab, const void** doubled) noexcept;
   ALLOD_HOT void surrender(Domain& domain) noexcept;

@@ -108,15 +108,16 @@ void Engine<Policy, Above>::set_reserved(Kept& kept, std::size_t bytes) noexcept
   return span.size >= size && (span.size - size).count <= size.count / kSlack;
 }
 
-// A kept block of at least `size` slices and hardly more, or null. Afterwards the last block is
-// free or put aside. For a request of zeros, a sparse block would only have to be cleared, though
-// most of it is not present.
+// A kept block on the caller's node, of at least `size` slices and hardly more, or null. Afterwards
+// the last block is free or put aside. For a request of zeros, a sparse block would only have to be
+// cleared, though most of it is not present.
 template <class Policy, class Above>
 void* Engine<Policy, Above>::take_kept(Domain& domain, Slices size, Slices alignment,
                                        bool wants_zeros) noexcept {
   SlowPath slow{domain, gate_};
   space::Span* const span = domain.kept.span;
-  if (span != nullptr && is_hardly_more(*span, size) && span->base % alignment.bytes() == 0) {
+  if (span != nullptr && is_hardly_more(*span, size) && span->base % alignment.bytes() == 0 &&
+      space_.is_near(*span)) {
     domain.kept.span = nullptr;
     span->absent_from = 0;
     return hand_out_kept(domain, *span);
@@ -146,12 +147,13 @@ void* Engine<Policy, Above>::take_sparse(Domain& domain, Slices size, Slices ali
   for (std::uint32_t i = 0; i < kept.sparse_count; ++i) {
     const space::Span& span = *kept.sparse[i].span;
     if (span.size < size || span.base % alignment.bytes() != 0) continue;
+    if (!space_.is_near(span)) continue;
     if (best == kNone || span.size < kept.sparse[best].span->size) best = i;
   }
   for (std::uint32_t i = may_grow ? kept.sparse_count : 0; best == kNone && i-- > 0;) {
     space::Span& span = *kept.sparse[i].span;
     if (span.size.count < size.count / 2 || span.base % alignment.bytes() != 0) continue;
-    if (!space_.grow(&span, size)) continue;
+    if (!space_.is_near(span) || !space_.grow(&span, size)) continue;
     // A guard would lie within the new block. If the system refuses to open it, it also refuses the
     // new block's guard, and the block is not handed out.
     static_cast<void>(space_.unguard(span));

@@ -8,7 +8,7 @@ namespace allod::heap {
 template <class Policy, class Above>
 void Engine<Policy, Above>::start(const HeapOptions& options) noexcept {
   options_ = options;
-  usable_ = space_.start(options.region_bytes, options.huge_pages_from);
+  usable_ = space_.start(options.region_bytes, options.huge_pages_from, options.nodes);
   gate_.start(space_.platform());
 }
 
@@ -28,17 +28,23 @@ auto Engine<Policy, Above>::attach_shared() noexcept -> Domain* {
   return new_domain(DomainState::shared);
 }
 
-// Under the registry's lock.
+// Under the registry's lock. The record of a domain stays on the memory node where it was made.
 template <class Policy, class Above>
 auto Engine<Policy, Above>::new_domain(DomainState state) noexcept -> Domain* {
-  Domain* domain = pool_.pop_front();
-  if (domain == nullptr) {
+  const Node node = space_.node();
+  Domain* domain = pool_.first();
+  while (domain != nullptr && domain->node != node) domain = DomainPool::next(domain);
+  if (domain != nullptr) {
+    pool_.remove(domain);
+  } else {
     void* const memory = space_.allocate_stable(Domain::bytes());
     if (memory == nullptr || next_id_ >= space::kFirstHeapOwner) return nullptr;
     domain = new (memory) Domain{next_id_};
     next_id_ += 2;
+    domain->node = node;
     domains_.push_back(domain);
   }
+  domain->away = 0;
   domain->count(false);
   domain->inbox.open();
   domain->state = state;
@@ -156,27 +162,29 @@ bool Engine<Policy, Above>::collect_quietly(Slab& slab, const void** doubled) no
   return is_done;
 }
 
-// An orphan of class `c` with a free block, or null.
+// An orphan of class `c` with a free block, in memory of the caller's node or, if `far`, of any; or
+// null.
 template <class Policy, class Above>
-Slab* Engine<Policy, Above>::adopt(Domain& domain, ClassIndex c) noexcept {
+Slab* Engine<Policy, Above>::adopt(Domain& domain, ClassIndex c, bool far) noexcept {
   if (orphan_count_[c].load(std::memory_order_relaxed) == 0) return nullptr;
   const void* doubled = nullptr;
   Slab* adopted;
   {
     LockGuard guard{registry_lock_};
-    adopted = adopt_locked(domain, c, &doubled);
+    adopted = adopt_locked(domain, c, far, &doubled);
   }
   if (doubled != nullptr) report(MisuseKind::double_free, doubled);
   return adopted;
 }
 
 template <class Policy, class Above>
-Slab* Engine<Policy, Above>::adopt_locked(Domain& domain, ClassIndex c,
+Slab* Engine<Policy, Above>::adopt_locked(Domain& domain, ClassIndex c, bool far,
                                           const void** doubled) noexcept {
   constexpr int kLooks = 8;
   for (int look = 0; look < kLooks && !orphans_[c].empty(); ++look) {
     Slab& slab = *slab::as_slab(orphans_[c].pop_front());
-    if (slab.is_full() && slab.remote_count() == 0) {
+    const bool has_none = slab.is_full() && slab.remote_count() == 0;
+    if (has_none || (!far && !space_.is_near(slab))) {
       orphans_[c].push_back(&slab);
       continue;
     }

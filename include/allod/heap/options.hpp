@@ -33,6 +33,8 @@ struct HeapOptions {
   Caches caches = Caches::mixed;
   // To prepare for; 0: those on which the process may run.
   std::uint32_t processors = 0;
+  // Memory nodes to tell apart; 0: those of the system.
+  std::uint32_t nodes = 0;
 };
 
 }  // namespace allod::heap

@@ -85,6 +85,11 @@ enum class Moved : std::uint8_t {
 //   processor_quota()            processors whose time this process's container may use, rounded
 //                                up; 0: no limit; slow
 //   processor()                  the calling thread's current processor; a hint
+//   nodes()                      memory nodes to keep apart, whose ids are below that; 1 if the
+//                                process has a memory policy of its own; slow
+//   node()                       the node of the calling thread's current processor; a hint
+//   node_of(processor)           the node of a processor on which the calling thread has just been;
+//                                all ones if unknown
 //   start_barriers()             enables barrier(); false if that is impossible
 //   barrier()                    makes every thread pass a memory barrier
 //   yield()                      lets other threads run
@@ -137,6 +142,9 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.processors() } -> std::same_as<std::uint32_t>;
   { platform.processor_quota() } -> std::same_as<std::uint32_t>;
   { P::processor() } -> std::same_as<std::uint32_t>;
+  { P::nodes() } -> std::same_as<std::uint32_t>;
+  { P::node() } -> std::same_as<std::uint32_t>;
+  { P::node_of(std::uint32_t{}) } -> std::same_as<std::uint32_t>;
   { platform.start_helper(function, address) } -> std::same_as<bool>;
   { platform.wait_for_helper() } -> std::same_as<bool>;
   { platform.start_barriers() } -> std::same_as<bool>;

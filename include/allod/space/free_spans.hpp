@@ -5,7 +5,7 @@
 
 namespace allod::space {
 
-// Each free span is in the bins of its state: the shared ones, or those of its source. Dirty spans
+// Each free span is in the bins of its state: those of its node, or of its source. Dirty spans
 // that age are also in a list by age: a shared one, or that of a source with its own delay. Other
 // dirty spans stay until they are reused.
 //
@@ -23,9 +23,15 @@ class FreeSpans {
   FreeSpans(const FreeSpans&) = delete;
   FreeSpans& operator=(const FreeSpans&) = delete;
 
-  // Called once, before anything else; `bins` are zeros.
-  void start(Bins* bins) noexcept { bins_ = bins; }
-  [[nodiscard]] bool is_started() const noexcept { return bins_ != nullptr; }
+  // Called once, before anything else, for node 0, and for each other node before a span of it is
+  // inserted; `bins` are zeros.
+  void start(Node node, Bins* bins) noexcept { bins_[node] = bins; }
+  [[nodiscard]] bool has(Node node) const noexcept { return bins_[node] != nullptr; }
+  // Whether it is another node than `own`, and was started.
+  [[nodiscard]] bool has_other(std::uint32_t node, Node own) const noexcept {
+    return node != own && has(static_cast<Node>(node));
+  }
+  [[nodiscard]] bool is_started() const noexcept { return has(0); }
 
   ALLOD_INLINE void insert(Span* span) noexcept {
     with_bins(*span, [&](auto& bins) noexcept { bins.insert(span); });
@@ -56,10 +62,10 @@ class FreeSpans {
     list_of(*span).push_back(span);
   }
 
-  // Shared. The filling does not matter for memory that is present.
-  [[nodiscard]] SpanBins& dirty() noexcept { return bins_->dirty; }
-  [[nodiscard]] SpanBins& clean(Filling filling) noexcept {
-    return bins_->clean[static_cast<unsigned>(filling)];
+  // Of a node that was started. The filling does not matter for memory that is present.
+  [[nodiscard]] SpanBins& dirty(Node node) noexcept { return bins_[node]->dirty; }
+  [[nodiscard]] SpanBins& clean(Node node, Filling filling) noexcept {
+    return bins_[node]->clean[static_cast<unsigned>(filling)];
   }
 
   // --- purges --------------------------------------------------------------------------
@@ -178,7 +184,8 @@ class FreeSpans {
     if (PageSource* const source = span.region->source) {
       return use(is_dirty ? source->dirty : source->clean);
     }
-    use(is_dirty ? dirty() : clean(span.region->filling));
+    const Node node = span.region->node;
+    use(is_dirty ? dirty(node) : clean(node, span.region->filling));
   }
   [[nodiscard]] SpanAgeList& list_of(const Span& span) noexcept {
     PageSource* const source = span.region->source;
@@ -224,7 +231,7 @@ class FreeSpans {
     return due_in(*source.by_age.last(), now_ms, source.wishes.delay_ms);
   }
 
-  Bins* bins_ = nullptr;
+  Bins* bins_[kMostNodes] = {};
   SpanAgeList by_age_;  // freed last first
   // Size of the span that became dirty last.
   std::atomic<std::size_t> last_freed_bytes_{0};

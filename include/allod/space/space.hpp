@@ -8,25 +8,9 @@
 #include "allod/space/page_map.hpp"
 #include "allod/space/recent_use.hpp"
 #include "allod/space/seams.hpp"
+#include "allod/space/space_counters.hpp"
 
 namespace allod::space {
-
-// Counters and figures, in bytes unless stated otherwise.
-struct SpaceCounters {
-  std::size_t reserved = 0;  // addresses in regions
-  std::size_t used = 0;      // in used spans
-  std::size_t peak_used = 0;
-  std::size_t dirty = 0;      // in free spans whose memory is present
-  std::size_t clean = 0;      // in free spans without memory
-  std::size_t purged = 0;     // purged so far
-  std::uint64_t purges = 0;   // calls of the system for that
-  std::size_t moved = 0;      // in pages that moved to a used span
-  std::uint64_t moves = 0;    // calls of the system for that
-  std::uint64_t regions = 0;  // present regions
-  std::uint64_t refused = 0;  // requests that the system refused
-  std::uint64_t span_allocations = 0;
-  std::uint64_t span_frees = 0;
-};
 
 template <os::Platform P, CheckLevel kChecks>
 class Space {
@@ -40,16 +24,18 @@ class Space {
 
   // Called once, before anything else. False if the system gives no addresses: then every
   // allocation fails. While at least `huge_from` bytes are used, dense spans get huge pages, if the
-  // system has them.
-  ALLOD_HOT bool start(std::size_t region_bytes, std::size_t huge_from) noexcept {
+  // system has them. Tells `nodes` memory nodes apart; 0: those of the system.
+  ALLOD_HOT bool start(std::size_t region_bytes, std::size_t huge_from,
+                       std::uint32_t nodes = 0) noexcept {
     platform_.start();
+    tell_apart(nodes != 0 ? nodes : P::nodes());
     huge_from_ = huge_from;
     region_slices_ = Slices::covering(region_bytes);
     if (!map_.start(platform_)) return false;
     auto* const apart =
         static_cast<Apart*>(metadata_.allocate(platform_, align_up(sizeof(Apart), kApartAlign)));
     if (apart == nullptr) return false;
-    free_.start(&apart->bins);
+    free_.start(0, &apart->bins);
     spare_ = &apart->spare;
     spare_region_ = &apart->spare_region;
     return true;
@@ -229,6 +215,14 @@ class Space {
   void for_each_span(auto&& visit) noexcept;
   // Likewise usable memory that no span has had yet: an address and bytes.
   void for_each_untouched(auto&& visit) noexcept;
+  // Memory nodes that are told apart, and the calling thread's. See space_nodes.hpp.
+  [[nodiscard]] std::uint32_t nodes() const noexcept { return nodes_; }
+  [[nodiscard]] ALLOD_INLINE Node node() const noexcept {
+    return __builtin_expect(nodes_ <= 1, 1) ? Node{0} : static_cast<Node>(P::node() % nodes_);
+  }
+  [[nodiscard]] ALLOD_INLINE bool is_near(const Span& span) const noexcept {
+    return __builtin_expect(nodes_ <= 1, 1) || span.region->node == node();
+  }
   [[nodiscard]] P& platform() noexcept { return platform_; }
   [[nodiscard]] PageMap& map() noexcept { return map_; }
   [[nodiscard]] const PageMap& map() const noexcept { return map_; }
@@ -236,12 +230,7 @@ class Space {
   [[nodiscard]] Lock& lock() noexcept { return lock_; }
 
   // In the child of a fork, with the lock held: spans that were being purged become dirty again.
-  void repair_after_fork() noexcept {
-    while (Span* const span = purging_.pop_front()) {
-      if (span->region->source != nullptr) --span->region->source->purging;
-      insert_free(span, SpanState::dirty, 0);
-    }
-  }
+  void repair_after_fork() noexcept;
 
   void check_invariants() noexcept;  // for tests and debug builds
 
@@ -268,21 +257,23 @@ class Space {
   static constexpr std::size_t kShare = 8;
 
   [[nodiscard]] ALLOD_HOT Span* take(Slices size, Slices alignment, Filling filling) noexcept;
-  [[nodiscard]] ALLOD_HOT Span* take_free(Slices size, Filling filling) noexcept;
-  [[nodiscard]] ALLOD_HOT Span* take_lengthened(Slices size) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* take_at(Node node, Slices size, Slices alignment,
+                                        Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* take_free(Node node, Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* take_lengthened(Node node, Slices size) noexcept;
   [[nodiscard]] Address remap_pages(const Region& region, Slices to) noexcept;
   void move_region(Span* span, Address base, Slices to) noexcept;
   void note_huge_wanted(Span& span, Slices taken) noexcept;
   void prefer_huge_again(const Span& span) noexcept;
   // space_scatter.hpp
   [[nodiscard]] ALLOD_HOT Span* take_anywhere(Slices size, Filling filling) noexcept;
-  [[nodiscard]] ALLOD_HOT Span* choose_free(Slices size, Filling filling) noexcept;
-  [[nodiscard]] bool stock_up(Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* choose_free(Node node, Slices size, Filling filling) noexcept;
+  [[nodiscard]] bool stock_up(Node node, Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT Span* cut_anywhere(Span* span, Slices size) noexcept;
-  [[nodiscard]] ALLOD_HOT Span* take_fresh(Slices size, Filling filling) noexcept;
-  [[nodiscard]] ALLOD_HOT Region* region_with(Slices size, Filling filling) noexcept;
-  [[nodiscard]] ALLOD_HOT Region* any_region_with(Slices size, Filling filling) noexcept;
-  [[nodiscard]] ALLOD_HOT Region* new_region(Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Span* take_fresh(Node node, Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Region* region_with(Node node, Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Region* any_region_with(Node node, Slices size, Filling filling) noexcept;
+  [[nodiscard]] ALLOD_HOT Region* new_region(Node node, Slices size, Filling filling) noexcept;
   [[nodiscard]] ALLOD_HOT bool place(Region& region, Slices size, bool is_shared) noexcept;
   [[nodiscard]] ALLOD_HOT bool place_behind(Region& region, Slices size) noexcept;
   [[nodiscard]] void* reserve_before_room(std::size_t bytes, std::size_t alignment) noexcept;
@@ -291,7 +282,7 @@ class Space {
   [[nodiscard]] ALLOD_HOT bool commit(Region& region, Slices to) noexcept;
   void hide_tail(Region& region) noexcept;
   void forget(Region& region) noexcept {
-    for (Region*& last : last_) last = last == &region ? nullptr : last;
+    for (Region*& last : last_[region.node]) last = last == &region ? nullptr : last;
     if (region.seams != nullptr) {
       seams_ -= region.seams->count();
       metadata_.free(region.seams, region.seams->bytes());
@@ -309,6 +300,11 @@ class Space {
 
   template <class Visit>
   void for_each_region(Visit&& visit) noexcept;
+
+  // space_nodes.hpp
+  ALLOD_HOT void tell_apart(std::uint32_t nodes) noexcept;
+  [[nodiscard]] ALLOD_INLINE Node here() noexcept;
+  [[nodiscard]] bool add_node(Node node) noexcept;
 
   // space_source.hpp
   [[nodiscard]] Span* take_from(PageSource& source, Slices size, Slices alignment) noexcept;
@@ -338,6 +334,7 @@ class Space {
   // while memory is not. False if no run has `bytes`.
   [[nodiscard]] bool feed_metadata(std::size_t bytes) noexcept;
   [[nodiscard]] Span* fresh_for_metadata(Slices size) noexcept;
+  [[nodiscard]] Span* find_for_metadata(Node node, Slices least) noexcept;
 
   [[nodiscard]] std::uint32_t now_ms() noexcept {
     return static_cast<std::uint32_t>(platform_.now_ms());
@@ -432,7 +429,7 @@ class Space {
   [[nodiscard]] bool may_guess(std::size_t bytes, std::size_t budget) noexcept;
   [[nodiscard]] os::Moved move_to(Span& span, Address end) noexcept;
   [[nodiscard]] os::Piece mapping_around(const Span& span) noexcept;
-  [[nodiscard]] Span* take_donor(Slices most) noexcept;
+  [[nodiscard]] Span* take_donor(Node node, Slices most) noexcept;
   [[nodiscard]] bool has_seams(Region& region) noexcept;
   [[nodiscard]] ALLOD_HOT static bool has_moved_pages(const Span& span) noexcept;
   [[nodiscard]] static std::uint32_t slice_in_region(const Span& span) noexcept {
@@ -456,12 +453,13 @@ class Space {
   PageMap map_;
   Pool metadata_;
   Slices region_slices_{1024};
+  std::uint32_t nodes_ = 1;
   std::size_t huge_from_ = 0;
   std::atomic<std::size_t> fresh_bytes_{0};
   RegionList regions_;  // those with untouched slices first
-  // By filling: the region behind which the next one is placed, or null; and the reserved bytes
-  // when a new one was refused.
-  Region* last_[2] = {};
+  // By node and filling: the region behind which the next one is placed, or null. By filling: the
+  // reserved bytes when a new one was refused.
+  Region* last_[kMostNodes][2] = {};
   std::size_t refused_at_[2] = {~std::size_t{0}, ~std::size_t{0}};
   PageSourceList sources_;
   FreeSpans free_;
@@ -491,6 +489,7 @@ class Space {
 #include "allod/space/space_check.hpp"
 #include "allod/space/space_guard.hpp"
 #include "allod/space/space_move.hpp"
+#include "allod/space/space_nodes.hpp"
 #include "allod/space/space_purge.hpp"
 #include "allod/space/space_regions.hpp"
 #include "allod/space/space_release.hpp"

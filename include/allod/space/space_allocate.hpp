@@ -19,7 +19,7 @@ Span* Space<P, kChecks>::allocate(Slices size, Slices alignment, PageSource* sou
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::allocate_growing(Slices size) noexcept {
   return hand_out([&]() noexcept {
-    Span* span = free_.dirty().largest();
+    Span* span = free_.dirty(here()).largest();
     if (span == nullptr || span->size.count / 2 < size.count) {
       return take(size, {1}, Filling::sparse);
     }
@@ -104,20 +104,31 @@ void Space<P, kChecks>::note_used(Span* span) noexcept {
 
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take(Slices size, Slices alignment, Filling filling) noexcept {
+  const Node own = here();
+  Span* span = take_at(own, size, alignment, filling);
+  for (std::uint32_t i = 0; __builtin_expect(span == nullptr, 0) && i < nodes_; ++i) {
+    if (free_.has_other(i, own)) span = take_at(static_cast<Node>(i), size, alignment, filling);
+  }
+  return span;
+}
+
+template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::take_at(Node node, Slices size, Slices alignment,
+                                 Filling filling) noexcept {
   const Slices room{alignment.count > 1 ? size.count + alignment.count - 1 : size.count};
-  Span* span = room == size ? take_lengthened(size) : nullptr;
-  if (span == nullptr) span = take_free(room, filling);
-  if (span == nullptr) span = take_fresh(room, filling);
-  if (span == nullptr) span = take_free(room, other_than(filling));
+  Span* span = room == size ? take_lengthened(node, size) : nullptr;
+  if (span == nullptr) span = take_free(node, room, filling);
+  if (span == nullptr) span = take_fresh(node, room, filling);
+  if (span == nullptr) span = take_free(node, room, other_than(filling));
   if (span != nullptr && alignment.count > 1) trim_to_alignment(span, size, alignment);
   return span;
 }
 
 // Dirty memory first: it costs no page fault, and does not raise the resident size.
 template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::take_free(Slices size, Filling filling) noexcept {
-  Span* span = free_.dirty().find(size);
-  if (span == nullptr) span = free_.clean(filling).find(size);
+Span* Space<P, kChecks>::take_free(Node node, Slices size, Filling filling) noexcept {
+  Span* span = free_.dirty(node).find(size);
+  if (span == nullptr) span = free_.clean(node, filling).find(size);
   if (span == nullptr) return nullptr;
   free_.remove(span);
   span->zero = span->state == SpanState::clean;
@@ -131,11 +142,11 @@ Span* Space<P, kChecks>::take_free(Slices size, Filling filling) noexcept {
 // behind. At least half is dirty, since the whole counts as dirty then, and is cleared for requests
 // of zeros.
 template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::take_lengthened(Slices size) noexcept {
+Span* Space<P, kChecks>::take_lengthened(Node node, Slices size) noexcept {
   if (size < kWorthLengthening) return nullptr;
-  Span* const span = free_.dirty().largest();
+  Span* const span = free_.dirty(node).largest();
   if (span == nullptr || span->size >= size || span->size.count < size.count / 2 ||
-      span->region->filling == Filling::dense || free_.dirty().find(size) != nullptr) {
+      span->region->filling == Filling::dense || free_.dirty(node).find(size) != nullptr) {
     return nullptr;
   }
   const Slices more = size - span->size;
@@ -183,10 +194,10 @@ void Space<P, kChecks>::prefer_huge_again(const Span& span) noexcept {
 }
 
 template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::take_fresh(Slices size, Filling filling) noexcept {
+Span* Space<P, kChecks>::take_fresh(Node node, Slices size, Filling filling) noexcept {
   Span* const span = new_span();
   if (span == nullptr) return nullptr;
-  Region* const region = any_region_with(size, filling);
+  Region* const region = any_region_with(node, size, filling);
   if (region == nullptr) {
     metadata_.free(span, sizeof(Span));
     return nullptr;
@@ -266,7 +277,7 @@ bool Space<P, kChecks>::make_room() noexcept {
 template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::fresh_for_metadata(Slices size) noexcept {
   if (spare_ == nullptr) return nullptr;
-  Region* const region = any_region_with(size, Filling::sparse);
+  Region* const region = any_region_with(here(), size, Filling::sparse);
   if (region == nullptr) return nullptr;
   Span* const span = spare_;
   spare_ = nullptr;
@@ -279,6 +290,13 @@ Span* Space<P, kChecks>::fresh_for_metadata(Slices size) noexcept {
 }
 
 template <os::Platform P, CheckLevel kChecks>
+Span* Space<P, kChecks>::find_for_metadata(Node node, Slices least) noexcept {
+  Span* span = free_.dirty(node).find(least);
+  if (span == nullptr) span = free_.clean(node, Filling::sparse).find(least);
+  return span != nullptr ? span : free_.clean(node, Filling::dense).find(least);
+}
+
+template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::feed_metadata(std::size_t bytes) noexcept {
   if (!free_.is_started()) return false;
   // Spare descriptors come out of it as well.
@@ -288,9 +306,13 @@ bool Space<P, kChecks>::feed_metadata(std::size_t bytes) noexcept {
   // From the end of a run, and before the slices taken last: other spans are cut from the start, so
   // that large runs stay whole.
   Span* span = fed_ == nullptr ? nullptr : free_neighbour(fed_->base - 1, *fed_->region);
-  if (span == nullptr || span->size < least) span = free_.dirty().find(least);
-  if (span == nullptr) span = free_.clean(Filling::sparse).find(least);
-  if (span == nullptr) span = free_.clean(Filling::dense).find(least);
+  if (span == nullptr || span->size < least) {
+    const Node own = here();
+    span = find_for_metadata(own, least);
+    for (std::uint32_t i = 0; span == nullptr && i < nodes_; ++i) {
+      if (free_.has_other(i, own)) span = find_for_metadata(static_cast<Node>(i), least);
+    }
+  }
   if (span != nullptr) {
     free_.remove(span);
   } else {

@@ -25,12 +25,20 @@ void Space<P, kChecks>::check_free(const Span& span, SpanState state, FreeBytes*
 template <os::Platform P, CheckLevel kChecks>
 auto Space<P, kChecks>::check_free_spans() noexcept -> FreeBytes {
   FreeBytes sum;
-  free_.dirty().for_each([&](const Span& span) { check_free(span, SpanState::dirty, &sum); });
-  for (const Filling filling : {Filling::sparse, Filling::dense}) {
-    free_.clean(filling).for_each([&](const Span& span) {
-      check_free(span, SpanState::clean, &sum);
-      always_check(span.region->filling == filling, "a clean span is in the wrong bins");
-    });
+  for (std::uint32_t i = 0; i < nodes_; ++i) {
+    const auto node = static_cast<Node>(i);
+    if (!free_.has(node)) continue;
+    const auto check_at = [&](const Span& span, SpanState state) {
+      check_free(span, state, &sum);
+      always_check(span.region->node == node, "a free span is in the bins of another node");
+    };
+    free_.dirty(node).for_each([&](const Span& span) { check_at(span, SpanState::dirty); });
+    for (const Filling filling : {Filling::sparse, Filling::dense}) {
+      free_.clean(node, filling).for_each([&](const Span& span) {
+        check_at(span, SpanState::clean);
+        always_check(span.region->filling == filling, "a clean span is in the wrong bins");
+      });
+    }
   }
   for (PageSource* source = sources_.first(); source != nullptr;
        source = PageSourceList::next(source)) {

@@ -104,7 +104,7 @@ os::Moved Space<P, kChecks>::move_to(Span& span, Address end) noexcept {
   {
     LockGuard guard{lock_};
     if (seams_ + 2 > kMostSeams || !has_seams(*span.region)) return os::Moved::no;
-    donor = take_donor(Slices::covering(end - span.absent_from));
+    donor = take_donor(span.region->node, Slices::covering(end - span.absent_from));
     if (donor == nullptr) return os::Moved::no;
     around = mapping_around(*donor);
     had_moved = has_moved_pages(*donor);
@@ -154,12 +154,12 @@ os::Piece Space<P, kChecks>::mapping_around(const Span& span) noexcept {
 // Takes a dirty span out of its bin, or a part of one, as for a purge: at most `most`, in one
 // mapping. Null if there is none. Huge pages stay where they are.
 template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::take_donor(Slices most) noexcept {
+Span* Space<P, kChecks>::take_donor(Node node, Slices most) noexcept {
   const auto suits = [](const Span& span) noexcept {
     return span.region->filling == Filling::sparse;
   };
-  Span* donor = free_.dirty().find(most);
-  if (donor == nullptr || !suits(*donor)) donor = free_.dirty().largest(suits);
+  Span* donor = free_.dirty(node).find(most);
+  if (donor == nullptr || !suits(*donor)) donor = free_.dirty(node).largest(suits);
   if (donor == nullptr) return nullptr;
   std::uint32_t size = donor->size < most ? donor->size.count : most.count;
   if (const Seams* const seams = donor->region->seams) {

@@ -148,4 +148,12 @@ void Space<P, kChecks>::finish_clean(Span* span) noexcept {
   if (whole->base > begin || !ends_whole) avoid_huge_pages(region, end);
 }
 
+template <os::Platform P, CheckLevel kChecks>
+void Space<P, kChecks>::repair_after_fork() noexcept {
+  while (Span* const span = purging_.pop_front()) {
+    if (span->region->source != nullptr) --span->region->source->purging;
+    insert_free(span, SpanState::dirty, 0);
+  }
+}
+
 }  // namespace allod::space

@@ -12,30 +12,31 @@ namespace allod::space {
 // If addresses or mappings are scarce, memory of the other filling must do. After a refusal, a
 // region is requested again only when the heap has got another one, or nothing else is left.
 template <os::Platform P, CheckLevel kChecks>
-Region* Space<P, kChecks>::any_region_with(Slices size, Filling filling) noexcept {
+Region* Space<P, kChecks>::any_region_with(Node node, Slices size, Filling filling) noexcept {
   const Filling other = other_than(filling);
   std::size_t& refused_at = refused_at_[static_cast<unsigned>(filling)];
   const auto attempt = [&]() noexcept {
-    Region* const region = new_region(size, filling);
+    Region* const region = new_region(node, size, filling);
     if (region == nullptr) refused_at = counters_.reserved;
     return region;
   };
-  Region* region = region_with(size, filling);
+  Region* region = region_with(node, size, filling);
   const bool was_refused = refused_at == counters_.reserved;
   if (region == nullptr && !was_refused) region = attempt();
-  if (region == nullptr) region = region_with(size, other);
-  if (region == nullptr) region = new_region(size, other);
+  if (region == nullptr) region = region_with(node, size, other);
+  if (region == nullptr) region = new_region(node, size, other);
   if (region == nullptr && was_refused) region = attempt();
   return region;
 }
 
-// A region of this filling that has handed out its next `size` slices, or null.
+// A region of this node and filling that has handed out its next `size` slices, or null.
 template <os::Platform P, CheckLevel kChecks>
-Region* Space<P, kChecks>::region_with(Slices size, Filling filling) noexcept {
+Region* Space<P, kChecks>::region_with(Node node, Slices size, Filling filling) noexcept {
   for (Region* region = regions_.first(); region != nullptr; region = RegionList::next(region)) {
     // See file_region().
     if (region->used == region->size) break;
-    if (region->filling == filling && advance(*region, size)) return region;
+    const bool suits = region->filling == filling && region->node == node;
+    if (suits && advance(*region, size)) return region;
   }
   return nullptr;
 }
@@ -102,12 +103,13 @@ void Space<P, kChecks>::hide_tail(Region& region) noexcept {
 // not for huge pages, which it has as a whole: the next one begins at its end. Hands out its first
 // `size` slices.
 template <os::Platform P, CheckLevel kChecks>
-Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
+Region* Space<P, kChecks>::new_region(Node node, Slices size, Filling filling) noexcept {
   auto* region = static_cast<Region*>(metadata_.allocate(platform_, sizeof(Region)));
   if (region == nullptr) region = std::exchange(spare_region_, nullptr);
   if (region == nullptr) return nullptr;
   *region = {};
   region->filling = filling;
+  region->node = node;
   const std::size_t least = std::max(counters_.reserved / kShare, region_slices_.bytes());
   const std::size_t step = filling == Filling::dense ? kHugePage : kSliceBytes;
   const Slices usual = Slices::covering(align_up(least, step));
@@ -128,7 +130,7 @@ Region* Space<P, kChecks>::new_region(Slices size, Filling filling) noexcept {
     return nullptr;
   }
   hide_tail(*region);
-  if (is_shared) last_[static_cast<unsigned>(filling)] = region;
+  if (is_shared) last_[node][static_cast<unsigned>(filling)] = region;
   regions_.push_front(region);
   ++counters_.regions;
   counters_.reserved += region->size.bytes();
@@ -176,12 +178,12 @@ bool Space<P, kChecks>::place(Region& region, Slices size, bool is_shared) noexc
 // Commits the rest of the last region: between usable ones, it would be a mapping.
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::place_behind(Region& region, Slices size) noexcept {
-  Region* const last = last_[static_cast<unsigned>(region.filling)];
+  Region*& last = last_[region.node][static_cast<unsigned>(region.filling)];
   if (last == nullptr) return false;
   if (last->committed < last->size && !commit(*last, last->size)) return false;
   void* const memory = reinterpret_cast<void*>(last->base + last->size.bytes());
   if (!platform_.reserve_at(memory, size.bytes()) || !settle(region, memory, size)) return false;
-  last_[static_cast<unsigned>(region.filling)] = &region;
+  last = &region;
   return true;
 }
 

@@ -14,8 +14,11 @@ template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take_anywhere(Slices size, Filling filling) noexcept {
   if constexpr (os::Scattering<P>) {
     if (platform_.scatters() && size <= kLargestScattered) {
-      Span* span = choose_free(size, filling);
-      if (span == nullptr && stock_up(size, filling)) span = choose_free(size, filling);
+      const Node node = here();
+      Span* span = choose_free(node, size, filling);
+      if (span == nullptr && stock_up(node, size, filling)) {
+        span = choose_free(node, size, filling);
+      }
       if (span != nullptr) return cut_anywhere(span, size);
     }
   }
@@ -24,13 +27,13 @@ Span* Space<P, kChecks>::take_anywhere(Slices size, Filling filling) noexcept {
 
 // Dirty memory first, as always. Huge pages that are used in part are filled before others.
 template <os::Platform P, CheckLevel kChecks>
-Span* Space<P, kChecks>::choose_free(Slices size, Filling filling) noexcept {
+Span* Space<P, kChecks>::choose_free(Node node, Slices size, Filling filling) noexcept {
   constexpr std::uint32_t kChoices = 8;
   Span* choices[kChoices];
-  std::uint32_t count = free_.dirty().find_some(size, choices, kChoices);
+  std::uint32_t count = free_.dirty(node).find_some(size, choices, kChoices);
   if (count == 0) {
     const bool is_dense = filling == Filling::dense;
-    count = free_.clean(filling).find_some(size, choices, is_dense ? 1 : kChoices);
+    count = free_.clean(node, filling).find_some(size, choices, is_dense ? 1 : kChoices);
   }
   if constexpr (os::Scattering<P>) return count == 0 ? nullptr : choices[platform_.draw(count)];
   return nullptr;
@@ -38,8 +41,8 @@ Span* Space<P, kChecks>::choose_free(Slices size, Filling filling) noexcept {
 
 // Frees untouched slices, so that there is a choice. False if there are none.
 template <os::Platform P, CheckLevel kChecks>
-bool Space<P, kChecks>::stock_up(Slices size, Filling filling) noexcept {
-  Span* const stock = take_fresh(size > kScatter ? size : kScatter, filling);
+bool Space<P, kChecks>::stock_up(Node node, Slices size, Filling filling) noexcept {
+  Span* const stock = take_fresh(node, size > kScatter ? size : kScatter, filling);
   if (stock == nullptr) return false;
   map_.set_tags(stock->base, stock->size, kFreeTag);
   insert_free(stock, SpanState::clean, 0);

@@ -44,6 +44,8 @@ struct Region {
   Slices avoided;
   // Whether it was asked to have no huge pages from the start.
   bool avoids_huge = false;
+  // Whose threads get its spans, and touch them first.
+  Node node = 0;
   // The heap's source that alone cuts spans from it; null: shared.
   PageSource* source = nullptr;
   // Where pages moved to; null: nowhere.

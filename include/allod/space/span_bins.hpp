@@ -22,7 +22,7 @@ class SpanBinsOf {
     if (bins_[bin].empty()) filled_[bin / kWordBits] &= ~bit(bin % kWordBits);
   }
   // A span of at least `size`, nearly the smallest; it stays in its bin. Null if there is none.
-  [[nodiscard]] Span* find(Slices size) const noexcept {
+  [[nodiscard]] ALLOD_HOT Span* find(Slices size) const noexcept {
     const unsigned first = bin_of(size);
     // Spans of the first bin may be too small.
     unsigned looks = kLooks;

@@ -57,10 +57,50 @@ void ProcessHeap<Policy>::advance_to(std::int32_t done) noexcept {
     }
     return;
   }
-  if (AtHand::now != &AtHand::nobody || !has_key()) return;
+  if (!has_key()) return;
+  Cache* const cache = Own::cache();
+  const bool has_moved = cache != nullptr && heap_.space().node() != cache->home.node;
+  if (AtHand::now == &AtHand::nobody || has_moved) move_cache(cache);
+}
+
+// To a cache over the shared domain of its processor. `left`: the one that it has, or null.
+template <class Policy>
+void ProcessHeap<Policy>::move_cache(Cache* left) noexcept {
   Domain* const home = shared_.near(heap_);
-  if (home == nullptr) return;
-  if (Cache* const cache = heap_.attach_cache(*home)) bind(cache);
+  if (home == nullptr || (left != nullptr && home == &left->home)) return;
+  Cache* const cache = heap_.attach_cache(*home);
+  if (cache == nullptr) return;
+  if (left != nullptr) keep_counts(*left);
+  bind(cache);
+  if (left != nullptr) heap_.detach_cache(*left);
+}
+
+// A thread that stays on another memory node than that of its domain gets another domain, whose
+// record, slabs and kept blocks are there. Those of the old one stay for threads of its node.
+template <class Policy>
+void ProcessHeap<Policy>::follow(Domain& own) noexcept {
+  if (__builtin_expect(heap_.space().node() == own.node, 1)) {
+    own.away = 0;
+    return;
+  }
+  if (!is_worth_leaving(own) || is_interrupted() || heap_.gate().is_closed()) return;
+  const Inside inside;
+  Domain* const next = heap_.attach();
+  if (next == nullptr) return;
+  keep_counts(own);
+  bind(next);
+  heap_.detach(own);
+}
+
+// A thread may be moved back soon. To leave costs a step for each slab, so the thread has first
+// taken as many slow paths.
+template <class Policy>
+bool ProcessHeap<Policy>::is_worth_leaving(Domain& own) noexcept {
+  constexpr std::uint32_t kBetweenLooks = 32;
+  if (++own.away % kBetweenLooks != 0) return false;
+  std::uint32_t slabs = 0;
+  own.for_each_bin([&](const heap::Bin& bin) noexcept { slabs += bin.slab_count; });
+  return own.away >= slabs;
 }
 
 template <class Policy>

@@ -325,7 +325,14 @@ class ProcessHeap {
 
   // The thread's own domain, which it may get just now, or null.
   [[nodiscard]] static Domain* domain_now() noexcept {
-    if (__builtin_expect(own_domain() == nullptr, 0)) advance();
+    Domain* const own = own_domain();
+    if (__builtin_expect(own == nullptr, 0)) {
+      advance();
+    } else if (__builtin_expect(heap_.space().nodes() > 1, 0)) {
+      follow(*own);
+    } else {
+      return own;
+    }
     return own_domain();
   }
   // The shared domain that owns the block at the moment, or null.
@@ -358,6 +365,9 @@ class ProcessHeap {
   }
   static ALLOD_NOINLINE ALLOD_HOT void advance_to(std::int32_t done) noexcept;
   [[nodiscard]] ALLOD_HOT static bool become_owner() noexcept;
+  static ALLOD_HOT void move_cache(Cache* left) noexcept;
+  static ALLOD_NOINLINE void follow(Domain& own) noexcept;
+  [[nodiscard]] static bool is_worth_leaving(Domain& own) noexcept;
   static void bind(Front* front) noexcept;
   static void make_key() noexcept;
   [[nodiscard]] static bool has_key() noexcept { return has_key_.load(std::memory_order_acquire); }

@@ -6,8 +6,9 @@
 namespace allod::thread {
 
 // A few at first, as each has slabs of its own. One more when threads have often found all of them
-// taken, up to one for each processor. Made when first needed. Static and constant-initialised like
-// the heap; thread-safe.
+// taken, up to one for each processor. Each serves one memory node: domain i node i % nodes, so
+// there is at least one for each. Made when first needed. Static and constant-initialised like the
+// heap; thread-safe.
 template <class Heap>
 class SharedDomains {
  public:
@@ -16,7 +17,10 @@ class SharedDomains {
 
   constexpr SharedDomains() noexcept = default;
 
-  void start(Heap& heap) noexcept { set_most(heap.processors()); }
+  void start(Heap& heap) noexcept {
+    nodes_ = heap.space().nodes();
+    set_most(heap.processors());
+  }
   // Once, early: limits the domains to the container's quota of processors, if that is less than
   // their number, and returns it; else returns 0. A number in the options stands.
   std::uint32_t respect_quota(Heap& heap) noexcept {
@@ -35,7 +39,7 @@ class SharedDomains {
   ALLOD_HOT void* with_any(Heap& heap, bool may_wait, Use&& use) noexcept {
     const std::uint32_t first = here();
     const std::uint32_t count = this->count();
-    for (std::uint32_t i = 0; i < count; ++i) {
+    for (std::uint32_t i = 0; i < count; i += nodes_) {
       Domain* const domain = at(heap, (first + i) % count);
       if (domain == nullptr) continue;
       Turn turn{*domain, heap.gate(), Turn::Wait::no};
@@ -54,9 +58,11 @@ class SharedDomains {
   [[nodiscard]] Domain* made_near() const noexcept {
     return domains_[here()].load(std::memory_order_acquire);
   }
-  // The domain of that processor, or null.
+  // The domain of a processor on which the calling thread has just been, or null.
   [[nodiscard]] Domain* of_processor(Heap& heap, std::uint32_t number) noexcept {
-    return at(heap, number % count());
+    if (__builtin_expect(nodes_ <= 1, 1)) return at(heap, number % count());
+    const std::uint32_t node = Heap::Platform::node_of(number);
+    return node == ~0U ? nullptr : at(heap, index_of(number, node % nodes_));
   }
 
   // Whether several processors share a domain.
@@ -82,19 +88,30 @@ class SharedDomains {
   [[nodiscard]] std::uint32_t count() const noexcept {
     return count_.load(std::memory_order_relaxed);
   }
+  // Both numbers are multiples of the nodes.
   void set_most(std::uint32_t wanted) noexcept {
-    const std::uint32_t most = wanted < kLeast ? kLeast : wanted < kMost ? wanted : kMost;
+    const auto rounded = [&](std::uint32_t number) noexcept {
+      return number < nodes_ ? nodes_ : number - number % nodes_;
+    };
+    const std::uint32_t most = rounded(wanted < kLeast ? kLeast : wanted < kMost ? wanted : kMost);
+    const std::uint32_t first = rounded(kFirst);
     most_.store(most, std::memory_order_relaxed);
-    count_.store(most < kFirst ? most : kFirst, std::memory_order_relaxed);
+    count_.store(most < first ? most : first, std::memory_order_relaxed);
   }
   // A thread waits for one of `count` domains, of which there may be more.
   ALLOD_COLD void note_wait(std::uint32_t count) noexcept {
     if (waits_.fetch_add(1, std::memory_order_relaxed) < kManyWaits * count) return;
     waits_.store(0, std::memory_order_relaxed);
-    count_.compare_exchange_strong(count, count + 1, std::memory_order_relaxed);
+    count_.compare_exchange_strong(count, count + nodes_, std::memory_order_relaxed);
   }
   [[nodiscard]] std::uint32_t here() const noexcept {
-    return Heap::Platform::processor() % count();
+    const std::uint32_t processor = Heap::Platform::processor();
+    if (__builtin_expect(nodes_ <= 1, 1)) return processor % count();
+    return index_of(processor, Heap::Platform::node() % nodes_);
+  }
+  // Processors of a node may follow one another, or alternate with those of others.
+  [[nodiscard]] std::uint32_t index_of(std::uint32_t processor, std::uint32_t node) const noexcept {
+    return processor / nodes_ % (count() / nodes_) * nodes_ + node;
   }
   [[nodiscard]] Domain* at(Heap& heap, std::uint32_t index) noexcept {
     Domain* const domain = domains_[index].load(std::memory_order_acquire);
@@ -109,6 +126,7 @@ class SharedDomains {
     return there;
   }
 
+  std::uint32_t nodes_ = 1;
   std::atomic<std::uint32_t> count_{1};
   std::atomic<std::uint32_t> most_{1};
   std::atomic<std::uint32_t> waits_{0};  // since the last domain was added

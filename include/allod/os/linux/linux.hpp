@@ -15,6 +15,7 @@
 #include "allod/os/linux/control_groups.hpp"
 #include "allod/os/linux/guest.hpp"
 #include "allod/os/linux/helper.hpp"
+#include "allod/os/linux/nodes.hpp"
 #include "allod/os/linux/restartable.hpp"
 #include "allod/os/linux/rights.hpp"
 #include "allod/os/linux/vdso.hpp"
@@ -258,6 +259,11 @@ class Linux {
   [[nodiscard]] static std::uint32_t processor() noexcept {
     const std::int32_t number = SequenceArea::processor();
     return number >= 0 ? static_cast<std::uint32_t>(number) : Vdso::processor();
+  }
+  [[nodiscard]] static std::uint32_t nodes() noexcept { return LinuxNodes::count(); }
+  [[nodiscard]] static std::uint32_t node() noexcept { return LinuxNodes::here(); }
+  [[nodiscard]] static std::uint32_t node_of(std::uint32_t processor) noexcept {
+    return LinuxNodes::of(processor);
   }
   using Restartable = os::Restartable;
   using Purger = LinuxHelper<struct Purging>;

@@ -58,6 +58,16 @@ class Vdso {
     Processor* const function = processor_.load(std::memory_order_relaxed);
     return function(&number, nullptr, nullptr) == 0 ? number : 0;
   }
+  // The same with the memory node of that processor.
+  struct Place {
+    unsigned processor = 0;
+    unsigned node = 0;
+  };
+  [[nodiscard]] static Place place() noexcept {
+    Place place;
+    Processor* const function = processor_.load(std::memory_order_relaxed);
+    return function(&place.processor, &place.node, nullptr) == 0 ? place : Place{};
+  }
 
  private:
   using Clock = int(clockid_t, timespec*);
