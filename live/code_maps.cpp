@@ -254,7 +254,8 @@ bool CodeFile::find(std::uintptr_t address, CodeName* name) const noexcept {
 // The path in a line of /proc/self/maps, if the line ends with this name.
 bool take_path(const char* line, std::string_view name, char* path, std::size_t room) noexcept {
   const char* const begin = strchr(line, '/');
-  const std::string_view text = begin == nullptr ? "" : begin;
+  if (begin == nullptr) return false;
+  const std::string_view text = begin;
   if (!text.ends_with(name) || text.size() >= room) return false;
   memcpy(path, begin, text.size() + 1);
   return true;

@@ -53,7 +53,7 @@ class ForeignSums {
   // The first line of a mapping: addresses, rights, offset, device, file number, name.
   void begin(std::string_view line) noexcept {
     char* rest = nullptr;
-    const std::uintptr_t from = strtoul(line.data(), &rest, 16);
+    const std::uintptr_t from = strtoul(&line[0], &rest, 16);
     const std::uintptr_t to = strtoul(rest + 1, &rest, 16);
     const std::string_view rights{rest + 1, 4};
     constexpr std::size_t kGuard = std::size_t{64} << 10;

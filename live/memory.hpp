@@ -56,6 +56,7 @@ class Table {
 
   [[nodiscard]] bool reserve(size_t room) noexcept {
     if (room <= room_) return true;
+    // Of tables of pointers, too. NOLINTNEXTLINE(bugprone-sizeof-expression)
     void* const moved = resize(rows_, room * sizeof(T));
     if (moved == nullptr) return false;
     rows_ = static_cast<T*>(moved);
@@ -82,6 +83,7 @@ class Table {
   void clear() noexcept { size_ = 0; }
   void remove(size_t index) noexcept {
     --size_;
+    // NOLINTNEXTLINE(bugprone-sizeof-expression)
     memmove(static_cast<void*>(rows_ + index), rows_ + index + 1, (size_ - index) * sizeof(T));
   }
 

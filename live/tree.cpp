@@ -17,9 +17,9 @@ bool write_place(Json& json, const Place& place) noexcept {
     char text[512];
     const int length = static_cast<int>(place.file.size());
     if (place.line != 0) {
-      snprintf(text, sizeof text, "%.*s:%u", length, place.file.data(), place.line);
+      snprintf(text, sizeof text, "%.*s:%u", length, &place.file[0], place.line);
     } else {
-      snprintf(text, sizeof text, "%.*s", length, place.file.data());
+      snprintf(text, sizeof text, "%.*s", length, &place.file[0]);
     }
     json.field("f", static_cast<const char*>(text));
   }

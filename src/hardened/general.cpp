@@ -77,7 +77,7 @@ struct GiveUp {
   static void* out_of_memory(std::size_t) noexcept { return nullptr; }
 };
 
-constexpr auto visit_any = [](Address from, std::size_t bytes, auto&& visit) noexcept {
+constexpr auto kVisitAny = [](Address from, std::size_t bytes, auto&& visit) noexcept {
   bytes <= Block::kSmall ? visit_small(from, bytes, visit) : visit_medium(from, bytes, visit);
 };
 
@@ -87,7 +87,7 @@ template <class Any>
 ALLOD_INLINE void look_at_new(const Any& block, BlockState before) noexcept {
   std::uint64_t end = 0;
   if (block.bytes <= kErasedWhole) {
-    if (is_untouched(block.address, block.bytes, before, &end, visit_any)) return;
+    if (is_untouched(block.address, block.bytes, before, &end, kVisitAny)) return;
   } else {
     if (block.bytes >= heaps::kAsked || !before.was_freed()) return;
     if (heaps::is_zero(block.address, erased_bytes(block, before))) return;

@@ -61,9 +61,12 @@ class Copies {
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
 
+  // Makes each call once: under a filter, a signal handler of the program may answer for it.
   [[nodiscard]] bool are_possible() const noexcept {
     Address word = 0;
-    return memory_ != nullptr && HardenedLinux::peek(&word, address_of(this), sizeof word) == 0;
+    unsigned char page = 0;
+    return memory_ != nullptr && HardenedLinux::peek(&word, address_of(this), sizeof word) == 0 &&
+           HardenedLinux::look(memory_, platform().page_size(), &page);
   }
   // The range, up to kMostSlab bytes. What is not in memory, or inaccessible, reads as zero.
   [[nodiscard]] const unsigned char* slab(Address from, std::size_t bytes) noexcept {

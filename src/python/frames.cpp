@@ -130,6 +130,7 @@ bool is_loop(std::uintptr_t frame) noexcept {
 }
 
 bool is_generated(std::uintptr_t frame) noexcept {
+  if (&_dl_find_object == nullptr) return false;
   dl_find_object object;
   return _dl_find_object(reinterpret_cast<void*>(frame - 1), &object) != 0;
 }
@@ -140,7 +141,8 @@ Frames::Frames(unwind::ScatteredMemory::IsPresent is_present) noexcept : memory_
   const Layout& at = interpreter.layout;
   // It may have been unloaded.
   dl_find_object object;
-  if (_dl_find_object(reinterpret_cast<void*>(interpreter.loop), &object) != 0 ||
+  if (&_dl_find_object == nullptr ||
+      _dl_find_object(reinterpret_cast<void*>(interpreter.loop), &object) != 0 ||
       address_of(object.dlfo_map_start) != interpreter.begin) {
     return;
   }
@@ -170,7 +172,7 @@ bool Frames::find_thread(Address* thread) noexcept {
     if (!memory_.read(each + at.threads, &one)) return false;
     for (unsigned k = 0; one != 0 && k < kMostThreads; ++k) {
       const Address fields[] = {one + at.thread_id, one + at.thread_frame, one + at.next_thread};
-      Address words[3];
+      Address words[3] = {};
       if (!memory_.read_words(fields, words)) return false;
       const auto [id, frame, next] = words;
       // A thread may have been in several interpreters. It runs in one.

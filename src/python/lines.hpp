@@ -60,13 +60,13 @@ class Bytes {
 
 [[nodiscard]] inline std::int64_t line_by_ranges(Bytes& table, std::int64_t first,
                                                  std::int64_t instruction) noexcept {
-  constexpr int kNoLine = -128;
+  constexpr std::int64_t kNoLine = -128;
   std::int64_t line = first;
   std::int64_t at = 0;
   unsigned char bytes = 0;
   unsigned char lines = 0;
   while (table.next(&bytes) && table.next(&lines)) {
-    const int more = static_cast<signed char>(lines);
+    const std::int64_t more{static_cast<signed char>(lines)};
     if (more != kNoLine) line += more;
     at += bytes;
     if (at > instruction) break;
@@ -83,14 +83,14 @@ class Bytes {
   constexpr unsigned kTwoLinesOn = 12;
   constexpr unsigned kOnlyLine = 13;
   constexpr unsigned kWhole = 14;
-  constexpr unsigned kInstructionBytes = 2;
+  constexpr std::int64_t kInstructionBytes = 2;
   std::int64_t line = first;
   std::int64_t at = 0;
   unsigned char byte = 0;
   bool is_there = table.next(&byte);
   while (is_there && (byte & kStart) != 0) {
     const unsigned kind = byte >> 3 & 15;
-    at += kInstructionBytes * ((byte & 7U) + 1);
+    at += kInstructionBytes * ((byte & 7) + 1);
     is_there = table.next(&byte);
     if (kind == kOnlyLine || kind == kWhole) {
       std::uint64_t number = 0;

@@ -365,7 +365,7 @@ bool decode_old_rust(std::string_view name, Bounded& to) noexcept {
     const std::string_view text =
         end == rest.npos ? std::string_view{} : escaped({rest.data() + 1, end - 1}, &room);
     if (text.empty()) {
-      to.add({rest.data(), 1});
+      to.add({&rest[0], 1});
     } else {
       to.add(text);
       at += end;

@@ -52,6 +52,7 @@ ELSEWHERE = [
         "misuse",
         "load",
         "handlers",
+        "areas",
     )
     and case.name not in OTHERWISE
     and not (folder == "heaps" and case.program != "heaps")

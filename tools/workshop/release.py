@@ -19,6 +19,7 @@ from workshop import parts
 from workshop.bill import bill_of, digest, sums_of
 from workshop.build import BUILD_TOOLS, building
 from workshop.cpack import make_packages
+from workshop.crates import CargoUnavailable, make_crates
 from workshop.packages import ensure_requirements
 from workshop.paths import LOGS, ROOT, version
 from workshop.systems import (
@@ -65,8 +66,18 @@ def release(names: Sequence[str]) -> list[Artifact]:
                 artifacts.append(Artifact(package, system, "packed"))
     bill = DIST / f"allod-{version()}.spdx.json"
     bill.write_text(bill_of({each.path: each.system for each in artifacts}, EPOCH))
-    (DIST / SUMS).write_text(sums_of([*(each.path for each in artifacts), bill]))
+    made = [*(each.path for each in artifacts), *_crates(), bill]
+    (DIST / SUMS).write_text(sums_of(made))
     return artifacts
+
+
+def _crates() -> list[Path]:
+    """The crates, which are sources for any system. None where there is no cargo."""
+    try:
+        return make_crates(DIST)
+    except CargoUnavailable as unavailable:
+        say(f"no crates are packed: {unavailable}")
+        return []
 
 
 def table(artifacts: Sequence[Artifact]) -> Iterator[str]:
