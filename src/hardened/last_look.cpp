@@ -69,7 +69,7 @@ class Copies {
            HardenedLinux::look(memory_, platform().page_size(), &page);
   }
   // The range, up to kMostSlab bytes. What is not in memory, or inaccessible, reads as zero.
-  [[nodiscard]] const unsigned char* slab(Address from, std::size_t bytes) noexcept {
+  [[nodiscard]] ALLOD_HOT const unsigned char* slab(Address from, std::size_t bytes) noexcept {
     memset(memory_, 0, bytes);
     static_cast<void>(heaps::for_each_present(platform(), from, bytes,
                                               [&](Address run, std::size_t length) noexcept {
@@ -80,7 +80,7 @@ class Copies {
     return memory_;
   }
   // Null if it is inaccessible.
-  [[nodiscard]] const unsigned char* block(Address from, std::size_t bytes) noexcept {
+  [[nodiscard]] ALLOD_HOT const unsigned char* block(Address from, std::size_t bytes) noexcept {
     unsigned char* const to = memory_ + kMostSlab;
     return copy(to, from, bytes) ? to : nullptr;
   }
@@ -115,7 +115,7 @@ class LastLook {
   void report() const noexcept { finds_.report(); }
 
  private:
-  void look_at(const Span& span) noexcept {
+  ALLOD_HOT void look_at(const Span& span) noexcept {
     if (space::is_free(span)) {
       if (looks_at_free_ && span.region->source == nullptr) {
         look_at_unused(span.base, span.size.bytes());
@@ -143,7 +143,7 @@ class LastLook {
   }
   // Of a large block in use, only what lies behind it on one page. Free ones are mostly closed, but
   // not those that nobody has had.
-  void look_at_large(const Block& block) noexcept {
+  ALLOD_HOT void look_at_large(const Block& block) noexcept {
     if (block.bytes == 0) return;
     const BlockState state = block.cell.load();
     if (state == BlockState{} && block.is_in_slab()) {
@@ -169,7 +169,7 @@ class LastLook {
     }
     finds_.add(block.address, block.bytes);
   }
-  void look_at_slab(const Slab& slab) noexcept {
+  ALLOD_HOT void look_at_slab(const Slab& slab) noexcept {
     const std::size_t bytes = space::open_end_of(slab) - slab.base;
     const unsigned char* const copy = copies_.slab(slab.base, bytes);
     for (std::uint32_t i = 0; i < slab.capacity(); ++i) {
@@ -182,7 +182,7 @@ class LastLook {
       look_at_unused(slab.base + used, bytes - used);
     }
   }
-  [[nodiscard]] bool is_as_it_must_be(const Block& block, BlockState state,
+  [[nodiscard]] ALLOD_HOT bool is_as_it_must_be(const Block& block, BlockState state,
                                       const unsigned char* copy) const noexcept {
     if (state.is_live()) {
       if (!looks_behind_ || !has_canary(state)) return true;
@@ -209,12 +209,12 @@ class LastLook {
     return true;
   }
   // For memory that no block has. Nobody takes it while the space is locked.
-  void look_at_unused(Address from, std::size_t bytes) noexcept {
+  ALLOD_HOT void look_at_unused(Address from, std::size_t bytes) noexcept {
     const Address changed = find_changed(from, bytes);
     if (changed != 0) finds_.add(changed, 1);
   }
   // The first byte that is not zero; 0: none.
-  [[nodiscard]] Address find_changed(Address from, std::size_t bytes) noexcept {
+  [[nodiscard]] ALLOD_HOT Address find_changed(Address from, std::size_t bytes) noexcept {
     for (const Address end = from + bytes; from < end; from += Copies::kMostSlab) {
       const std::size_t length = std::min<std::size_t>(end - from, Copies::kMostSlab);
       bool is_present = false;

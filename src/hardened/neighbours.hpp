@@ -12,7 +12,7 @@ namespace allod::hardened {
 extern constinit bool had_other_threads;
 
 // Whether the bytes in [from, to) are zero.
-[[nodiscard]] bool is_clear(Address from, Address to) noexcept;
+[[nodiscard]] ALLOD_HOT bool is_clear(Address from, Address to) noexcept;
 
 // Whether what lies behind the block's canary is zero, up to its end. The program never has these
 // bytes. Of blocks of several pages, only pages that are in memory for sure are looked at.

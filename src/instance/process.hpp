@@ -70,7 +70,7 @@ class Profile {
 
 // The heap's sampler: samples of the profile, and guarded ones.
 struct Samples {
-  static bool is_on() noexcept { return Profile::is_on() || GuardedSamples::are_on(); }
+  static ALLOD_HOT bool is_on() noexcept { return Profile::is_on() || GuardedSamples::are_on(); }
   static bool may_know() noexcept { return Profile::may_know() || GuardedSamples::are_on(); }
   static std::uint64_t period() noexcept { return Profile::period(); }
   static std::uint64_t draw(std::size_t bytes) noexcept;

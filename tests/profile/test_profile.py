@@ -53,6 +53,7 @@ ELSEWHERE = [
         "load",
         "handlers",
         "areas",
+        "sequences",
     )
     and case.name not in OTHERWISE
     and not (folder == "heaps" and case.program != "heaps")

@@ -239,7 +239,7 @@ class Slab : public space::Span {
   // Makes remotely freed blocks free, and returns their number. Calls `on_double` with the number
   // of each block that was free already. Owner only.
   template <class OnDouble>
-  std::uint32_t collect(OnDouble&& on_double) noexcept;
+  ALLOD_HOT std::uint32_t collect(OnDouble&& on_double) noexcept;
   // Removes the remote marks, and visits each block's number. The blocks stay in use. Owner only.
   template <class Visit>
   void take_marks(Visit&& visit) noexcept;
