@@ -269,6 +269,29 @@ extern "C" {
     pub fn allod_spans_get(spans: *mut allod_span_t, room: usize, size: usize) -> usize;
 }
 
+/// Memory of a node (NUMA), in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct allod_node_t {
+    pub node: u32,
+    pub used: usize,
+    pub dirty: usize,
+    pub clean: usize,
+}
+
+extern "C" {
+    pub fn allod_nodes_get(nodes: *mut allod_node_t, room: usize, size: usize) -> usize;
+}
+
+/// A Python function that a call stack passes through.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct allod_profile_function_t {
+    pub name: *const c_char,
+    pub file: *const c_char,
+    pub line: c_uint,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct allod_profile_sum_t {
@@ -368,6 +391,11 @@ extern "C" {
         context: *mut c_void,
     ) -> c_int;
     pub fn allod_profile_summary_get(summary: *mut allod_profile_summary_t, size: usize) -> c_int;
+    pub fn allod_profile_function_get(
+        frame: usize,
+        function: *mut allod_profile_function_t,
+        size: usize,
+    ) -> c_int;
     pub fn allod_profile_write(write: allod_write_t, context: *mut c_void);
     pub fn allod_leaks_begin();
     pub fn allod_leaks_check() -> c_long;
