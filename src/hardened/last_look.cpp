@@ -183,7 +183,7 @@ class LastLook {
     }
   }
   [[nodiscard]] ALLOD_HOT bool is_as_it_must_be(const Block& block, BlockState state,
-                                      const unsigned char* copy) const noexcept {
+                                                const unsigned char* copy) const noexcept {
     if (state.is_live()) {
       if (!looks_behind_ || !has_canary(state)) return true;
       const std::size_t requested = block.requested(state);
