@@ -265,7 +265,7 @@ bool Engine<Policy, Above>::fill(space::Span& span) noexcept {
   if (!moves_pages()) return true;
   if (span.absent_from == span.base && written_.may_ask()) {
     const auto [newest, size] = space_.swap_newest(span);
-    const std::size_t present = size == 0 ? 0 : space_.platform().present_bytes(newest, size, true);
+    const std::size_t present = size == 0 ? 0 : space_.platform().present_bytes(newest, size);
     if (present != 0) written_.note(present, size);
   }
   const std::size_t bytes = span.size.bytes();
