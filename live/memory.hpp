@@ -24,6 +24,15 @@ void drop_memory() noexcept;
 void release(void* block) noexcept;
 [[nodiscard]] size_t held_bytes() noexcept;
 
+// A variable that is never destroyed: threads of the server, and the allocator, may still use it
+// when the process ends.
+template <class T>
+union Lasting {
+  constexpr Lasting() noexcept : value{} {}
+  ~Lasting() {}
+  T value;
+};
+
 // A growing array of trivially copyable elements. Operations return false, and change nothing, if
 // memory is exhausted.
 template <class T>

@@ -90,13 +90,7 @@ class Shard {
 };
 
 constexpr std::size_t kShards = 16;
-// Never destroyed: allocators report until the very end of the process.
-union Shards {
-  constexpr Shards() noexcept : all{} {}
-  ~Shards() {}
-  Shard all[kShards];
-};
-constinit Shards shards;
+constinit Lasting<Shard[kShards]> shards;
 struct Reported {
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> blocks{0};
@@ -106,7 +100,7 @@ constinit Reported reported;
 
 Shard& shard_of(const void* address) noexcept {
   const auto number = reinterpret_cast<std::uintptr_t>(address) * 0x9e3779b97f4a7c15U >> 60;
-  return shards.all[number % kShards];
+  return shards.value[number % kShards];
 }
 
 }  // namespace
@@ -116,7 +110,7 @@ std::uint64_t reported_blocks() noexcept { return reported.blocks.load(std::memo
 std::uint64_t reported_peak() noexcept { return reported.peak.load(std::memory_order_relaxed); }
 
 void drop_reports() noexcept {
-  for (Shard& shard : shards.all) shard.forget();
+  for (Shard& shard : shards.value) shard.forget();
   reported.bytes = 0;
   reported.blocks = 0;
 }

@@ -95,15 +95,9 @@ struct Symbols {
   std::size_t used_slots = 0;
 };
 
-// Never destroyed: the server's thread may still run when the process ends.
-union Forever {
-  constexpr Forever() noexcept : symbols{} {}
-  ~Forever() {}
-  Symbols symbols;
-};
-constinit Forever forever;
+constinit Lasting<Symbols> lasting;
 constinit std::size_t mapped = 0;  // by libbacktrace, all together
-Symbols& self() noexcept { return forever.symbols; }
+Symbols& self() noexcept { return lasting.value; }
 
 // Held during dl_iterate_phdr and fork: the loader's lock is not reset in the child, so no thread
 // may hold it at a fork. Nothing is allocated while this mutex is held.
@@ -474,7 +468,7 @@ void hold_symbols() noexcept { pthread_mutex_lock(&loader_mutex); }
 void let_go_symbols() noexcept { pthread_mutex_unlock(&loader_mutex); }
 void drop_symbols() noexcept {
   loader_mutex = PTHREAD_MUTEX_INITIALIZER;
-  new (&forever.symbols) Symbols;
+  new (&lasting.value) Symbols;
   drop_code_maps();
 }
 

@@ -1,6 +1,4 @@
 // Runs one defect: defects FAMILY NAME SIZE. --list prints all of them.
-#include <dlfcn.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -31,18 +29,6 @@ void list() {
   });
 }
 
-void say(const char* text) {
-  if (write(STDERR_FILENO, text, std::strlen(text)) < 0) _exit(3);
-}
-
-void say_who_serves() {
-  Dl_info found;
-  const bool known = dladdr(dlsym(RTLD_DEFAULT, "malloc"), &found) != 0;
-  say("\n@@from ");
-  say(known ? found.dli_fname : "unknown");
-  say("\n");
-}
-
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -51,7 +37,7 @@ int main(int count, char** arguments) {
     return 0;
   }
   if (count != 4) {
-    say("usage: defects FAMILY NAME SIZE, or defects --list\n");
+    security::say("usage: defects FAMILY NAME SIZE, or defects --list\n");
     return 2;
   }
   const Defect* wanted = nullptr;
@@ -62,13 +48,13 @@ int main(int count, char** arguments) {
     }
   });
   if (wanted == nullptr) {
-    say("there is no such defect; --list prints all\n");
+    security::say("there is no such defect; --list prints all\n");
     return 2;
   }
-  say_who_serves();
+  security::say_who_serves();
   wanted->run(std::strtoul(arguments[3], nullptr, 10));
   security::verify();
   security::give_back_all();
-  say("\n@@done\n");
+  security::say("\n@@done\n");
   return 0;
 }

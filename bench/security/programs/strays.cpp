@@ -1,6 +1,5 @@
 // One defect of a kind at a distance: strays KIND SIZE STATE HOW NUMBER.
 // bench/security/distances.py makes the cases, and says what the words mean.
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -103,17 +102,6 @@ void delete_sized(std::size_t size, std::string_view state, long more) {
   is_array ? operator delete[](block, claimed) : operator delete(block, claimed);
   after();
   go_on(size);
-}
-
-void say(const char* text) {
-  if (write(STDERR_FILENO, text, std::strlen(text)) < 0) _exit(3);
-}
-void say_who_serves() {
-  Dl_info found;
-  const bool known = dladdr(dlsym(RTLD_DEFAULT, "malloc"), &found) != 0;
-  say("\n@@from ");
-  say(known ? found.dli_fname : "unknown");
-  say("\n");
 }
 
 }  // namespace

@@ -21,6 +21,11 @@ class Metadata {
 
   // Tells so many nodes apart, at most kMostNodes. Called once, before anything else.
   void start(std::uint32_t nodes) noexcept { nodes_ = nodes; }
+  [[nodiscard]] std::uint32_t nodes() const noexcept { return nodes_; }
+  // That of the calling thread.
+  [[nodiscard]] ALLOD_INLINE Node node() const noexcept {
+    return __builtin_expect(nodes_ <= 1, 1) ? Node{0} : static_cast<Node>(P::node() % nodes_);
+  }
 
   // Zeroed memory aligned to 64 bytes, or null.
   [[nodiscard]] ALLOD_HOT void* allocate(P& platform, std::size_t bytes) noexcept {
@@ -189,9 +194,6 @@ class Metadata {
 
   // --- nodes: all pieces of a machine with one are on the first shelf ----------------------
 
-  [[nodiscard]] ALLOD_INLINE Node node() const noexcept {
-    return __builtin_expect(nodes_ <= 1, 1) ? Node{0} : static_cast<Node>(P::node() % nodes_);
-  }
   [[nodiscard]] ALLOD_INLINE PieceShelf& shelf_of(Node node) noexcept {
     if (__builtin_expect(node == 0, 1)) return first_;
     return others_[node] == nullptr ? first_ : *others_[node];

@@ -216,12 +216,10 @@ class Space {
   // Likewise usable memory that no span has had yet: an address and bytes.
   void for_each_untouched(auto&& visit) noexcept;
   // Memory nodes that are told apart, and the calling thread's. See space_nodes.hpp.
-  [[nodiscard]] std::uint32_t nodes() const noexcept { return nodes_; }
-  [[nodiscard]] ALLOD_INLINE Node node() const noexcept {
-    return __builtin_expect(nodes_ <= 1, 1) ? Node{0} : static_cast<Node>(P::node() % nodes_);
-  }
+  [[nodiscard]] std::uint32_t nodes() const noexcept { return metadata_.nodes(); }
+  [[nodiscard]] ALLOD_INLINE Node node() const noexcept { return metadata_.node(); }
   [[nodiscard]] ALLOD_INLINE bool is_near(const Span& span) const noexcept {
-    return __builtin_expect(nodes_ <= 1, 1) || span.region->node == node();
+    return __builtin_expect(nodes() <= 1, 1) || span.region->node == node();
   }
   [[nodiscard]] P& platform() noexcept { return platform_; }
   [[nodiscard]] PageMap& map() noexcept { return map_; }
@@ -453,7 +451,6 @@ class Space {
   PageMap map_;
   Pool metadata_;
   Slices region_slices_{1024};
-  std::uint32_t nodes_ = 1;
   std::size_t huge_from_ = 0;
   std::atomic<std::size_t> fresh_bytes_{0};
   RegionList regions_;  // those with untouched slices first

@@ -106,7 +106,7 @@ template <os::Platform P, CheckLevel kChecks>
 Span* Space<P, kChecks>::take(Slices size, Slices alignment, Filling filling) noexcept {
   const Node own = here();
   Span* span = take_at(own, size, alignment, filling);
-  for (std::uint32_t i = 0; __builtin_expect(span == nullptr, 0) && i < nodes_; ++i) {
+  for (std::uint32_t i = 0; __builtin_expect(span == nullptr, 0) && i < nodes(); ++i) {
     if (free_.has_other(i, own)) span = take_at(static_cast<Node>(i), size, alignment, filling);
   }
   return span;
@@ -309,7 +309,7 @@ bool Space<P, kChecks>::feed_metadata(std::size_t bytes) noexcept {
   if (span == nullptr || span->size < least) {
     const Node own = here();
     span = find_for_metadata(own, least);
-    for (std::uint32_t i = 0; span == nullptr && i < nodes_; ++i) {
+    for (std::uint32_t i = 0; span == nullptr && i < nodes(); ++i) {
       if (free_.has_other(i, own)) span = find_for_metadata(static_cast<Node>(i), least);
     }
   }

@@ -25,7 +25,7 @@ void Space<P, kChecks>::check_free(const Span& span, SpanState state, FreeBytes*
 template <os::Platform P, CheckLevel kChecks>
 auto Space<P, kChecks>::check_free_spans() noexcept -> FreeBytes {
   FreeBytes sum;
-  for (std::uint32_t i = 0; i < nodes_; ++i) {
+  for (std::uint32_t i = 0; i < nodes(); ++i) {
     const auto node = static_cast<Node>(i);
     if (!free_.has(node)) continue;
     const auto check_at = [&](const Span& span, SpanState state) {

@@ -9,8 +9,7 @@ namespace allod::space {
 
 template <os::Platform P, CheckLevel kChecks>
 void Space<P, kChecks>::tell_apart(std::uint32_t nodes) noexcept {
-  nodes_ = nodes < 1 ? 1 : nodes < kMostNodes ? nodes : kMostNodes;
-  metadata_.start(nodes_);
+  metadata_.start(nodes < 1 ? 1 : nodes < kMostNodes ? nodes : kMostNodes);
 }
 
 // The calling thread's node, which has bins. With the lock held.
