@@ -83,8 +83,8 @@ struct CodeMaps {
   std::uint64_t began = 0;
 };
 
-constinit Lasting<CodeMaps> lasting;
-CodeMaps& code_maps() noexcept { return lasting.value; }
+constinit Lasting<CodeMaps> lasting_maps;
+CodeMaps& code_maps() noexcept { return lasting_maps.value; }
 
 int CodeFile::open_own(const char* path) noexcept {
   const int file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -303,7 +303,7 @@ bool find_code(std::uintptr_t address, CodeName* name) noexcept {
   return code_maps().dump.find(address, name) || code_maps().map.find(address, name);
 }
 
-void drop_code_maps() noexcept { new (&lasting.value) CodeMaps; }
+void drop_code_maps() noexcept { new (&lasting_maps.value) CodeMaps; }
 
 void split_code_name(CodeName* name) noexcept {
   char* const text = name->text;

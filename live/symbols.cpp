@@ -95,9 +95,9 @@ struct Symbols {
   std::size_t used_slots = 0;
 };
 
-constinit Lasting<Symbols> lasting;
+constinit Lasting<Symbols> lasting_symbols;
 constinit std::size_t mapped = 0;  // by libbacktrace, all together
-Symbols& self() noexcept { return lasting.value; }
+Symbols& self() noexcept { return lasting_symbols.value; }
 
 // Held during dl_iterate_phdr and fork: the loader's lock is not reset in the child, so no thread
 // may hold it at a fork. Nothing is allocated while this mutex is held.
@@ -468,7 +468,7 @@ void hold_symbols() noexcept { pthread_mutex_lock(&loader_mutex); }
 void let_go_symbols() noexcept { pthread_mutex_unlock(&loader_mutex); }
 void drop_symbols() noexcept {
   loader_mutex = PTHREAD_MUTEX_INITIALIZER;
-  new (&lasting.value) Symbols;
+  new (&lasting_symbols.value) Symbols;
   drop_code_maps();
 }
 
