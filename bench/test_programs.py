@@ -31,7 +31,7 @@ INSTALLED_BY_TESTS = {"gawk", "jq", "perl", "xslt"}
 HEAVY = {"duckdb", "mariadb"}
 LIBC = ""
 TINY = "1"
-SMALL = "10"
+SMALL = "30"
 """For commands: a program that ends at once is not seen with its library."""
 
 
