@@ -33,8 +33,8 @@ struct SignalState {
 
 // Threads that in this stop or the last blocked the signal, had another one pending, or slept in a
 // call that it would end visibly. If such a thread runs with the signal unblocked, it is probably
-// entering or leaving a call: sigwait() unblocks what it waits for before it sleeps, and until it
-// has run again. On a busy machine that may last long.
+// entering or leaving a call: sigwait() unblocks what it waits for before it sleeps, and blocks it
+// after it has woken. Between the two, the thread may wait long for a processor.
 class Waiters {
  public:
   // Of a signal that a thread is sent.
