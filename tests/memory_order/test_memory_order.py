@@ -42,6 +42,7 @@ LARGE = (
     "collect_fence",
     "fork_barrier",
     "fork_fence",
+    "helper_again",
     "late_free_adopted",
     "lean_again",
     "lean_again_and_pause",
@@ -134,6 +135,7 @@ MAP = "space/page_map.hpp"
 TURN = "heaps/turn.hpp"
 LIFETIME = "heap/lifetime.hpp"
 CPU = "base/cpu.hpp"
+KEPT = "heap/kept.hpp"
 BARRIER = "1"  # kBarrierSite
 NEEDED = (
     # Who has the lock sees what was done with it before.
@@ -203,6 +205,13 @@ NEEDED = (
     ),
     Weakened(Ordering(GATE, "open", "store", "seq_cst"), "relaxed", "purge_fence"),
     Weakened(Ordering(CPU, "holds", "load", "acquire"), "relaxed", "collect_fence"),
+    # The helper takes what a domain keeps only if the domain's thread is in no slow path.
+    Weakened(
+        Ordering(KEPT, "give_back_kept_of", "load", "acquire"),
+        "relaxed",
+        "helper_again",
+        is_random=True,
+    ),
     # Whoever ends the leaning sees what was done in turns, by what the thread announces next.
     Weakened(Ordering(TURN, "~LeaningTurn", "store", "release"), "relaxed", "lean"),
     Weakened(Ordering(TURN, "is_leaning_in", "load", "acquire"), "relaxed", "lean"),

@@ -28,15 +28,64 @@ class Platform : public allod::os::Fake {
   static void futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) noexcept {
     order::futex_wait(word, expected);
   }
-  // Time passes as if others had run meanwhile.
-  static void futex_wait_ms(std::atomic<std::uint32_t>*, std::uint32_t, std::uint32_t) noexcept {
-    order::yield();
+  // For the helper, time passes. Others wait for what another thread does.
+  static void futex_wait_ms(std::atomic<std::uint32_t>* word, std::uint32_t expected,
+                            std::uint32_t milliseconds) noexcept {
+    if (order::self() != helper_thread_) return order::yield();
+    if (word->load() == expected) passed_ms_ += milliseconds;
+    sleeps_.fetch_add(1);
+    order::futex_wake(&sleeps_, 1);
   }
-  static void futex_wait_us(std::atomic<std::uint32_t>*, std::uint32_t, std::uint64_t) noexcept {
-    order::yield();
+  [[nodiscard]] std::uint64_t now_ms() const noexcept { return passed_ms_; }
+  static void futex_wait_us(std::atomic<std::uint32_t>* word, std::uint32_t expected,
+                            std::uint64_t microseconds) noexcept {
+    futex_wait_ms(word, expected, static_cast<std::uint32_t>(microseconds / 1000) + 1);
   }
   static void futex_wake(std::atomic<std::uint32_t>* word, int count) noexcept {
     order::futex_wake(word, count);
+  }
+
+  // The helper is a thread of the scenario, which serves one start after the other. As with Linux,
+  // it cannot start while it is not yet gone.
+  [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
+    std::uint32_t gone = kGone;
+    if (!helper_.compare_exchange_strong(gone, kStarting)) return false;
+    function_ = function;
+    argument_ = argument;
+    helper_.store(kAlive);
+    order::futex_wake(&helper_, 1);
+    return true;
+  }
+  [[nodiscard]] bool wait_for_helper() noexcept {
+    while (helper_.load() != kGone && helper_.load() != kOver) order::yield();
+    return true;
+  }
+  static void run_helper() noexcept {
+    helper_thread_ = order::self();
+    for (;;) {
+      const std::uint32_t state = helper_.load();
+      if (state == kOver) return;
+      if (state != kAlive) {
+        order::futex_wait(&helper_, state);
+        continue;
+      }
+      function_(argument_);
+      helper_.store(kGone);
+      order::futex_wake(&helper_, 1);
+    }
+  }
+  // Waits until the helper has slept so many times.
+  static void await_sleeps(std::uint32_t count) noexcept {
+    for (std::uint32_t now = sleeps_.load(); now < count; now = sleeps_.load()) {
+      order::futex_wait(&sleeps_, now);
+    }
+  }
+  // The helper's thread ends when it has nothing to do.
+  static void end_helper() noexcept {
+    for (std::uint32_t gone = kGone; !helper_.compare_exchange_strong(gone, kOver); gone = kGone) {
+      order::futex_wait(&helper_, gone);
+    }
+    order::futex_wake(&helper_, 1);
   }
 
   // Takes what is there from whoever wrote it.
@@ -55,9 +104,23 @@ class Platform : public allod::os::Fake {
 
   // Whether all threads can be made to pass a barrier. For the next execution.
   static inline bool has_barriers = false;
-  static void forget_threads() noexcept { own_words_ = {}; }
+  static void forget_threads() noexcept {
+    own_words_ = {};
+    helper_.store(kGone);
+    helper_thread_ = ~0U;
+    sleeps_.store(0);
+    passed_ms_ = 1000;
+  }
 
  private:
+  enum : std::uint32_t { kGone, kStarting, kAlive, kOver };
+
+  static inline std::atomic<std::uint32_t> helper_{kGone};
+  static inline unsigned helper_thread_ = ~0U;
+  static inline void (*function_)(void*) = nullptr;
+  static inline void* argument_ = nullptr;
+  static inline std::atomic<std::uint32_t> sleeps_{0};
+  static inline std::uint64_t passed_ms_ = 1000;
   static inline std::array<void*, kThreads> own_words_{};
 };
 
@@ -82,7 +145,7 @@ class World {
   using Sizes = Policy::Sizes;
   static constexpr std::size_t kPage = 4096;
 
-  void begin(bool barriers = false) {
+  void begin(bool barriers = false, std::int32_t purge_delay_ms = -1) {
     allod::check_failure_handler = [](const char* what) noexcept {
       require(false, what);
       // Not within an execution's threads: there is no way back.
@@ -95,7 +158,7 @@ class World {
     program_ = new (place_) Program;
     allod::heap::HeapOptions options;
     options.region_bytes = std::size_t{1} << 20;
-    options.purge_delay_ms = -1;
+    options.purge_delay_ms = purge_delay_ms;
     program_->start(options);
     // The fake is no part of what is tested, and orders nothing.
     const auto from = reinterpret_cast<std::uintptr_t>(&system());

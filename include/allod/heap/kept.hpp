@@ -319,7 +319,7 @@ void Engine<Policy, Above>::give_back_kept_of(Keepers which) noexcept {
     LockGuard guard{registry_lock_};
     for_each_domain([&](Domain& domain) noexcept {
       Kept& kept = domain.kept;
-      if (kept.reserved == 0 || domain.in_slow_path.load(std::memory_order_acquire)) return;
+      if (domain.in_slow_path.load(std::memory_order_acquire) || kept.reserved == 0) return;
       if (which == Keepers::greedy && kept.reserved <= kept_share_.load()) return;
       if (which == Keepers::resting && !kept.rests) {
         kept.rests = true;
