@@ -20,9 +20,7 @@ void begin(unsigned owners, bool is_started) {
   for (void*& block : blocks) block = world.allocate(*domains[1], kHuge);
   if (is_started) world.release(*domains[1], blocks[2]);
 }
-void free_block(unsigned thread) {
-  world.release(*domains[thread], blocks[thread - 1]);
-}
+void free_block(unsigned thread) { world.release(*domains[thread], blocks[thread - 1]); }
 // Whoever frees memory may make no more calls: a helper gives it back, or is still to come.
 void all_went_back() {
   world.heap().check_invariants();
