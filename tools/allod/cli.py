@@ -368,6 +368,7 @@ def live(as_list: bool, close: bool, process: int | None) -> None:
     type=click.FloatRange(0.1),
     default=30.0,
     show_default=True,
+    metavar="SECONDS",
     help="How long; an interrupt ends it early.",
 )
 @click.option(
@@ -412,6 +413,7 @@ def profile(process: int, seconds: float, interval: int, output: Path | None) ->
     type=click.IntRange(1),
     default=30,
     show_default=True,
+    metavar="N",
     help="Print at most so many functions.",
 )
 @_json_option
