@@ -227,7 +227,10 @@ struct Front {
 
  private:
   static constexpr space::Tag kApart = space::Tag{1} << space::kOwnerShift;
-  static constexpr std::size_t kBefore = sizeof magazines + 3 * sizeof(std::uint64_t);
+  static constexpr std::size_t kBefore =
+      align_up(sizeof magazines + 2 * sizeof(space::Tag) + sizeof(ClassCount*),
+               alignof(std::uint64_t)) +
+      sizeof(std::uint64_t);
   static_assert(kBefore < kApart);
   unsigned char unused_[kApart - kBefore] = {};
 
@@ -235,6 +238,9 @@ struct Front {
   Magazine freed[kClasses] = {};  // kApart bytes behind the magazine of the class
 
  private:
+  static constexpr bool kIsApart = [] {
+    return __builtin_offsetof(Front, freed) == __builtin_offsetof(Front, magazines) + kApart;
+  }();
   // By size: the offset of its magazine.
   static constexpr auto kOffsets = [] {
     std::array<std::uint16_t, Sizes::kTableMaxSize + 1> offsets{};
