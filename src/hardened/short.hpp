@@ -25,21 +25,24 @@ extern constinit Canary canary;
 class Ticket {
  public:
   ALLOD_INLINE Ticket(Address block, std::size_t bytes) noexcept
-      : word_{block | bytes << kAddressBits} {}
+      : word_{block | bytes << kSizeShift} {}
   explicit Ticket(void* ticket) noexcept : word_{address_of(ticket)} {}
 
   [[nodiscard]] void* word() const noexcept { return reinterpret_cast<void*>(word_); }
   [[nodiscard]] void* address() const noexcept {
-    return reinterpret_cast<void*>(word_ & ((Address{1} << kAddressBits) - 1));
+    return reinterpret_cast<void*>(word_ & ((Address{1} << kSizeShift) - 1));
   }
   [[nodiscard]] bool is_simple() const noexcept { return bytes() != 0; }
   // Requires is_simple().
-  [[nodiscard]] std::size_t bytes() const noexcept { return (word_ & ~kLookedAt) >> kAddressBits; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return (word_ & ~kLookedAt) >> kSizeShift; }
   [[nodiscard]] bool was_looked_at() const noexcept { return (word_ & kLookedAt) != 0; }
   [[nodiscard]] Ticket looked_at() const noexcept { return Ticket{word_ | kLookedAt, 0}; }
 
  private:
-  static constexpr Address kLookedAt = Address{1} << 63;
+  static constexpr unsigned kTop = 8 * sizeof(Address) - 1;
+  // With 32 bits there are no unused bits; the hardened library is not made there.
+  static constexpr unsigned kSizeShift = kAddressesAbound ? kAddressBits : kTop;
+  static constexpr Address kLookedAt = Address{1} << kTop;
 
   Address word_;
 };
@@ -135,13 +138,14 @@ static_assert([] {
     const ShortClass& its = kShortClasses[c];
     if (its.reciprocal == 0) continue;
     // Every index in a slice has a state, also behind the last block.
-    const std::size_t numbers = (kSliceBytes - 1) / its.bytes + 1;
+    const std::uint64_t numbers = (kSliceBytes - 1) / its.bytes + 1;
     const std::size_t cell = its.bytes <= slab::BlockStates::kLargestNarrow ? 1 : 4;
     const std::size_t end = slab::BlockStates::end_for(ShortClass::Sizes::shape_of(c));
     if (its.states + numbers * cell > end) return false;
     // Within a block, the quotient with its fraction only grows.
-    for (Address at = 0; at + its.bytes <= kSliceBytes; at += its.bytes) {
-      const Address last = at + its.bytes - 1;
+    const auto bytes = static_cast<std::size_t>(its.bytes);
+    for (Address at = 0; at + bytes <= kSliceBytes; at += bytes) {
+      const Address last = at + bytes - 1;
       if (its.index_of(at) != at / its.bytes || its.index_of(last) != at / its.bytes) return false;
       if (!its.is_start(at) || its.is_start(at + 1) || its.is_start(last)) return false;
     }
@@ -155,7 +159,7 @@ template <class Cell>
 }
 // `stride`: the class's, from a tag.
 [[nodiscard]] ALLOD_INLINE const ShortClass& short_class_at(std::uint32_t stride) noexcept {
-  static_assert(sizeof(ShortClass) == space::kClassStride);
+  static_assert(sizeof(ShortClass) == space::kClassStride || !kAddressesAbound);
   const auto* const first = reinterpret_cast<const unsigned char*>(kShortClasses.data());
   return *reinterpret_cast<const ShortClass*>(first + stride);
 }
@@ -215,7 +219,7 @@ struct Medium : ShortRange<slab::BlockStates::kLargestNarrow + 1, ShortClass::kM
     return ShortClass::Sizes::of_large(room);
   }
   [[nodiscard]] static constexpr ALLOD_INLINE std::size_t bytes_of(ClassIndex c) noexcept {
-    return kShortClasses[c].bytes;
+    return static_cast<std::size_t>(kShortClasses[c].bytes);
   }
   template <class Visit>
   static ALLOD_INLINE void visit(Address block, std::size_t bytes, Visit&& use) noexcept {
@@ -347,7 +351,7 @@ template <class Range>
   if (__builtin_expect(!its.is_start(at), 0)) return false;
   using Cell = Range::Cell;
   using slab::BlockState;
-  look->bytes = its.bytes;
+  look->bytes = static_cast<std::size_t>(its.bytes);
   if (look->bytes > Range::kMostBytes) __builtin_unreachable();
   look->index = its.index_of(at);
   look->cell = cell_of<Cell>(place.slab, its, look->index);

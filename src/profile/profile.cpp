@@ -15,9 +15,9 @@ namespace {
 
 // Readable bytes of a block, before any guard; 0 if it was freed and waits.
 std::size_t readable_bytes(const Sample& sample) noexcept {
-  const auto* const block = reinterpret_cast<const void*>(Address{sample.block});
+  const auto* const block = reinterpret_cast<const void*>(sample.at());
   if constexpr (Policy::kBlockStates) return hardened::readable_bytes(block);
-  return Guards::holds(block) ? std::size_t{sample.requested} : sample.bytes();
+  return Guards::holds(block) ? sample.asked() : sample.bytes();
 }
 
 }  // namespace
@@ -76,9 +76,9 @@ allod_profile_stack_t describe(const KnownStack& stack, std::uint64_t now) noexc
 
 // Requires the lock.
 allod_profile_block_t describe(const Sample& sample, std::uint64_t now) noexcept {
-  return {.address = reinterpret_cast<const void*>(Address{sample.block}),
+  return {.address = reinterpret_cast<const void*>(sample.at()),
           .bytes = sample.bytes(),
-          .requested = sample.requested,
+          .requested = sample.asked(),
           .stack = sample.stack()->id,
           .count_x256 = count_x256(sample),
           .age_ms = now > sample.birth_ms ? now - sample.birth_ms : 0,
@@ -124,19 +124,19 @@ int visit_stacks(allod_profile_stack_visit_t visit, void* context) noexcept {
 int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
   // Copies in portions. The table may double between two of them and move its lists, so a portion
   // is a range of hashes, which stays valid.
-  constexpr std::uint64_t kParts = 1024;
-  constexpr std::uint64_t kPartsAtOnce = 32;
+  constexpr std::size_t kParts = 1024;
+  constexpr std::size_t kPartsAtOnce = 32;
   constexpr std::size_t kMost = 64;
   const std::uint64_t now = now_ms();
   std::size_t done = 0;  // in the next part
-  for (std::uint64_t part = 0; part < kParts;) {
+  for (std::size_t part = 0; part < kParts;) {
     allod_profile_block_t seen[kMost];
     std::size_t count = 0;
     {
       LockGuard lock{book.lock};
       if (book.samples.list_count() == 0) return 0;
       const std::size_t lists = book.samples.list_count() / kParts;
-      const std::uint64_t end = part + kPartsAtOnce < kParts ? part + kPartsAtOnce : kParts;
+      const std::size_t end = part + kPartsAtOnce < kParts ? part + kPartsAtOnce : kParts;
       while (part < end && count < kMost) {
         std::size_t passed = 0;
         for (std::size_t i = 0; i < lists && count < kMost; ++i) {
@@ -205,7 +205,7 @@ Address AtRest::end_of(const Suspect& suspect) noexcept {
   const std::size_t bytes = suspect.missing != Suspect::kMuchMissing
                                 ? sample.bytes() - suspect.missing
                                 : readable_bytes(sample);
-  return suspect.begin + bytes;
+  return suspect.start() + bytes;
 }
 void AtRest::note(const Suspect* suspects, std::size_t count) noexcept {
   for (KnownStack* stack = book.first.load(); stack != nullptr; stack = stack->next.load()) {

@@ -36,6 +36,8 @@ struct Suspect {
   std::uint64_t missing : 12;     // bytes at its end that cannot be read; kMuchMissing: or more
   std::uint32_t sample;           // its number
   std::uint32_t link;             // for the search
+
+  [[nodiscard]] Address start() const noexcept { return static_cast<Address>(begin); }
 };
 static_assert(sizeof(Suspect) == 16);
 // Samples now in use will never count as leaks.

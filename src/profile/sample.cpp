@@ -12,7 +12,7 @@ T* allocate_some(std::size_t count) noexcept {
 }  // namespace
 
 std::size_t SampleTable::list_of(Address block) const noexcept {
-  return block / 8 * kMix >> shift_;
+  return static_cast<std::size_t>(block / 8 * kMix >> shift_);
 }
 
 // False if memory is exhausted and there are no lists.
@@ -29,7 +29,7 @@ bool SampleTable::make_room() noexcept {
     for (std::uint32_t number = lists_[i], next = 0; number != 0; number = next) {
       Sample& sample = (*this)[number];
       next = sample.next;
-      std::uint32_t& list = larger.lists_[larger.list_of(sample.block)];
+      std::uint32_t& list = larger.lists_[larger.list_of(sample.at())];
       sample.next = list;
       list = number;
     }

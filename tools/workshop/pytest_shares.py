@@ -20,6 +20,7 @@ APART = ("tests/test_clang_tidy.py", "tests/fuzz/")
 FIRST = (
     "tests/programs/",
     "tests/arm64/",
+    "tests/ports/",
     "tests/live/",
     "tests/traps/",
     "tests/test_clang_tidy.py",

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "allod/base/auxiliary.hpp"
+#include "allod/base/bits.hpp"
 #include "allod/base/cpu.hpp"
 #include "allod/base/units.hpp"
 
@@ -22,8 +23,8 @@ namespace allod::random {
 // XOR of both halves of the product, after Wang Yi's wyhash.
 [[nodiscard]] constexpr ALLOD_INLINE std::uint64_t folded_product(std::uint64_t a,
                                                                   std::uint64_t b) noexcept {
-  const auto product = static_cast<unsigned __int128>(a) * b;
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+  const WideProduct product = wide_product(a, b);
+  return product.low ^ product.high;
 }
 
 // Maps a place to a word that is unpredictable without the key, even from other places' words. A
@@ -121,9 +122,9 @@ class Sequence {
     std::uint64_t rest = 0;
     for (std::uint32_t left = count; left > 1; --left) {
       if (left % 8 == 0 || left == count) rest = word();
-      const auto product = static_cast<unsigned __int128>(rest) * left;
-      rest = static_cast<std::uint64_t>(product);
-      const auto chosen = static_cast<std::uint32_t>(product >> 64);
+      const WideProduct product = wide_product(rest, left);
+      rest = product.low;
+      const auto chosen = static_cast<std::uint32_t>(product.high);
       void* const item = items[chosen];
       items[chosen] = items[left - 1];
       items[left - 1] = item;
