@@ -132,7 +132,7 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
   return is_small && put_behind(quarantine);
 }
 void end_quarantine(Quarantine& quarantine) noexcept {
-  quarantine.clear(random::own, leave);
+  quarantine.clear(random::own(), leave);
   Process::heap().space().metadata().free(&quarantine, sizeof quarantine);
   quarantines.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -172,8 +172,8 @@ ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
   if (quarantine == nullptr) return false;
   // A signal handler that comes now finds it at work.
   own_quarantine = quarantine;
-  const bool waits = quarantine->take(ticket.word(), weight, random::own, leave);
-  if (on<Mitigation::sweep>()) quarantine->clear(random::own, leave);
+  const bool waits = quarantine->take(ticket.word(), weight, random::own(), leave);
+  if (on<Mitigation::sweep>()) quarantine->clear(random::own(), leave);
   own_quarantine = &gone;
   if (!put_behind(*quarantine)) end_quarantine(*quarantine);
   return waits;
@@ -231,7 +231,7 @@ bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
   if (quarantine != &gone) quarantine->limit(share());
-  if (quarantine->take(ticket.word(), weight, random::own, leave)) {
+  if (quarantine->take(ticket.word(), weight, random::own(), leave)) {
     if (quarantine->is_visit_due()) look_at_oldest();
     return true;
   }
@@ -246,7 +246,7 @@ Room make_room(std::size_t bytes, bool may_sweep) noexcept {
     std::size_t waiting = 0;
     quarantine->for_each(
         [&](void* word) noexcept { waiting += find(Ticket{word}.address()).bytes; });
-    if (bytes / kShare <= waiting && quarantine->clear(random::own, leave)) return Room::made;
+    if (bytes / kShare <= waiting && quarantine->clear(random::own(), leave)) return Room::made;
   }
   bool had_any = false;
   if (bytes < kDiscarded) {
