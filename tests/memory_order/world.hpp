@@ -28,6 +28,7 @@ class Platform : public allod::os::Fake {
   static void futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) noexcept {
     order::futex_wait(word, expected);
   }
+  [[nodiscard]] std::uint64_t now_ms() const noexcept { return passed_ms_; }
   // For the helper, time passes. Others wait for what another thread does.
   static void futex_wait_ms(std::atomic<std::uint32_t>* word, std::uint32_t expected,
                             std::uint32_t milliseconds) noexcept {
@@ -36,7 +37,6 @@ class Platform : public allod::os::Fake {
     sleeps_.fetch_add(1);
     order::futex_wake(&sleeps_, 1);
   }
-  [[nodiscard]] std::uint64_t now_ms() const noexcept { return passed_ms_; }
   static void futex_wait_us(std::atomic<std::uint32_t>* word, std::uint32_t expected,
                             std::uint64_t microseconds) noexcept {
     futex_wait_ms(word, expected, static_cast<std::uint32_t>(microseconds / 1000) + 1);
@@ -54,10 +54,6 @@ class Platform : public allod::os::Fake {
     argument_ = argument;
     helper_.store(kAlive);
     order::futex_wake(&helper_, 1);
-    return true;
-  }
-  [[nodiscard]] bool wait_for_helper() noexcept {
-    while (helper_.load() != kGone && helper_.load() != kOver) order::yield();
     return true;
   }
   static void run_helper() noexcept {
