@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where packages put programs. Others of the same name may lie in /usr/local."""
 RUN_SECONDS = 240.0
 """How long a program may run before it counts as hung; less than the runner waits."""
 READY_SECONDS = 30.0
