@@ -39,6 +39,9 @@ class Graph {
         sizeof(PageReader::Memory) + count * sizeof(Suspect) + (parts_ + 1) * sizeof(std::uint32_t),
         4096);
     memory_ = Process::heap().space().platform().map(bytes_);
+    if (memory_ == nullptr) return;
+    // Pointers lead anywhere in it.
+    Process::heap().space().platform().prefer_huge(memory_, bytes_);
     suspects_ = reinterpret_cast<Suspect*>(static_cast<PageReader::Memory*>(memory_) + 1);
     firsts_ = reinterpret_cast<std::uint32_t*>(suspects_ + count);
   }
@@ -113,7 +116,7 @@ class Graph {
   static constexpr std::size_t kNone = ~std::size_t{0};
 
  private:
-  static constexpr std::size_t kInPart = 8;  // on the average
+  static constexpr std::size_t kInPart = 6;  // on the average
   static constexpr std::size_t kFewestParts = 1024;
 
   [[nodiscard]] static Address end_of(const Suspect& suspect) noexcept {
@@ -126,6 +129,7 @@ class Graph {
     return begin >= end || suspect.link == (end - begin) / page_;
   }
   void queue(std::size_t index) noexcept {
+    __builtin_prefetch(reinterpret_cast<const void*>(Address{suspects_[index].begin}));
     suspects_[index].link = static_cast<std::uint32_t>(queued_);
     queued_ = index + 1;
   }
@@ -144,8 +148,8 @@ class Graph {
   std::size_t parts_;  // into which the addresses from the lowest to the highest are divided
   std::size_t bytes_;
   void* memory_;
-  Suspect* suspects_;
-  std::uint32_t* firsts_;  // the first suspect that begins in each part
+  Suspect* suspects_ = nullptr;
+  std::uint32_t* firsts_ = nullptr;  // the first suspect that begins in each part
   unsigned shift_ = 4;
   std::size_t page_ = Process::heap().space().platform().page_size();
   bool follows_ = false;

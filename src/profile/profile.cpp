@@ -89,13 +89,9 @@ allod_profile_block_t describe(const Sample& sample, std::uint64_t now) noexcept
 // Calls visit(number, sample) for each. Requires the lock.
 template <class Visit>
 void for_each_sample(Visit&& visit) noexcept {
-  for (std::size_t i = 0; i < book.samples.list_count(); ++i) {
-    for (std::uint32_t number = book.samples.list(i); number != 0;) {
-      Sample& sample = book.samples[number];
-      const std::uint32_t next = sample.next;
-      visit(number, sample);
-      number = next;
-    }
+  for (std::uint32_t number = 1; number <= book.samples.last(); ++number) {
+    Sample& sample = book.samples[number];
+    if (sample.block != 0) visit(number, sample);
   }
 }
 
@@ -122,35 +118,22 @@ int visit_stacks(allod_profile_stack_visit_t visit, void* context) noexcept {
 }
 
 int visit_blocks(allod_profile_block_visit_t visit, void* context) noexcept {
-  // Copies in portions. The table may double between two of them and move its lists, so a portion
-  // is a range of hashes, which stays valid.
-  constexpr std::uint64_t kParts = 1024;
-  constexpr std::uint64_t kPartsAtOnce = 32;
+  // Copies in portions. A sample keeps its number between two of them.
+  constexpr std::uint32_t kMostRead = 4096;
   constexpr std::size_t kMost = 64;
   const std::uint64_t now = now_ms();
-  std::size_t done = 0;  // in the next part
-  for (std::uint64_t part = 0; part < kParts;) {
+  bool is_more = true;
+  for (std::uint32_t number = 1; is_more;) {
     allod_profile_block_t seen[kMost];
     std::size_t count = 0;
     {
       LockGuard lock{book.lock};
-      if (book.samples.list_count() == 0) return 0;
-      const std::size_t lists = book.samples.list_count() / kParts;
-      const std::uint64_t end = part + kPartsAtOnce < kParts ? part + kPartsAtOnce : kParts;
-      while (part < end && count < kMost) {
-        std::size_t passed = 0;
-        for (std::size_t i = 0; i < lists && count < kMost; ++i) {
-          std::uint32_t number = book.samples.list(part * lists + i);
-          while (number != 0 && count < kMost) {
-            const Sample& sample = book.samples[number];
-            number = sample.next;
-            if (passed++ >= done) seen[count++] = describe(sample, now);
-          }
-        }
-        // There may be more in this part.
-        done = count == kMost ? passed : 0;
-        if (done == 0) ++part;
+      const std::uint32_t last = book.samples.last();
+      for (std::uint32_t i = 0; i < kMostRead && count < kMost && number <= last; ++i, ++number) {
+        const Sample& sample = book.samples[number];
+        if (sample.block != 0) seen[count++] = describe(sample, now);
       }
+      is_more = number <= last;
     }
     for (std::size_t i = 0; i < count; ++i) {
       if (const int result = visit(&seen[i], context)) return result;
@@ -190,22 +173,18 @@ std::size_t AtRest::count() const noexcept { return book.samples.entries(); }
 void AtRest::list(Suspect* suspects) const noexcept {
   for_each_sample([&](std::uint32_t number, Sample& sample) noexcept {
     const std::size_t bytes = readable_bytes(sample);
-    const std::size_t missing = sample.bytes() - bytes;
+    const bool is_small = bytes % Suspect::kUnit == 0 && bytes < Suspect::kLarge * Suspect::kUnit;
     Suspect& suspect = *suspects++;
     suspect = {};
     suspect.begin = sample.block;
     suspect.leak = bytes != 0 ? Suspect::kDirect : Suspect::kNone;
     suspect.is_new = sample.is_forgiven == 0;
-    suspect.missing = std::min(missing, Suspect::kMuchMissing) & Suspect::kMuchMissing;
+    suspect.units = (is_small ? bytes / Suspect::kUnit : Suspect::kLarge) & Suspect::kLarge;
     suspect.sample = number;
   });
 }
-Address AtRest::end_of(const Suspect& suspect) noexcept {
-  const Sample& sample = book.samples[suspect.sample];
-  const std::size_t bytes = suspect.missing != Suspect::kMuchMissing
-                                ? sample.bytes() - suspect.missing
-                                : readable_bytes(sample);
-  return suspect.begin + bytes;
+Address AtRest::end_of_large(const Suspect& suspect) noexcept {
+  return suspect.begin + readable_bytes(book.samples[suspect.sample]);
 }
 void AtRest::note(const Suspect* suspects, std::size_t count) noexcept {
   for (KnownStack* stack = book.first.load(); stack != nullptr; stack = stack->next.load()) {

@@ -27,13 +27,14 @@ std::uint64_t end_stacks_in(Address begin, Address end, bool is_known) noexcept;
 // A sample in use.
 struct Suspect {
   enum Leak : std::uint8_t { kNone, kDirect, kIndirect };
-  static constexpr std::size_t kMuchMissing = 4095;
+  static constexpr std::size_t kUnit = 8;
+  static constexpr std::size_t kLarge = 4095;
 
   std::uint64_t begin : 48;
   std::uint64_t leak : 2;         // one of Leak
   std::uint64_t is_new : 1;       // allocated after forgive()
   std::uint64_t is_readable : 1;  // for the search
-  std::uint64_t missing : 12;     // bytes at its end that cannot be read; kMuchMissing: or more
+  std::uint64_t units : 12;       // of what can be read, in kUnit bytes; kLarge: its sample tells
   std::uint32_t sample;           // its number
   std::uint32_t link;             // for the search
 };
@@ -51,9 +52,15 @@ class AtRest {
   [[nodiscard]] std::size_t count() const noexcept;
   void list(Suspect* suspects) const noexcept;
   // Of what can be read. `begin` if the block was freed and waits.
-  [[nodiscard]] static Address end_of(const Suspect& suspect) noexcept;
+  [[nodiscard]] static Address end_of(const Suspect& suspect) noexcept {
+    if (suspect.units == Suspect::kLarge) return end_of_large(suspect);
+    return suspect.begin + suspect.units * Suspect::kUnit;
+  }
   // Adds up leaks by stack.
   static void note(const Suspect* suspects, std::size_t count) noexcept;
+
+ private:
+  [[nodiscard]] static Address end_of_large(const Suspect& suspect) noexcept;
 };
 // Writes the sums of the last note() in the profile's format: `live` for direct leaks, `total` for
 // all.

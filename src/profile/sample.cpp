@@ -11,8 +11,13 @@ T* allocate_some(std::size_t count) noexcept {
 
 }  // namespace
 
+// Blocks of a page have lists side by side, from a random one on: they come and go together.
 std::size_t SampleTable::list_of(Address block) const noexcept {
-  return block / 8 * kMix >> shift_;
+  constexpr unsigned kPageShift = 12;
+  constexpr unsigned kBlockShift = 4;
+  const std::size_t first = (block >> kPageShift) * kMix >> shift_;
+  const std::size_t within = (block & ((Address{1} << kPageShift) - 1)) >> kBlockShift;
+  return (first + within) & (list_count() - 1);
 }
 
 // False if memory is exhausted and there are no lists.
@@ -24,18 +29,15 @@ bool SampleTable::make_room() noexcept {
   const std::size_t count = std::size_t{1} << (64 - larger.shift_);
   larger.lists_ = allocate_some<std::uint32_t>(count);
   if (larger.lists_ == nullptr) return lists_ != nullptr;
-  const std::size_t before = list_count();
-  for (std::size_t i = 0; i < before; ++i) {
-    for (std::uint32_t number = lists_[i], next = 0; number != 0; number = next) {
-      Sample& sample = (*this)[number];
-      next = sample.next;
-      std::uint32_t& list = larger.lists_[larger.list_of(sample.block)];
-      sample.next = list;
-      list = number;
-    }
+  for (std::uint32_t number = 1; number <= last_; ++number) {
+    Sample& sample = (*this)[number];
+    if (sample.block == 0) continue;
+    std::uint32_t& list = larger.lists_[larger.list_of(sample.block)];
+    sample.next = list;
+    list = number;
   }
   if (lists_ != nullptr) {
-    engine().space().metadata().free(lists_, before * sizeof *lists_);
+    engine().space().metadata().free(lists_, list_count() * sizeof *lists_);
   }
   lists_ = larger.lists_;
   shift_ = larger.shift_;
@@ -49,12 +51,12 @@ std::uint32_t SampleTable::take() noexcept {
     spare_ = (*this)[number].next;
     return number;
   }
-  if (used_ == ~std::uint32_t{0}) return 0;
-  const std::uint64_t place = std::uint64_t{used_} + kFirst;
+  if (last_ == kMostSamples) return 0;
+  const std::uint64_t place = std::uint64_t{last_} + kFirst;
   const auto chunk = static_cast<unsigned>(std::bit_width(place)) - 1;
   Sample*& samples = chunks_[chunk - kFirstShift];
   if (samples == nullptr) samples = allocate_some<Sample>(std::size_t{1} << chunk);
-  return samples == nullptr ? 0 : ++used_;
+  return samples == nullptr ? 0 : ++last_;
 }
 
 Sample* SampleTable::add(Address block) noexcept {
@@ -83,6 +85,7 @@ Sample* SampleTable::remove(Address block) noexcept {
       } else {
         before->next = next;
       }
+      sample.block = 0;
       sample.next = spare_;
       spare_ = number;
       --entries_;

@@ -21,9 +21,9 @@ inline constexpr Address kAddressMask = (Address{1} << kAddressBits) - 1;
 
 class Sample {
  public:
-  std::uint64_t block : kAddressBits;
-  std::uint64_t rate : 8;         // of sampling, as Rates numbers it
-  std::uint64_t is_forgiven : 1;  // never counts as a leak
+  std::uint64_t block : kAddressBits;  // 0: the record is free
+  std::uint64_t rate : 8;              // of sampling, as Rates numbers it
+  std::uint64_t is_forgiven : 1;       // never counts as a leak
   std::uint64_t requested : kAddressBits;
 
  private:
@@ -85,8 +85,9 @@ class Rates {
   unsigned count_ = 0;
 };
 
-// Samples by number, from 1 on, and by block: a hash table of lists that doubles when full.
-// Requires a lock of its user's.
+// Samples by number, from 1 on, and by block: a hash table of lists that doubles when full. A
+// sample keeps its number, and numbers follow the order of allocation, so that who reads all reads
+// memory in its order. Requires a lock of its user's.
 class SampleTable {
  public:
   [[nodiscard]] Sample& operator[](std::uint32_t number) noexcept {
@@ -95,16 +96,13 @@ class SampleTable {
     return chunks_[chunk - kFirstShift][place - (std::uint64_t{1} << chunk)];
   }
   [[nodiscard]] std::size_t entries() const noexcept { return entries_; }
-  // Lists are numbered by the upper bits of a hash, so that a range of hashes stays one.
-  [[nodiscard]] std::size_t list_count() const noexcept {
-    return lists_ == nullptr ? 0 : std::size_t{1} << (64 - shift_);
-  }
-  // The first sample of a list; 0: none.
-  [[nodiscard]] std::uint32_t list(std::size_t index) const noexcept { return lists_[index]; }
+  // The highest number. Some records below may be free.
+  [[nodiscard]] std::uint32_t last() const noexcept { return last_; }
 
   // Adds a sample of this block, its other fields unset. Null if memory is exhausted.
   [[nodiscard]] Sample* add(Address block) noexcept;
-  // Takes it out, if there is one; its fields stay until the next add(). Null otherwise.
+  // Takes it out, if there is one; but for `block`, its fields stay until the next add(). Null
+  // otherwise.
   [[nodiscard]] Sample* remove(Address block) noexcept;
 
  private:
@@ -112,7 +110,11 @@ class SampleTable {
   static constexpr std::uint64_t kFirst = 1 << kFirstShift;  // samples in the first chunk
   static constexpr unsigned kChunks = 33 - kFirstShift;
   static constexpr std::size_t kMostInList = 3;  // on the average
+  static constexpr std::uint32_t kMostSamples = ~std::uint32_t{0} - 1;
 
+  [[nodiscard]] std::size_t list_count() const noexcept {
+    return lists_ == nullptr ? 0 : std::size_t{1} << (64 - shift_);
+  }
   [[nodiscard]] std::size_t list_of(Address block) const noexcept;
   [[nodiscard]] bool make_room() noexcept;
   [[nodiscard]] std::uint32_t take() noexcept;
@@ -122,7 +124,7 @@ class SampleTable {
   std::uint32_t* lists_ = nullptr;
   unsigned shift_ = 64;
   std::size_t entries_ = 0;
-  std::uint32_t used_ = 0;   // the highest number
+  std::uint32_t last_ = 0;
   std::uint32_t spare_ = 0;  // free records, linked
 };
 

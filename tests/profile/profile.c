@@ -277,7 +277,12 @@ CASE(every_sample_is_visited) {
   CHECK(allod_profile_visit_blocks(count_block, &count) == 0, "stopped");
   CHECK(count == summary().live_samples, "%llu of %llu", (unsigned long long)count,
         (unsigned long long)summary().live_samples);
-  for (int i = 0; i < 5000; ++i) free(blocks[i]);
+  for (int i = 0; i < 5000; i += 2) free(blocks[i]);
+  uint64_t rest = 0;
+  CHECK(allod_profile_visit_blocks(count_block, &rest) == 0, "stopped");
+  CHECK(rest + 2500 == count, "%llu of %llu stay", (unsigned long long)rest,
+        (unsigned long long)count);
+  for (int i = 1; i < 5000; i += 2) free(blocks[i]);
 }
 
 static void* volatile kept;
@@ -304,6 +309,29 @@ CASE(leaks_are_found_between_two_calls) {
   clear_stack();
   const long after = allod_leaks_check();
   CHECK(after >= 49 && after <= 50, "%ld leak", after);
+}
+
+/* Each leads to a small block by its last word, and is held by its last byte. */
+__attribute__((noinline)) static void hold_by_the_end(const size_t* sizes, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    void** const block = calloc(1, sizes[i]);
+    block[sizes[i] / sizeof(void*) - 1] = malloc(64);
+    blocks[i] = (char*)block + sizes[i] - 1;
+  }
+}
+CASE(blocks_count_to_their_ends) {
+  start(1);
+  CHECK(allod_option_set("LEAKS_FILE", "/dev/null") == 0, "option");
+  allod_leaks_begin();
+  const size_t sizes[] = {24, 1000, 32744, 32752, 32760, 32768, 40000, 65536, 1 << 20, 5 << 20};
+  const size_t count = sizeof sizes / sizeof *sizes;
+  hold_by_the_end(sizes, count);
+  clear_stack();
+  CHECK(allod_leaks_check() == 0, "something leaks");
+  for (size_t i = 0; i < count; ++i) blocks[i] = NULL;
+  clear_stack();
+  const long leaks = allod_leaks_check();
+  CHECK(leaks >= 2 * (long)count - 2 && leaks <= 2 * (long)count, "%ld leak", leaks);
 }
 
 static void** page_of_pointers;
