@@ -41,6 +41,40 @@ constinit std::atomic<std::uint32_t> function_count{0};
 // By number.
 constinit const KnownFunction** groups[kGroups];
 
+// Numbers of frames that were met lately. A word holds the upper bits of a frame's identity, and
+// its number below: no part of it can be another's.
+class Recent {
+ public:
+  // kNone if it is not known.
+  [[nodiscard]] std::uint32_t number_of(std::uint64_t identity) const noexcept {
+    const std::atomic<std::uint64_t>* const words = words_.load(std::memory_order_acquire);
+    if (words == nullptr) return kNone;
+    const std::uint64_t word = words[identity % kWords].load(std::memory_order_relaxed);
+    return (word ^ identity) > kNumbers ? kNone : static_cast<std::uint32_t>(word & kNumbers);
+  }
+  // Requires the book's lock.
+  void note(std::uint64_t identity, std::uint32_t number) noexcept {
+    std::atomic<std::uint64_t>* words = words_.load(std::memory_order_relaxed);
+    if (words == nullptr) {
+      words = static_cast<std::atomic<std::uint64_t>*>(
+          engine().space().allocate_metadata(kWords * sizeof *words));
+      if (words == nullptr) return;
+      words_.store(words, std::memory_order_release);
+    }
+    words[identity % kWords].store((identity & ~kNumbers) | number, std::memory_order_relaxed);
+  }
+
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+ private:
+  static constexpr std::uint64_t kNumbers = kTogether * kGroups - 1;
+  static_assert((kNumbers & (kNumbers + 1)) == 0);
+  static constexpr std::size_t kWords = 8192;
+
+  std::atomic<std::atomic<std::uint64_t>*> words_{nullptr};
+};
+constinit Recent recent;
+
 std::uint64_t hash_of(std::string_view text) noexcept {
   std::uint64_t hash = text.size();
   while (!text.empty()) {
@@ -95,32 +129,43 @@ const KnownFunction** next_group(std::uint32_t number) noexcept {
   return groups[group];
 }
 
-// The number of a frame. 0 if memory is exhausted.
-std::uintptr_t number_of(const python::Frame& frame) noexcept {
-  LockGuard lock{book.lock};
-  const KnownText* const name = keep(frame.function);
-  const KnownText* const file = keep(frame.file);
-  if (name == nullptr || file == nullptr) return 0;
-  const std::uint64_t hash = (name->hash ^ (file->hash + frame.line) * kMix) * kMix;
-  if (!functions.make_room(next_of<KnownFunction>, hash_in<KnownFunction>)) return 0;
+// Requires the lock. kNone if memory is exhausted.
+std::uint32_t number_of(const python::Names& names) noexcept {
+  const KnownText* const name = keep(names.function);
+  const KnownText* const file = keep(names.file);
+  if (name == nullptr || file == nullptr) return Recent::kNone;
+  const std::uint64_t hash = (name->hash ^ (file->hash + names.line) * kMix) * kMix;
+  if (!functions.make_room(next_of<KnownFunction>, hash_in<KnownFunction>)) return Recent::kNone;
   KnownFunction*& list = functions.at(hash);
   for (KnownFunction* known = list; known != nullptr; known = known->next) {
-    if (known->name == name && known->file == file && known->line == frame.line) {
-      return kFirst + known->number;
+    if (known->name == name && known->file == file && known->line == names.line) {
+      return known->number;
     }
   }
   const std::uint32_t number = function_count.load(std::memory_order_relaxed);
   const KnownFunction** const group = next_group(number);
-  if (group == nullptr) return 0;
+  if (group == nullptr) return Recent::kNone;
   auto* const known =
       static_cast<KnownFunction*>(engine().space().allocate_metadata(sizeof(KnownFunction)));
-  if (known == nullptr) return 0;
-  *known = {list, hash, name, file, frame.line, number};
+  if (known == nullptr) return Recent::kNone;
+  *known = {list, hash, name, file, names.line, number};
   list = known;
   ++functions.entries;
   group[number % kTogether] = known;
   function_count.store(number + 1, std::memory_order_release);
-  return kFirst + number;
+  return number;
+}
+
+// The number of the frame that `from` has found. kNone if memory is exhausted, or its names are not
+// there.
+std::uint32_t number_of(python::Frames& from, std::uint64_t identity) noexcept {
+  const std::uint32_t known = recent.number_of(identity);
+  python::Names names;
+  if (known != Recent::kNone || !from.describe(&names)) return known;
+  LockGuard lock{book.lock};
+  const std::uint32_t number = number_of(names);
+  if (number != Recent::kNone) recent.note(identity, number);
+  return number;
 }
 
 // Slabs can be read. Those of the hardened library may be closed in part.
@@ -134,8 +179,8 @@ bool add_run(python::Frames& from, Trace* trace) noexcept {
   python::Frame frame;
   bool is_any = false;
   while (trace->depth < Trace::kDepth && from.next(&frame)) {
-    const std::uintptr_t number = number_of(frame);
-    if (number != 0) trace->add(number);
+    const std::uint32_t number = number_of(from, frame.identity);
+    if (number != Recent::kNone) trace->add(kFirst + number);
     is_any = true;
     if (frame.is_entry) break;
   }

@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include <algorithm>
 #include <atomic>
+#include <initializer_list>
 #include <iterator>
 
 #include "allod/base/auxiliary.hpp"
@@ -19,21 +21,50 @@ namespace allod::python {
 
 namespace {
 
-struct Interpreter {
-  Layout layout;
-  Address begin;  // of its file, all of which can be read, or equal to `end`
-  Address end;
-  Address runtime;
-  Address loop;  // _PyEval_EvalFrameDefault
-  Address loop_end;
-  Address code_type;
-  Address text_type;
-  Address bytes_type;
+// Bytes of a structure up to the last field that is read.
+struct Spans {
+  std::uint32_t frame = 0;
+  std::uint32_t code = 0;
+  std::uint32_t text = 0;
+  std::uint32_t bytes = 0;
+
+  constexpr Spans() noexcept = default;
+  explicit constexpr Spans(const Layout& at) noexcept
+      : frame{end_of({at.code, at.back, at.instruction, at.owner})},
+        code{end_of({at.type, at.first_line, at.file, at.name, at.line_table})},
+        text{end_of({at.type, at.text_length, at.text_state})},
+        bytes{end_of({at.type, at.bytes_length})} {}
+
+ private:
+  static constexpr std::uint32_t end_of(std::initializer_list<std::uint32_t> fields) noexcept {
+    return std::max(fields) + sizeof(Address);
+  }
 };
+
+struct Interpreter {
+  Layout layout{};
+  Spans spans;
+  Address begin = 0;  // of its file, all of which can be read, or equal to `end`
+  Address end = 0;
+  Address runtime = 0;
+  Address loop = 0;  // _PyEval_EvalFrameDefault
+  Address loop_end = 0;
+  Address code_type = 0;
+  Address text_type = 0;
+  Address bytes_type = 0;
+};
+
+// Of a span that is there.
+template <class T>
+T field(Address structure, std::uint32_t offset) noexcept {
+  T value;
+  memcpy(&value, reinterpret_cast<const void*>(structure + offset), sizeof value);
+  return value;
+}
 
 enum class State : unsigned char { unknown, being_noted, known };
 constinit std::atomic<State> state{State::unknown};
-constinit Interpreter interpreter{};  // constant once known
+constinit Interpreter interpreter;  // constant once known
 
 // Where objects begin that hold no interpreter. Two may share a cell: then they are asked again.
 constinit std::atomic<Address> others[64];
@@ -113,6 +144,7 @@ void look_for_interpreter(const std::uintptr_t* frames, std::size_t count) noexc
     cell_of(begin).store(begin, std::memory_order_relaxed);
     Interpreter found{};
     if (!describe(Object{object}, &found)) continue;
+    found.spans = Spans{found.layout};
     found.begin = found.end = begin;
     const Address end = address_of(object.dlfo_map_end);
     if (is_all_readable(begin, end)) found.end = end;
@@ -194,12 +226,13 @@ bool Frames::is_owned_by_c(Address frame) noexcept {
   return at.entry == Entry::owned && memory_.read(frame + at.owner, &owner) && owner >= kFirstOfC;
 }
 
+// Of a frame that is there.
 bool Frames::find_caller(Address* back, bool* is_entry) noexcept {
   const Layout& at = interpreter.layout;
-  unsigned char mark = 1;
-  if (!memory_.read(frame_ + at.back, back)) return false;
-  if (at.entry == Entry::marked && !memory_.read(frame_ + at.owner, &mark)) return false;
-  *is_entry = at.entry != Entry::owned && mark != 0;
+  *back = field<Address>(frame_, at.back);
+  // 3.9 and 3.10 have no mark: each is an entry.
+  const bool is_marked = at.entry == Entry::each || field<unsigned char>(frame_, at.owner) != 0;
+  *is_entry = at.entry != Entry::owned && is_marked;
   while (*back != 0 && is_owned_by_c(*back)) {
     *is_entry = true;
     if (!memory_.read(*back + at.back, back)) return false;
@@ -214,25 +247,88 @@ bool Frames::next(Frame* frame) noexcept {
   constexpr Address kReference = 7;
   if (frame_ == 0) return false;
   Address back = 0;
-  Address code = 0;
-  Address file = 0;
-  Address name = 0;
-  std::int64_t instruction = 0;
-  bool is_sound = find_caller(&back, &frame->is_entry) && memory_.read(frame_ + at.code, &code);
-  code &= ~kReference;
-  is_sound = is_sound && is_of_type(code, interpreter.code_type) &&
-             memory_.read(code + at.name, &name) && memory_.read(code + at.file, &file) &&
-             read_name(name, function_, sizeof function_, &frame->function) &&
-             read_name(file, file_, sizeof file_, &frame->file) &&
-             find_instruction(code, &instruction);
-  if (is_sound) frame->line = line_at(code, instruction);
+  const bool is_sound = memory_.is_there(frame_, interpreter.spans.frame) &&
+                        find_caller(&back, &frame->is_entry) &&
+                        find_place(field<Address>(frame_, at.code) & ~kReference);
+  if (is_sound) frame->identity = identity();
   frame_ = is_sound ? back : 0;
   return is_sound;
 }
 
-bool Frames::is_of_type(Address object, Address type) noexcept {
-  Address found = 0;
-  return object != 0 && memory_.read(object + interpreter.layout.type, &found) && found == type;
+bool Frames::find_place(Address code) noexcept {
+  const Layout& at = interpreter.layout;
+  if (!is_of_type(code, interpreter.code_type, interpreter.spans.code) ||
+      !find_text(field<Address>(code, at.name), kMostFunction, false, &place_.function) ||
+      !find_text(field<Address>(code, at.file), kMostFile, true, &place_.file)) {
+    return false;
+  }
+  find_instruction(code);
+  find_line_table(code);
+  return true;
+}
+
+bool Frames::describe(Names* names) noexcept {
+  names->line = line();
+  return copy_text(place_.function, function_, &names->function) &&
+         copy_text(place_.file, file_, &names->file);
+}
+
+namespace {
+
+// A hash of words, which go to two chains in turn: neither waits for the other.
+class Mixer {
+ public:
+  void add(std::uint64_t word) noexcept {
+    const std::uint64_t mixed = (next_ ^ word) * kMix;
+    next_ = last_;
+    last_ = mixed ^ mixed >> 29;
+  }
+  void add(const void* from, std::size_t bytes) noexcept {
+    const auto* at = static_cast<const unsigned char*>(from);
+    std::uint64_t word = 0;
+    for (; bytes >= sizeof word; bytes -= sizeof word, at += sizeof word) {
+      memcpy(&word, at, sizeof word);
+      add(word);
+    }
+    word = 0;
+    memcpy(&word, at, bytes);
+    add(word);
+  }
+  [[nodiscard]] std::uint64_t result() const noexcept {
+    const std::uint64_t mixed = ((next_ * kMix) ^ (next_ >> 32) ^ last_) * kMix;
+    return (mixed ^ mixed >> 32) | std::uint64_t{1} << 63;
+  }
+
+ private:
+  std::uint64_t next_ = 0;
+  std::uint64_t last_ = kMix;
+};
+
+}  // namespace
+
+std::uint64_t Frames::identity() noexcept {
+  constexpr std::uint64_t kMostOfTable = 1024;
+  Mixer mixer;
+  mixer.add(static_cast<std::uint64_t>(place_.instruction));
+  mixer.add(static_cast<std::uint32_t>(place_.first_line));
+  mixer.add(place_.table_bytes);
+  const auto add = [&](Address begin, std::uint64_t bytes) noexcept {
+    // What is not there has no text.
+    if (bytes != 0 && memory_.is_there(begin, bytes))
+      mixer.add(reinterpret_cast<const void*>(begin), bytes);
+  };
+  for (const Shown* const text : {&place_.function, &place_.file}) {
+    mixer.add(text->count << 4 | text->kind);
+    add(text->begin, text->count * text->kind);
+  }
+  add(place_.line_table, place_.table_bytes < kMostOfTable ? place_.table_bytes : kMostOfTable);
+  return mixer.result();
+}
+
+// `span`: of what is read of it.
+bool Frames::is_of_type(Address object, Address type, std::uint32_t span) noexcept {
+  return object != 0 && memory_.is_there(object, span) &&
+         field<Address>(object, interpreter.layout.type) == type;
 }
 
 namespace {
@@ -282,30 +378,31 @@ struct TextState {
 
 }  // namespace
 
-// Long names lose their end, and long paths their beginning.
-bool Frames::read_name(Address object, char* to, std::size_t room,
-                       std::string_view* name) noexcept {
+// Long names lose their end, and long paths their beginning. `room`: bytes for what is shown.
+bool Frames::find_text(Address object, std::size_t room, bool cuts_begin, Shown* text) noexcept {
   constexpr std::uint64_t kMostCharacters = 1 << 20;
   const Layout& at = interpreter.layout;
-  std::uint64_t length = 0;
-  std::uint32_t bits = 0;
-  if (!is_of_type(object, interpreter.text_type)) return false;
-  if (!memory_.read(object + at.text_length, &length) || length > kMostCharacters) return false;
-  if (!memory_.read(object + at.text_state, &bits)) return false;
-  const TextState form{bits};
-  if (form.kind == 0) return false;
+  if (!is_of_type(object, interpreter.text_type, interpreter.spans.text)) return false;
+  const auto length = field<std::uint64_t>(object, at.text_length);
+  const TextState form{field<std::uint32_t>(object, at.text_state)};
+  if (length > kMostCharacters || form.kind == 0) return false;
   const Address begin = object + (form.is_ascii ? at.text_ascii : at.text_compact);
   const std::uint64_t most = form.is_ascii ? room : room / 4;
-  const std::uint64_t first = to == file_ && length > most ? length - most : 0;
+  const std::uint64_t first = cuts_begin && length > most ? length - most : 0;
   const std::uint64_t count = length - first < most ? length - first : most;
-  if (form.is_ascii) {
-    *name = {to, count};
-    return memory_.copy(begin + first, to, count);
+  *text = {begin + first * form.kind, count, form.kind, form.is_ascii};
+  return true;
+}
+
+bool Frames::copy_text(const Shown& text, char* to, std::string_view* name) noexcept {
+  if (text.is_ascii) {
+    *name = {to, text.count};
+    return memory_.copy(text.begin, to, text.count);
   }
   std::size_t used = 0;
-  for (std::uint64_t i = first; i < first + count; ++i) {
+  for (std::uint64_t i = 0; i < text.count; ++i) {
     std::uint32_t c = 0;
-    if (!memory_.copy(begin + i * form.kind, &c, form.kind)) return false;
+    if (!memory_.copy(text.begin + i * text.kind, &c, text.kind)) return false;
     char bytes[4];
     const std::size_t more = encode(c, bytes);
     memcpy(to + used, bytes, more);
@@ -315,44 +412,51 @@ bool Frames::read_name(Address object, char* to, std::size_t room,
   return true;
 }
 
-// In bytes from the first one; -1: before it.
-bool Frames::find_instruction(Address code, std::int64_t* found) noexcept {
+void Frames::find_instruction(Address code) noexcept {
   constexpr std::int64_t kMostBytes = 1 << 28;
   const Layout& at = interpreter.layout;
+  std::int64_t& found = place_.instruction;
   if (at.lines == Lines::locations) {
-    Address instruction = 0;
-    if (!memory_.read(frame_ + at.instruction, &instruction)) return false;
-    *found = static_cast<std::int64_t>(instruction - (code + at.instructions));
+    const auto instruction = field<Address>(frame_, at.instruction);
+    found = static_cast<std::int64_t>(instruction - (code + at.instructions));
   } else {
-    std::int32_t index = 0;
-    if (!memory_.read(frame_ + at.instruction, &index)) return false;
-    *found = at.lines == Lines::ranges && index >= 0 ? std::int64_t{2} * index : index;
+    const auto index = field<std::int32_t>(frame_, at.instruction);
+    found = at.lines == Lines::ranges && index >= 0 ? std::int64_t{2} * index : index;
   }
   // Threads may have copies of the code, where Python has no global lock.
-  if (*found < 0 || *found > kMostBytes) *found = -1;
-  return true;
+  if (found < 0 || found > kMostBytes) found = -1;
 }
 
-unsigned Frames::line_at(Address code, std::int64_t instruction) noexcept {
+void Frames::find_line_table(Address code) noexcept {
   constexpr std::uint64_t kMostBytes = 1 << 20;
   const Layout& at = interpreter.layout;
-  std::int32_t first = 0;
-  Address table = 0;
-  std::uint64_t length = 0;
-  if (!memory_.read(code + at.first_line, &first)) return 0;
+  const auto table = field<Address>(code, at.line_table);
+  place_.line_table = place_.table_bytes = 0;
+  place_.first_line = field<std::int32_t>(code, at.first_line);
+  if (place_.instruction < 0 ||
+      !is_of_type(table, interpreter.bytes_type, interpreter.spans.bytes)) {
+    return;
+  }
+  const auto length = field<std::uint64_t>(table, at.bytes_length);
+  place_.line_table = table + at.bytes_begin;
+  place_.table_bytes = length < kMostBytes ? length : kMostBytes;
+}
+
+// 0: not known.
+unsigned Frames::line() noexcept {
+  const std::int64_t first = place_.first_line;
   std::int64_t line = first;
-  if (instruction >= 0 && memory_.read(code + at.line_table, &table) &&
-      is_of_type(table, interpreter.bytes_type) && memory_.read(table + at.bytes_length, &length)) {
-    Bytes bytes{memory_, table + at.bytes_begin, length < kMostBytes ? length : kMostBytes};
-    switch (at.lines) {
+  if (place_.line_table != 0) {
+    Bytes bytes{memory_, place_.line_table, place_.table_bytes};
+    switch (interpreter.layout.lines) {
       case Lines::increments:
-        line = line_by_increments(bytes, first, instruction);
+        line = line_by_increments(bytes, first, place_.instruction);
         break;
       case Lines::ranges:
-        line = line_by_ranges(bytes, first, instruction);
+        line = line_by_ranges(bytes, first, place_.instruction);
         break;
       case Lines::locations:
-        line = line_by_locations(bytes, first, instruction);
+        line = line_by_locations(bytes, first, place_.instruction);
         break;
     }
   }
@@ -371,6 +475,7 @@ bool is_loop(std::uintptr_t) noexcept { return false; }
 bool is_generated(std::uintptr_t) noexcept { return false; }
 Frames::Frames(unwind::ScatteredMemory::IsPresent) noexcept {}
 bool Frames::next(Frame*) noexcept { return false; }
+bool Frames::describe(Names*) noexcept { return false; }
 
 }  // namespace allod::python
 

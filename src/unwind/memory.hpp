@@ -65,17 +65,17 @@ class ScatteredMemory {
     size_ = end - begin;
   }
 
-  // False, with nothing or a part copied, if not all is there.
-  [[nodiscard]] bool copy(Address from, void* to, std::size_t bytes) noexcept {
+  [[nodiscard]] bool is_there(Address from, std::size_t bytes) noexcept {
     const Address end = from + bytes;
     if (end < from) return false;
     for (Address page = align_down(from, kProbedBytes); page < end; page += kProbedBytes) {
-      Address& known = known_[page / kProbedBytes % std::size(known_)];
-      if (known == page || page - begin_ < size_) continue;
-      if (is_present_ != nullptr && is_present_(page)) continue;
-      if (!is_readable(page)) return false;
-      known = page;
+      if (known_of(page) != page && !is_trusted(page) && !probe(page)) return false;
     }
+    return true;
+  }
+  // False, with nothing copied, if not all is there.
+  [[nodiscard]] bool copy(Address from, void* to, std::size_t bytes) noexcept {
+    if (!is_there(from, bytes)) return false;
     memcpy(to, reinterpret_cast<const void*>(from), bytes);
     return true;
   }
@@ -88,23 +88,38 @@ class ScatteredMemory {
   template <std::size_t kCount>
   [[nodiscard]] bool read_words(const Address (&from)[kCount], Address (&to)[kCount]) noexcept {
     iovec theirs[kCount];
+    bool is_ours = true;
     for (std::size_t i = 0; i < kCount; ++i) {
       theirs[i] = {reinterpret_cast<void*>(from[i]), sizeof(Address)};
+      is_ours = is_ours && is_trusted(from[i]);
     }
+    if (is_ours) return read_each(from, to);
     const iovec ours{to, sizeof to};
     const long got =
         raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_gettid), reinterpret_cast<long>(&ours), 1,
                     reinterpret_cast<long>(theirs), static_cast<long>(kCount), 0);
-    if (got == -ENOSYS || got == -EPERM) {
-      for (std::size_t i = 0; i < kCount; ++i) {
-        if (!read(from[i], &to[i])) return false;
-      }
-      return true;
-    }
+    if (got == -ENOSYS || got == -EPERM) return read_each(from, to);
     return got == static_cast<long>(sizeof to);
   }
 
  private:
+  [[nodiscard]] Address& known_of(Address page) noexcept {
+    return known_[page / kProbedBytes % std::size(known_)];
+  }
+  [[nodiscard]] bool is_trusted(Address at) const noexcept { return at - begin_ < size_; }
+  [[gnu::noinline]] bool probe(Address page) noexcept {
+    if ((is_present_ == nullptr || !is_present_(page)) && !is_readable(page)) return false;
+    known_of(page) = page;
+    return true;
+  }
+  template <std::size_t kCount>
+  [[nodiscard]] bool read_each(const Address (&from)[kCount], Address (&to)[kCount]) noexcept {
+    for (std::size_t i = 0; i < kCount; ++i) {
+      if (!read(from[i], &to[i])) return false;
+    }
+    return true;
+  }
+
   IsPresent is_present_;
   Address begin_ = 0;
   Address size_ = 0;

@@ -61,6 +61,16 @@ def gone(n):
     exec(compile(source, "gone.py", "exec"), names)
     names["vanish"](n)  # gone
 
+def replaced(n):
+    # Much of each is where the last was, with texts of the same lengths.
+    for i in range(20):
+        names = {"size": n * MIB}
+        source = "\\n" * (i // 5) + "def again():\\n  bytearray(size)\\n"
+        name = chr(97 + i) + "gain"
+        source = source.replace("again", name)
+        exec(compile(source, f"file{i % 4}.py", "exec"), names)
+        names[name]()
+
 inner(8)  # main
 through_c(9)
 consume(10)
@@ -72,6 +82,7 @@ gc.collect()
 thread = threading.Thread(target=inner, args=(15,))
 thread.start()
 thread.join()
+replaced(16)
 """
 
 
@@ -200,6 +211,21 @@ def test_code_that_is_gone_has_its_names(profile: model.Profile) -> None:
     frames = without_c(stack_of(profile, 14))
     assert frames[:2] == [("vanish", 3), ("gone", line_of("gone"))]
     assert any(frame.file == "gone.py" for frame in profile.functions.values())
+
+
+def test_code_that_takes_the_place_of_other_code_has_its_own_names(
+    profile: model.Profile,
+) -> None:
+    size = 16 << 20
+    found = set()
+    for stack in profile.stacks:
+        if size <= stack.total.requested < size + 4096:
+            frames = (profile.functions.get(each) for each in stack.addresses)
+            inner = next(frame for frame in frames if frame is not None)
+            found.add((inner.function, inner.file, inner.line))
+    assert found == {
+        (f"{chr(97 + i)}gain", f"file{i % 4}.py", 2 + i // 5) for i in range(20)
+    }
 
 
 def test_threads_have_their_own_frames(profile: model.Profile) -> None:
