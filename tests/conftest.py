@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from allod import supplies
+from allod.console import Failure
 from clone.supplies import Clone
 from surface.black_box import Runner
 from workshop import paths
 from workshop.build import PRESETS, ensure_built
+from workshop.environment import ensure_browser
 from workshop.packages import PackagesUnavailable, ensure_packages
 
 DebianPackages = Callable[..., None]
@@ -154,3 +157,21 @@ def _present(product: Path) -> Path:
     if not product.exists():
         pytest.fail(f"{product} is not there: run ./allod build", pytrace=False)
     return product
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium."""
+    try:
+        ensure_packages(["chromium"])
+        ensure_browser()
+    except (PackagesUnavailable, Failure) as reason:
+        pytest.skip(str(reason))
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+        )
+        yield started
+        started.close()

@@ -10,6 +10,7 @@
 namespace allod::profile {
 
 constinit Book book;
+constinit Timeline timeline;
 [[gnu::tls_model("initial-exec")]] thread_local constinit bool busy = false;
 
 namespace {
@@ -21,6 +22,10 @@ void before_change(KnownStack& stack) noexcept {
   if (stack.changed == book.peaks) return;
   stack.before_change = stack.live;
   stack.changed = book.peaks;
+}
+
+void note_time(std::uint64_t now) noexcept {
+  timeline.note(now > book.since_ms ? now - book.since_ms : 0, book.live.bytes, book.total.bytes);
 }
 
 void count_out(const Sample& sample, std::uint64_t now) noexcept {
@@ -35,6 +40,7 @@ void count_out(const Sample& sample, std::uint64_t now) noexcept {
   stack.lives_ms += life;
   subtract(book.live, weight);
   --book.live_samples;
+  note_time(now);
   const unsigned place = life == 0 ? 0 : highest_bit(life) + 1;
   add(book.lifetimes[place < ALLOD_PROFILE_LIFETIMES ? place : ALLOD_PROFILE_LIFETIMES - 1],
       weight);
@@ -118,6 +124,7 @@ bool count_in(const Sample& sample) noexcept {
   add(book.total, weight);
   ++book.live_samples;
   ++book.total_samples;
+  note_time(sample.birth_ms);
   if (book.live.bytes <= book.peak.bytes) return false;
   book.peak = book.live;
   book.peak_ms = sample.birth_ms;

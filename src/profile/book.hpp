@@ -4,6 +4,7 @@
 #include "allod.h"
 #include "instance/process.hpp"
 #include "profile/sample.hpp"
+#include "profile/timeline.hpp"
 #include "unwind/backtrace.hpp"
 
 namespace allod::profile {
@@ -102,6 +103,8 @@ struct Book {
   Sum lifetimes[ALLOD_PROFILE_LIFETIMES] = {};
 };
 extern constinit Book book;
+// Changed under the lock of the book. Apart from it, since it takes no room in the file.
+extern constinit Timeline timeline;
 
 // Set while the thread is in the profile: a signal handler that interrupts it takes no samples.
 [[gnu::tls_model("initial-exec")]] extern thread_local constinit bool busy;

@@ -30,6 +30,7 @@ void reset() noexcept {
   book.total = {};
   book.peak_ms = book.since_ms = now;
   book.total_samples = book.lost_samples = 0;
+  timeline.clear();
   for (Sum& lifetime : book.lifetimes) lifetime = {};
   for (KnownStack* stack = book.first.load(); stack != nullptr; stack = stack->next.load()) {
     stack->total = {};

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "profile/book.hpp"
 #include "profile/closed_files.hpp"
 #include "profile/functions.hpp"
 #include "profile/profile.hpp"
@@ -87,6 +88,23 @@ int write_stack(const allod_profile_stack_t* stack, void* context) noexcept {
   return 0;
 }
 
+// The length of a period in milliseconds, and for each the most bytes in use, and the bytes ever
+// allocated at its end.
+[[gnu::noinline]] void write_timeline(Text& out) noexcept {
+  Timeline copy;
+  {
+    LockGuard lock{book.lock};
+    copy = timeline;
+  }
+  if (copy.count() == 0) return;
+  const auto rounded = [](std::uint64_t bytes_x256) { return (bytes_x256 + 128) / 256; };
+  out << "# timeline " << copy.period_ms();
+  for (std::size_t i = 0; i < copy.count(); ++i) {
+    out << " " << rounded(copy[i].live) << " " << rounded(copy[i].total);
+  }
+  out << "\n";
+}
+
 }  // namespace
 
 // The gperftools format, with estimates instead of samples, so that readers do not scale them.
@@ -101,6 +119,7 @@ void write(Text& out) noexcept {
       << summary.live_samples << " " << summary.total_samples << " lost " << summary.lost_samples
       << " since " << summary.since_ms;
   write_process(out);
+  write_timeline(out);
   static_cast<void>(visit_stacks(&write_stack, &out));
   write_functions(out);
   write_mappings(out);

@@ -8,10 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from allod.console import Failure
 from commands import ended
-from workshop.environment import ensure_browser
-from workshop.packages import PackagesUnavailable, ensure_packages
 from workshop.paths import build_dir
 
 from .conftest import Serve, sample_all
@@ -19,24 +16,6 @@ from .watched import Watched
 
 Page = Any
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Debian's Chromium."""
-    try:
-        ensure_packages(["chromium"])
-        ensure_browser()
-    except (PackagesUnavailable, Failure) as reason:
-        pytest.skip(str(reason))
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
-        )
-        yield started
-        started.close()
 
 
 @pytest.fixture

@@ -398,8 +398,8 @@ def profile(process: int, seconds: float, interval: int, output: Path | None) ->
 
 
 @allod.command()
-@click.argument("first", type=click.Path(path_type=Path))
-@click.argument("second", type=click.Path(path_type=Path))
+@click.argument("first")
+@click.argument("second")
 @click.option(
     "--kind",
     type=click.Choice(("live", "peak", "total")),
@@ -417,8 +417,8 @@ def profile(process: int, seconds: float, interval: int, output: Path | None) ->
 @_json_option
 @_output_option
 def diff(
-    first: Path,
-    second: Path,
+    first: str,
+    second: str,
     kind: str,
     most: int,
     as_json: bool,
@@ -426,8 +426,8 @@ def diff(
 ) -> None:
     """Compare two heap profiles by function.
 
-    FIRST and SECOND are files of allod run --profile (NAME.pb.gz), or texts that the library
-    wrote.
+    FIRST and SECOND are files of allod run --profile (NAME.pb.gz), texts that the library wrote,
+    or processes that serve a live page, by id or link.
     """
     from allod.profile.compare import compare
 
@@ -435,14 +435,14 @@ def diff(
 
 
 @allod.command()
-@click.argument("profile", type=click.Path(path_type=Path))
+@click.argument("profile")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(("speedscope", "dhat", "folded", "pprof", "html")),
+    type=click.Choice(("speedscope", "dhat", "otlp", "folded", "pprof", "html")),
     default="speedscope",
     show_default=True,
-    help="dhat: for Firefox's profiler; folded: a line for each stack.",
+    help="dhat: for Firefox's profiler; otlp: OpenTelemetry's; folded: a line for each stack.",
 )
 @click.option(
     "--kind",
@@ -452,12 +452,13 @@ def diff(
     help="With folded: bytes in use, at the peak, or ever allocated. Others have all.",
 )
 @_output_option
-def export(profile: Path, form: str, kind: str, output: Path | None) -> None:
+def export(profile: str, form: str, kind: str, output: Path | None) -> None:
     """Write PROFILE in the format of another tool.
 
-    PROFILE is a file of allod run --profile (NAME.pb.gz), or a text that the library wrote.
-    speedscope goes to https://www.speedscope.app, dhat to https://profiler.firefox.com, and folded
-    to flamegraph.pl.
+    PROFILE is a file of allod run --profile (NAME.pb.gz), a text that the library wrote, or a
+    process that serves a live page, by id or link. speedscope goes to https://www.speedscope.app,
+    dhat to https://profiler.firefox.com, otlp to collectors of OpenTelemetry, and folded to
+    flamegraph.pl.
     """
     from allod.profile.export import export as export_profile
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allod import attach, supplies
 from allod.console import Failure, say
+from allod.profile.model import Timeline
 from allod.profile.run import check_writable, write_both
+from allod.profile.served import fetch
 from allod.watch import STATE, Gone, Link, library_of, process_folder
 
 if TYPE_CHECKING:
     from allod.profile.model import Profile
+
+
+PERIOD_SECONDS = 1.0
 
 
 def profile_running(
@@ -48,34 +53,42 @@ def _watched(
     state = link.ask(STATE)
     stem = (output or Path(f"{state['process']['name']}.{process}")).absolute()
     check_writable(stem)
-    before = _profile(link)
+    before = fetch(link)
     say(f"process {process} is profiled for {seconds:g} seconds")
-    _wait(link, seconds)
-    after = _profile(link)
+    moments = _wait(link, seconds)
+    after = fetch(link)
     _subtract(after, before)
+    after.timeline = _timeline(moments)
     return after, stem
 
 
-def _wait(link: Link, seconds: float) -> None:
+def _wait(link: Link, seconds: float) -> list[tuple[int, int]]:
+    """The bytes in use, and those ever allocated, at the beginning and after each period."""
     end = time.monotonic() + seconds
+    moments = [_moment(link)]
     try:
         while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, 1.0))
-            link.ask(STATE)
+            time.sleep(min(left, PERIOD_SECONDS))
+            moments.append(_moment(link))
     except KeyboardInterrupt:
         say("ended early")
+    return moments
 
 
-def _profile(link: Link) -> Profile:
-    from allod.profile import pprof
+def _moment(link: Link) -> tuple[int, int]:
+    profile = link.ask(STATE)["profile"]
+    return int(profile["live"]["bytes"]), int(profile["total"]["bytes"])
 
-    with tempfile.NamedTemporaryFile(prefix="allod-profile-") as file:
-        file.write(link.fetch("/debug/pprof/heap"))
-        file.flush()
-        profile = pprof.read(Path(file.name))
-    state = link.ask(STATE)
-    profile.samples = int(state["profile"]["total_samples"])
-    return profile
+
+def _timeline(moments: Sequence[tuple[int, int]]) -> Timeline | None:
+    _, before = moments[0]
+    if len(moments) < 2:
+        return None
+    return Timeline(
+        round(1000 * PERIOD_SECONDS),
+        tuple(live for live, _ in moments[1:]),
+        tuple(max(0, total - before) for _, total in moments[1:]),
+    )
 
 
 def _subtract(after: Profile, before: Profile) -> None:

@@ -8,6 +8,7 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.markup import escape
@@ -38,12 +39,16 @@ class Change:
     error: int
 
 
-def read(path: Path) -> Profile:
-    """A profile of pprof's format, or the library's text with its names."""
-    from allod.profile import model, pprof, symbols
+def read(source: str) -> Profile:
+    """A profile of pprof's format, or the library's text with its names; or that of a process now,
+    by its id or the link of its live page."""
+    from allod.profile import model, pprof, served, symbols
 
+    path = Path(source)
     if not path.is_file():
-        raise Failure(f"no such file: {path}")
+        if source.isdecimal() or "://" in source:
+            return served.profile_of(source)
+        raise Failure(f"no such file: {source}")
     if pprof.is_pprof(path):
         return pprof.read(path)
     profile = model.read_text(path)
@@ -51,9 +56,16 @@ def read(path: Path) -> Profile:
     return profile
 
 
+def place_of(source: str) -> str:
+    """What a person reads of it: a link without its secret."""
+    if Path(source).is_file():
+        return source
+    return f"process {source}" if source.isdecimal() else urlsplit(source).netloc
+
+
 def compare(
-    first: Path,
-    second: Path,
+    first: str,
+    second: str,
     kind: str,
     most: int,
     *,
@@ -81,9 +93,8 @@ def compare(
     if as_json:
         told = {"kind": kind, "rows": [asdict(row) for row in rows]}
         return deliver(json.dumps(told, indent=1) + "\n", output)
-    table = Table(
-        title=f"Bytes {KINDS[kind]}, from {first} to {second}", title_justify="left"
-    )
+    places = " to ".join(place_of(source) for source in (first, second))
+    table = Table(title=f"Bytes {KINDS[kind]}, from {places}", title_justify="left")
     for heading in ("itself", "with callees", "±", "blocks"):
         table.add_column(heading, justify="right", min_width=9)
     table.add_column("function", overflow="fold")

@@ -9,32 +9,35 @@ from typing import TYPE_CHECKING, Any
 
 from allod import supplies
 from allod.console import Failure
-from allod.files import deliver
+from allod.files import deliver, write_whole
 
 if TYPE_CHECKING:
     from allod.profile.model import Frame, Profile
 
 KINDS = {"live": "in use", "peak": "at the peak", "total": "ever allocated"}
-BINARY = {"pprof", "html"}
+BINARY = {"pprof", "html", "otlp"}
 SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
 
 
-def export(source: Path, form: str, kind: str, output: Path | None) -> None:
+def export(source: str, form: str, kind: str, output: Path | None) -> None:
     """Writes a profile in one of FORMATS, to standard output unless a file is named."""
     supplies.current().python_packages("flames" if form == "html" else "profiles")
-    from allod.profile import compare, flame, pprof
+    from allod.profile import compare, flame, otlp, pprof
 
     if output is None and form in BINARY:
         raise Failure(f"{form} needs --output FILE")
     profile = compare.read(source)
+    name = Path(compare.place_of(source)).name
     if output is not None and form == "pprof":
         pprof.write(profile, output)
+    elif output is not None and form == "otlp":
+        write_whole(output, otlp.encode(profile, name))
     elif output is not None and form == "html":
-        flame.write_page(profile, output, f"Heap of {source.name}")
+        flame.write_page(profile, output, f"Heap of {name}")
     elif form == "folded":
         deliver(flame.folded(profile, kind), output)
     else:
-        told = TEXTS[form](profile, source.name)
+        told = TEXTS[form](profile, name)
         deliver(json.dumps(told, separators=(",", ":")) + "\n", output)
 
 

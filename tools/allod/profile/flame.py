@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +172,8 @@ def _figures(profile: Profile, root: Node, title: str, share: float) -> str:
         "kinds": kinds,
         "names": names.told(),
     }
+    if profile.timeline is not None:
+        figures["timeline"] = asdict(profile.timeline)
     return json.dumps(figures, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -187,7 +189,7 @@ def write_page(profile: Profile, path: Path, title: str) -> None:
 
 
 def _page(figures: str) -> str:
-    code = _inline(("flame_graph.js", "page.js"))
+    code = _inline(("flame_graph.js", "timeline.js", "page.js"))
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'"

@@ -10,6 +10,7 @@
 
 const ROW = 21;
 const NARROWEST = 2; // pixels
+const LEGIBLE = 24;
 
 /** @param {{n: string, s?: string}} node */
 export function shortName(node) {
@@ -123,12 +124,13 @@ export class FlameGraph {
     if (!root || this.width === 0) return;
     const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset?.path;
     const above = this.inView();
-    /** @type {HTMLElement[]} */ const frames = [];
+    /** @type {HTMLElement[]} */ let frames = [];
+    // Of those that have room for a name. Deep below them, one has to zoom in.
     let rows = 0;
     /** @param {FlameNode} node @param {number} left @param {number} width @param {number} row @param {string[]} path @param {boolean} isAbove */
     const add = (node, left, width, row, path, isAbove) => {
       frames.push(this.frame(node, left, width, row, path, isAbove));
-      rows = Math.max(rows, row + 1);
+      if (width > LEGIBLE) rows = Math.max(rows, row + 1);
     };
     above.slice(0, -1).forEach((node, depth) =>
       add(node, 0, this.width, depth, this.path.slice(0, depth), true));
@@ -147,6 +149,8 @@ export class FlameGraph {
         at += wide;
       }
     }
+    rows += 1;
+    frames = frames.filter((frame) => parseFloat(frame.style.top) < rows * ROW);
     element.style.height = `${rows * ROW}px`;
     element.replaceChildren(...frames);
     if (focused !== undefined) {
@@ -167,7 +171,7 @@ export class FlameGraph {
       `top:${row * ROW}px;--hue:${hue(name).toFixed(3)}`;
     frame.dataset.path = path.join("\n");
     frame.tabIndex = row === 0 ? 0 : -1;
-    if (width > 24) frame.textContent = name;
+    if (width > LEGIBLE) frame.textContent = name;
     frame.setAttribute("aria-label", name);
     frame.addEventListener("click", () => this.zoom(path));
     const tell = () => { if (this.root) this.listeners.onShow(node, this.root); };

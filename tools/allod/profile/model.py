@@ -23,6 +23,8 @@ CLOSED = re.compile(r" \(closed, stacks up to (\d+)\)$", re.ASCII)
 # A function of an interpreter, which has a number in place of an address.
 TEXT = r'("(?:[^"\\]|\\.)*")'
 FRAME = re.compile(rf"# frame (0x[0-9a-f]+) (\d+) {TEXT} {TEXT}$", re.ASCII)
+# The length of a period, and two numbers for each.
+TIMELINE = re.compile(r"# timeline (\d+)((?: \d+ \d+)+)$", re.ASCII)
 MAPPING = re.compile(
     r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) (\S+) (\d+) *(.*)$", re.ASCII
 )
@@ -120,6 +122,29 @@ class Mapping:
         return not self.closed or (*device, found.st_ino) == self.file
 
 
+@dataclass(frozen=True)
+class Timeline:
+    """Bytes over the time of a profile, in periods of one length."""
+
+    period_ms: int
+    live: tuple[int, ...]  # the most in use within each
+    total: tuple[int, ...]  # ever allocated at its end
+
+    @staticmethod
+    def parse(text: str) -> Timeline | None:
+        """What __str__ or the library has written; None if it is something else."""
+        found = TIMELINE.match(text)
+        if found is None:
+            return None
+        numbers = [int(word) for word in found[2].split()]
+        return Timeline(int(found[1]), tuple(numbers[::2]), tuple(numbers[1::2]))
+
+    def __str__(self) -> str:
+        pairs = zip(self.live, self.total)
+        numbers = " ".join(f"{live} {total}" for live, total in pairs)
+        return f"# timeline {self.period_ms} {numbers}"
+
+
 @dataclass
 class Profile:
     """All stacks, and where their addresses lead."""
@@ -137,6 +162,7 @@ class Profile:
     process: int = 0
     began: int = 0
     owner: int = -1
+    timeline: Timeline | None = None
 
     def sum(self, kind: str) -> Sums:
         """Of "live", "peak" or "total"."""
@@ -170,6 +196,8 @@ def read_text(path: Path) -> Profile:
             profile.since_ms = words.get("since", [0])[0]
             profile.process = words.get("process", [0])[0]
             profile.began = words.get("began", [0])[0]
+        elif line.startswith("# timeline "):
+            profile.timeline = Timeline.parse(line)
         elif (function := FRAME.match(line)) is not None:
             name, file = json.loads(function[3]), json.loads(function[4])
             profile.functions[int(function[1], 16)] = Frame(

@@ -1,6 +1,7 @@
 // @ts-check
 // The page that ./allod run --profile writes: the live page's flame graph, of a file.
 import { FlameGraph, errorOf, folded, shortName } from "./flame_graph.js";
+import { showTimeline } from "./timeline.js";
 
 /**
  * Nodes and rows name functions by their index: a node is [name, bytes, blocks, children], a row
@@ -9,7 +10,8 @@ import { FlameGraph, errorOf, folded, shortName } from "./flame_graph.js";
  * @typedef {[number, number, number, number]} Row
  * @typedef {{n: string, s?: string, w?: number}} Name
  * @typedef {{words: string, bytes: number, blocks: number, root: Packed, rows: Row[]}} Kind
- * @typedef {{title: string, note: string, interval: number, names: Name[], first: number, kinds: Kind[]}} Data
+ * @typedef {{title: string, note: string, interval: number, names: Name[], first: number, kinds: Kind[],
+ *            timeline?: import("./timeline.js").Timeline}} Data
  */
 
 /** @param {string} id */
@@ -127,5 +129,9 @@ data.kinds.forEach(({ words, bytes: size }, index) => {
 byId("wrappers").addEventListener("click", () => { view.folds = !view.folds; draw(); });
 byId("all").addEventListener("click", () => graph.zoom([]));
 const search = /** @type {HTMLInputElement} */ (byId("search"));
+if (data.timeline) {
+  byId("time").hidden = false;
+  showTimeline(byId("timeline"), data.timeline, bytes);
+}
 search.addEventListener("input", () => graph.search(search.value));
 draw();

@@ -13,12 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from allod.console import Failure
 from allod.files import write_whole
-from allod.profile.model import Frame, Mapping, Profile, Stack, Sums
+from allod.profile.messages import message_type
+from allod.profile.model import Frame, Mapping, Profile, Stack, Sums, Timeline
 
 GZIP = b"\x1f\x8b"
 VALUES = (
@@ -29,7 +29,6 @@ VALUES = (
     ("peak_objects", "count"),
     ("peak_space", "bytes"),
 )
-# Name, number and type of each field; "*" marks a repeated one.
 MESSAGES = {
     "ValueType": ("type 1 int64", "unit 2 int64"),
     "Sample": ("location_id 1 *uint64", "value 2 *int64", "label 3 *Label"),
@@ -82,41 +81,7 @@ MESSAGES = {
 
 @cache
 def _profile_type() -> Any:
-    field_type = descriptor_pb2.FieldDescriptorProto
-    scalars = {
-        "int64": field_type.TYPE_INT64,
-        "uint64": field_type.TYPE_UINT64,
-        "bool": field_type.TYPE_BOOL,
-        "string": field_type.TYPE_STRING,
-    }
-    package = "perftools.profiles"
-    file = descriptor_pb2.FileDescriptorProto(
-        name="profile.proto", package=package, syntax="proto3"
-    )
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for each in fields:
-            field_name, number, kind = each.split()
-            plain = kind.removeprefix("*")
-            added = message.field.add(name=field_name, number=int(number))
-            added.label = (
-                field_type.LABEL_REPEATED
-                if kind.startswith("*")
-                else field_type.LABEL_OPTIONAL
-            )
-            if plain in scalars:
-                added.type = scalars[plain]
-            else:
-                added.type = field_type.TYPE_MESSAGE
-                added.type_name = f".{package}.{plain}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    profile = pool.FindMessageTypeByName(f"{package}.Profile")
-    factory: Any = message_factory
-    if hasattr(factory, "GetMessageClass"):
-        return factory.GetMessageClass(profile)
-    # Before version 4.22, which Debian 13 has not.
-    return factory.MessageFactory().GetPrototype(profile)
+    return message_type("perftools.profiles", MESSAGES, "Profile")
 
 
 class _Writer:
@@ -189,6 +154,8 @@ def encode(profile: Profile) -> bytes:
     message.period_type.unit = writer.string("bytes")
     message.period = profile.interval
     message.time_nanos = time.time_ns()
+    if profile.timeline is not None:
+        message.comment.append(writer.string(str(profile.timeline)))
     for stack in profile.stacks:
         places = zip(stack.addresses, stack.frames or ((),) * len(stack.addresses))
         message.sample.add(
@@ -251,17 +218,24 @@ def read(path: Path) -> Profile:
         return Sums(blocks, size)
 
     profile = Profile(interval=message.period)
+    # Samples may differ in their labels only.
+    stacks: dict[tuple[int, ...], Stack] = {}
     for sample in message.sample:
-        found = [locations[number] for number in sample.location_id]
-        profile.stacks.append(
-            Stack(
+        key = tuple(sample.location_id)
+        if key not in stacks:
+            found = [locations[number] for number in key]
+            stacks[key] = Stack(
                 tuple(address for address, _ in found),
-                sums(sample, "inuse"),
-                sums(sample, "peak"),
-                sums(sample, "alloc"),
-                tuple(frames for _, frames in found),
+                frames=tuple(frames for _, frames in found),
             )
-        )
+        stack = stacks[key]
+        stack.live += sums(sample, "inuse")
+        stack.peak += sums(sample, "peak")
+        stack.total += sums(sample, "alloc")
+    profile.stacks = list(stacks.values())
+    for comment in message.comment:
+        timeline = Timeline.parse(texts[comment])
+        profile.timeline = timeline or profile.timeline
     profile.mappings = [
         Mapping(
             each.memory_start,
