@@ -83,15 +83,24 @@ std::uint64_t list_pins(Figures& figures, const Stacks& stacks, Table<Row>& rows
   return pins.free_bytes();
 }
 
-// Also writes the index of the frame that a row is named by: the first that is no wrapper.
+bool is_interpreted(std::uintptr_t frame) noexcept {
+  allod_profile_function_t function;
+  return &allod_profile_function_get != nullptr &&
+         allod_profile_function_get(frame, &function, sizeof function) == 0;
+}
+
+// Also writes the index of the frame that a row is named by: the first function of an interpreter,
+// since what is below is the interpreter's; without one, the first that is no wrapper.
 void write_frames(Json& json, const allod_profile_stack_t& stack) noexcept {
   struct Writing {
     Json& json;
     std::uint64_t count;
     std::uint64_t who;
   } writing{json, 0, UINT64_MAX};
+  std::uint64_t interpreted = UINT64_MAX;
   json.array("frames");
   for (std::size_t i = 0; i < stack.depth; ++i) {
+    if (interpreted == UINT64_MAX && is_interpreted(stack.frames[i])) interpreted = writing.count;
     find_places(
         stack.frames[i],
         [](const Place& place, void* context) {
@@ -104,6 +113,7 @@ void write_frames(Json& json, const allod_profile_stack_t& stack) noexcept {
         &writing);
   }
   json.end();
+  if (interpreted != UINT64_MAX) writing.who = interpreted;
   json.field("who", writing.who == UINT64_MAX ? std::uint64_t{0} : writing.who);
 }
 

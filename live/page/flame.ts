@@ -79,6 +79,7 @@ export class FlamePanel implements Panel {
     }
     if (!opened && Date.now() - this.asked < 3000) return;
     this.asked = Date.now();
+    if (!this.last) this.note.textContent = "The names of functions are looked up …";
     const [from, to] = this.range() ?? [0, 0];
     void api.flame(this.of, from, to).then((flame) => {
       if (flame.of !== this.of) return;

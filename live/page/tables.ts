@@ -60,7 +60,7 @@ export function threadsPanel(): Panel {
   const table = new Table<ThreadRow>("Threads", [
     { title: "Thread", text: true, key: name,
       show: (row) => h("span", {}, name(row), " ",
-        h("span", { class: "muted" }, row.thread ? String(row.thread) : "")) },
+        h("span", { class: "muted whole" }, row.thread ? String(row.thread) : "")) },
     { title: "In use", hint: "Blocks in this thread's slabs that are in use, whoever holds them now",
       key: (row) => row.live, show: (row) => bytes(row.live), bar: (row) => row.live / most },
     { title: "Peak", hint: "The most that this page's server saw", key: (row) => row.peak,

@@ -12,7 +12,7 @@ export interface Verdict {
 
 // The half of the interval that holds the slope with 99 % certainty.
 function error(trend: Trend): string {
-  return `± ${bytes((trend.high - trend.low) / 2)}`;
+  return `±\u00a0${bytes((trend.high - trend.low) / 2).replace(" ", "\u00a0")}`;
 }
 
 // Whether what may be hidden by noise matters little: an hour of it adds 4 MiB, or 5 %, at most.

@@ -20,6 +20,9 @@ def fill():
 def through_c():
     sorted([1], key=lambda i: fill() or 0)
 through_c()
+def fleeting():
+    bytearray(4 << 20)
+fleeting()
 input()
 """
 
@@ -75,6 +78,9 @@ def test_python_functions_stand_between_c(serve: Serve, tmp_path: Path) -> None:
     with serve(sys.executable, str(script), profile="65536") as program:
         nodes = wait_for(program, "fill")
         folded = program.ask("/debug/folded").body.decode()
+        rows = program.ask("/api/stacks?of=temporary").json()["rows"]
+    # Rows are named by what the user wrote, and not by the interpreter's functions below.
+    assert "fleeting" in {row["frames"][row["who"]]["n"] for row in rows}
     places = {node["n"]: node.get("f") for node in nodes}
     assert places["fill"] == f"{script}:4"
     assert places["through_c"] == f"{script}:6"
