@@ -194,6 +194,13 @@ void write_findings(Metrics& metrics, const Figures& all, const Trends& trends) 
   }
 }
 
+void write_push(Metrics& metrics, const Push& push) noexcept {
+  if (!push.is_on()) return;
+  metrics.family("pushes_total", "counter", "Profiles that were sent to a collector.");
+  metrics.value("result", "taken", push.sent());
+  metrics.value("result", "failed", push.failed());
+}
+
 }  // namespace
 
 bool write_metrics(Server& server, evbuffer* to) noexcept {
@@ -205,6 +212,7 @@ bool write_metrics(Server& server, evbuffer* to) noexcept {
   write_nodes(metrics, *all);
   write_trends(metrics, server.trends());
   write_findings(metrics, *all, server.trends());
+  write_push(metrics, server.push());
   if (!all->heaps.empty()) {
     using Heap = allod_heap_stats_t;
     metrics.family("heap_allocated_bytes", "gauge", "In blocks of first-class heaps, by name.");

@@ -1,10 +1,11 @@
 #include "pprof.hpp"
 
-#include <zlib.h>
+#include <stdio.h>
 
 #include <algorithm>
 #include <string_view>
 
+#include "encoded.hpp"
 #include "symbols.hpp"
 #include "system.hpp"
 
@@ -12,64 +13,9 @@ namespace allod::live {
 
 namespace {
 
-// Encodes protocol buffers (https://protobuf.dev/programming-guides/encoding). Field numbers are
-// those of pprof's profile.proto.
-class Encoded {
- public:
-  Encoded& number(unsigned field, std::uint64_t value) noexcept {
-    varint(std::uint64_t{field} << 3);
-    varint(value);
-    return *this;
-  }
-  Encoded& text(unsigned field, std::string_view text) noexcept {
-    varint(std::uint64_t{field} << 3 | 2);
-    varint(text.size());
-    bytes(text.data(), text.size());
-    return *this;
-  }
-  Encoded& message(unsigned field, const Encoded& inner) noexcept {
-    return text(field, {inner.bytes_.begin(), inner.bytes_.size()});
-  }
-  void varint(std::uint64_t value) noexcept {
-    char out[10];
-    std::size_t length = 0;
-    do {
-      const bool more = value >= 0x80;
-      out[length++] = static_cast<char>((value & 0x7f) | (more ? 0x80 : 0));
-      value >>= 7;
-    } while (value != 0);
-    bytes(out, length);
-  }
-  void clear() noexcept { bytes_.clear(); }
-  [[nodiscard]] bool failed() const noexcept { return failed_; }
-  [[nodiscard]] Table<char>& all() noexcept { return bytes_; }
-
- private:
-  void bytes(const char* from, std::size_t size) noexcept {
-    const std::size_t before = bytes_.size();
-    if (before + size > room_) {
-      room_ = (before + size) * 2;
-      if (!bytes_.reserve(room_)) {
-        failed_ = true;
-        room_ = 0;
-      }
-    }
-    if (failed_ || !bytes_.set_size(before + size)) {
-      failed_ = true;
-      return;
-    }
-    if (size != 0) memcpy(bytes_.begin() + before, from, size);
-  }
-
-  Table<char> bytes_;
-  std::size_t room_ = 0;
-  bool failed_ = false;
-};
-
 class Pprof {
  public:
-  void write(const Stacks& now, const Stacks* before, PprofKind kind,
-             std::uint64_t duration_ms) noexcept {
+  void write(const Stacks& now, const PprofOptions& options) noexcept {
     static_cast<void>(string(""));
     value_type(1, "alloc_objects", "count");
     value_type(1, "alloc_space", "bytes");
@@ -80,13 +26,19 @@ class Pprof {
     const Module* const all = modules(&count);
     for (std::size_t i = 0; i < count; ++i) mapping(i + 1, all[i]);
     for (const StackCopy& stack : now.all()) {
-      sample(stack.sums, before == nullptr ? nullptr : before->find(stack.sums.id));
+      if (options.threads != nullptr) {
+        samples_by_thread(stack.sums, *options.threads);
+      } else {
+        sample(stack.sums,
+               options.before == nullptr ? nullptr : options.before->find(stack.sums.id));
+      }
     }
+    if (options.threads != nullptr) heaps();
     profile_.number(9, wall_clock_ms() * 1'000'000);
-    profile_.number(10, duration_ms * 1'000'000);
+    profile_.number(10, options.duration_ms * 1'000'000);
     value_type(11, "space", "bytes");
     profile_.number(12, allod_profile_interval());
-    profile_.number(14, string(kind == PprofKind::heap ? "inuse_space" : "alloc_space"));
+    profile_.number(14, string(options.kind == PprofKind::heap ? "inuse_space" : "alloc_space"));
   }
   [[nodiscard]] Encoded& message() noexcept { return profile_; }
 
@@ -95,10 +47,20 @@ class Pprof {
     std::size_t name;
     std::uint64_t id;
   };
+  struct Labels {
+    std::uint32_t thread;
+    std::uint64_t name;
+    std::uint64_t number;
+  };
 
   [[nodiscard]] std::uint64_t string(std::string_view text) noexcept {
     profile_.text(6, text);
     return strings_++;
+  }
+  // The same for a text that is written once. `index` is 0 before.
+  [[nodiscard]] std::uint64_t string_once(std::uint64_t& index, std::string_view text) noexcept {
+    if (index == 0) index = string(text);
+    return index;
   }
   void value_type(unsigned field, const char* type, const char* unit) noexcept {
     part_.clear();
@@ -122,15 +84,87 @@ class Pprof {
                                     stack.total.bytes - total.bytes,
                                     stack.live.blocks - live.blocks, stack.live.bytes - live.bytes};
     if (std::all_of(values, values + 4, [](std::uint64_t value) { return value == 0; })) return;
+    begin_sample(stack);
+    end_sample(values);
+  }
+  // What is in use by thread; what was ever allocated, without.
+  void samples_by_thread(const allod_profile_stack_t& stack, const ThreadSums& threads) noexcept {
+    threads.split(stack,
+                  [&](std::uint32_t thread, std::uint64_t blocks, std::uint64_t bytes) noexcept {
+                    const std::uint64_t values[] = {0, 0, blocks, bytes};
+                    begin_sample(stack);
+                    if (thread != 0) label_thread(thread);
+                    end_sample(values);
+                  });
+    const std::uint64_t values[] = {stack.total.blocks, stack.total.bytes, 0, 0};
+    if (stack.total.bytes == 0) return;
+    begin_sample(stack);
+    end_sample(values);
+  }
+  void begin_sample(const allod_profile_stack_t& stack) noexcept {
     for (std::size_t i = 0; i < stack.depth; ++i) locate(stack.frames[i]);
     inner_.clear();
     for (std::size_t i = 0; i < stack.depth; ++i) inner_.varint(stack.frames[i]);
-    part_.clear();
-    part_.message(1, inner_);
+    sample_.clear();
+    sample_.message(1, inner_);
+  }
+  void end_sample(const std::uint64_t (&values)[4]) noexcept {
     inner_.clear();
     for (const std::uint64_t value : values) inner_.varint(value);
-    part_.message(2, inner_);
-    profile_.message(2, part_);
+    sample_.message(2, inner_);
+    profile_.message(2, sample_);
+  }
+  void label(std::uint64_t key, std::uint64_t text) noexcept {
+    part_.clear();
+    part_.number(1, key).number(2, text);
+    sample_.message(3, part_);
+  }
+  void label_thread(std::uint32_t thread) noexcept {
+    const auto known = std::find_if(labelled_.begin(), labelled_.end(),
+                                    [&](const Labels& row) { return row.thread == thread; });
+    Labels labels{};
+    if (known == labelled_.end()) {
+      char name[16];
+      char number[12];
+      thread_name(thread, name);
+      snprintf(number, sizeof number, "%u", thread);
+      labels = {thread, string(name), string(number)};
+      static_cast<void>(labelled_.push(labels));
+    } else {
+      labels = *known;
+    }
+    label(string_once(thread_key_, "thread"), labels.name);
+    label(string_once(id_key_, "thread_id"), labels.number);
+  }
+  // First-class heaps have no samples: each is a sample of its own, as a function of its name.
+  void heaps() noexcept {
+    Table<allod_heap_row_t> rows;
+    const std::size_t there = allod_heaps_get(nullptr, 0, sizeof(allod_heap_row_t));
+    if (there == 0 || !rows.set_size(there)) return;
+    const std::size_t count = allod_heaps_get(rows.begin(), there, sizeof(allod_heap_row_t));
+    for (std::size_t i = 0; i < std::min(count, there); ++i) {
+      const allod_heap_stats_t& figures = rows[i].figures;
+      char name[64];
+      snprintf(name, sizeof name, "heap %s", rows[i].name);
+      const std::uint64_t names[] = {string(name), string(rows[i].name)};
+      // Beside all addresses of places, which are their ids, and all numbers of functions.
+      const std::uint64_t id = ~std::uint64_t{i};
+      part_.clear();
+      part_.number(1, id).number(2, names[0]).number(3, names[0]);
+      profile_.message(5, part_);
+      inner_.clear();
+      inner_.number(1, id);
+      location_.clear();
+      location_.number(1, id).message(4, inner_);
+      profile_.message(4, location_);
+      inner_.clear();
+      inner_.varint(id);
+      sample_.clear();
+      sample_.message(1, inner_);
+      label(string_once(heap_key_, "heap"), names[1]);
+      const std::uint64_t values[] = {0, 0, figures.live_blocks, figures.live};
+      end_sample(values);
+    }
   }
   // The id of a location is its address.
   void locate(std::uintptr_t address) noexcept {
@@ -179,40 +213,21 @@ class Pprof {
   Encoded part_;
   Encoded inner_;
   Encoded location_;
+  Encoded sample_;
   std::uint64_t strings_ = 0;
+  std::uint64_t thread_key_ = 0;
+  std::uint64_t id_key_ = 0;
+  std::uint64_t heap_key_ = 0;
+  Table<Labels> labelled_;
   Table<std::uintptr_t> located_;
   Table<Function> functions_;
 };
 
-bool compress(Table<char>& from, evbuffer* to) noexcept {
-  z_stream stream{};
-  stream.zalloc = [](void*, uInt items, uInt size) { return allocate(std::size_t{items} * size); };
-  stream.zfree = [](void*, void* block) { release(block); };
-  constexpr int kGzip = 16;
-  if (deflateInit2(&stream, 1, Z_DEFLATED, MAX_WBITS + kGzip, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
-    return false;
-  }
-  stream.next_in = reinterpret_cast<Bytef*>(from.begin());
-  stream.avail_in = static_cast<uInt>(from.size());
-  int result = Z_OK;
-  bool failed = false;
-  while (result == Z_OK && !failed) {
-    unsigned char out[16384];
-    stream.next_out = out;
-    stream.avail_out = sizeof out;
-    result = deflate(&stream, Z_FINISH);
-    failed = evbuffer_add(to, out, sizeof out - stream.avail_out) != 0;
-  }
-  deflateEnd(&stream);
-  return result == Z_STREAM_END && !failed;
-}
-
 }  // namespace
 
-bool write_pprof(const Stacks& now, const Stacks* before, PprofKind kind, std::uint64_t duration_ms,
-                 evbuffer* to) noexcept {
+bool write_pprof(const Stacks& now, const PprofOptions& options, evbuffer* to) noexcept {
   Pprof profile;
-  profile.write(now, before, kind, duration_ms);
+  profile.write(now, options);
   return !profile.message().failed() && compress(profile.message().all(), to);
 }
 

@@ -21,12 +21,11 @@ namespace {
 constexpr std::uint64_t kLongestDelta = 100;  // seconds
 constexpr unsigned kMostDeltas = 8;           // concurrent
 
-void send_pprof(evhttp_request* request, const Stacks& now, const Stacks* before, PprofKind kind,
-                std::uint64_t duration_ms) noexcept {
+void send_pprof(evhttp_request* request, const Stacks& now, const PprofOptions& options) noexcept {
   evhttp_add_header(evhttp_request_get_output_headers(request), "Content-Disposition",
                     "attachment; filename=\"heap.pb.gz\"");
   send_written(request, "application/octet-stream",
-               [&](evbuffer* body) { return write_pprof(now, before, kind, duration_ms, body); });
+               [&](evbuffer* body) { return write_pprof(now, options, body); });
 }
 
 // A profile of the difference from now on, sent later.
@@ -48,7 +47,10 @@ void answer_later(Server& server, evhttp_request* request, PprofKind kind,
     auto* const ended = static_cast<Delta*>(context);
     Stacks now;
     if (now.copy()) {
-      send_pprof(ended->request, now, &ended->before, ended->kind, now_ms() - ended->since_ms);
+      send_pprof(ended->request, now,
+                 {.kind = ended->kind,
+                  .before = &ended->before,
+                  .duration_ms = now_ms() - ended->since_ms});
     } else {
       refuse(ended->request, 503, "there is no memory for this\n");
     }
@@ -71,8 +73,11 @@ void answer_pprof(Server& server, evhttp_request* request, PprofKind kind,
                   std::uint64_t seconds) noexcept {
   if (seconds > 0) return answer_later(server, request, kind, seconds);
   Stacks now;
-  if (!now.copy()) return refuse(request, 503, "there is no memory for this\n");
-  send_pprof(request, now, nullptr, kind, 0);
+  ThreadSums threads;
+  if (!threads.gather() || !now.copy()) {
+    return refuse(request, 503, "there is no memory for this\n");
+  }
+  send_pprof(request, now, {.kind = kind, .threads = &threads});
 }
 
 // The moments nearest to the requested times. Default: from the first one to now.

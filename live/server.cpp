@@ -14,43 +14,13 @@
 
 #include <algorithm>
 
+#include "address.hpp"
 #include "answers.hpp"
 #include "moments.hpp"
 #include "reports.hpp"
 #include "symbols.hpp"
 
 namespace allod::live {
-
-namespace {
-
-// Parses "1.2.3.4:5" or "[::1]:5"; port 0 is any. Returns the length of the address, or 0 if it is
-// invalid.
-socklen_t parse_address(const char* text, sockaddr_storage& to) noexcept {
-  char name[INET6_ADDRSTRLEN + 2];
-  const char* const colon = strrchr(text, ':');
-  if (colon == nullptr || static_cast<std::size_t>(colon - text) >= sizeof name) return 0;
-  const auto length = static_cast<std::size_t>(colon - text);
-  memcpy(name, text, length);
-  name[length] = '\0';
-  char* end = nullptr;
-  const unsigned long port = strtoul(colon + 1, &end, 10);
-  if (colon[1] < '0' || colon[1] > '9' || *end != '\0' || port > 65535) return 0;
-  auto& v4 = reinterpret_cast<sockaddr_in&>(to);
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(to);
-  if (inet_pton(AF_INET, name, &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(static_cast<std::uint16_t>(port));
-    return sizeof v4;
-  }
-  if (name[0] != '[' || name[length - 1] != ']') return 0;
-  name[length - 1] = '\0';
-  if (inet_pton(AF_INET6, name + 1, &v6.sin6_addr) != 1) return 0;
-  v6.sin6_family = AF_INET6;
-  v6.sin6_port = htons(static_cast<std::uint16_t>(port));
-  return sizeof v6;
-}
-
-}  // namespace
 
 bool Server::open(const char* address, const char** why) noexcept {
   started_ms_ = wall_clock_ms();
@@ -73,6 +43,7 @@ bool Server::open(const char* address, const char** why) noexcept {
       this);
   const int listener = listen_at(address, why);
   if (listener < 0) return false;
+  push_.open(base_);
   socket_ = evhttp_accept_socket_with_handle(http_, listener);
   if (socket_ == nullptr) {
     close(listener);
@@ -133,6 +104,7 @@ void Server::run() noexcept {
   tick();
   event_base_dispatch(base_);
   event_free(timer);
+  push_.close();
   evhttp_free(http_);
   look_after_connections();
   event_base_free(base_);
@@ -155,6 +127,7 @@ void Server::tick() noexcept {
   }
   look_after_connections();
   settle_symbols();
+  push_.tick();
   // Limited to 1 % of the time.
   const std::uint64_t start = now_ms();
   if (start < next_sums_ms_) return;

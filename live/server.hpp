@@ -9,6 +9,7 @@
 #include "foreign.hpp"
 #include "guard.hpp"
 #include "history.hpp"
+#include "push.hpp"
 
 namespace allod::live {
 
@@ -25,6 +26,7 @@ class Server {
   [[nodiscard]] const char* link() const noexcept { return link_; }
   [[nodiscard]] event_base* base() const noexcept { return base_; }
   [[nodiscard]] History& history() noexcept { return history_; }
+  [[nodiscard]] const Push& push() const noexcept { return push_; }
   // Current figures, or recent ones, so that many clients cost no more than one. Null if memory is
   // exhausted.
   [[nodiscard]] Figures* figures() noexcept;
@@ -72,6 +74,7 @@ class Server {
   bool was_sampled_ = false;  // before the server
   Guard guard_;
   History history_;
+  Push push_;
   Figures sums_;
   Figures all_;
   Trends trends_;

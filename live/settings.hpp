@@ -12,6 +12,10 @@ struct Settings {
   char hosts[512] = {};       // ALLOD_LIVE_HOSTS: other names of this machine, comma-separated
   char link_file[4096] = {};  // ALLOD_LIVE_LINK: file for the link; empty: standard error
   char wrappers[4096] = {};   // ALLOD_LIVE_WRAPPERS: functions that only pass allocations on
+  char push[256] = {};        // ALLOD_LIVE_PUSH: address:port of a collector; empty: none
+  char push_path[256] = {};   // there
+  std::uint64_t push_ms = 0;  // ALLOD_LIVE_PUSH_SECONDS
+  char service[128] = {};     // OTEL_SERVICE_NAME, or the program's name
   // ALLOD_LIVE_ONLY: the only process that serves; negative: the child of that process; 0: all
   std::int64_t only = 0;
   bool was_told = false;  // an earlier program of this process has told the link

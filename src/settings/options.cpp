@@ -304,6 +304,10 @@ constexpr Option kOptions[] = {
      "functions that only pass allocations on, besides those that Allod knows; name* for all that"
      " begin so",
      &is_not_ours},
+    {"LIVE_PUSH", "http://address:port/path", "none", true,
+     "collector of OpenTelemetry to which the live page's server pushes profiles", &is_not_ours},
+    {"LIVE_PUSH_SECONDS", "seconds", "60", true, "time between two of these profiles",
+     &is_not_ours},
     {"LIVE_ONLY", "a process id", "none", true, "the only process that serves a live page",
      &is_not_ours},
     {"LIVE_CHILDREN", "0, 1", "0", true, "child processes serve live pages, too", &is_not_ours},

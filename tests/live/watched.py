@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import parse_qs, urlsplit
 
 Json = dict[str, Any]
@@ -100,14 +100,25 @@ class Watched:
 
 
 @contextmanager
+def open_or_none(path: Path | None) -> Iterator[IO[bytes] | None]:
+    """A file to write to."""
+    if path is None:
+        yield None
+    else:
+        with path.open("wb") as file:
+            yield file
+
+
+@contextmanager
 def watched(
     command: Sequence[str | Path],
     libraries: Sequence[Path],
     folder: Path,
     environment: Mapping[str, str],
+    errors: Path | None = None,
     **more: str,
 ) -> Iterator[Watched]:
-    """Runs a program with a live page until the block ends."""
+    """Runs a program with a live page until the block ends; its standard error may go to a file."""
     variables = {
         **environment,
         "LD_PRELOAD": ":".join(map(str, libraries)),
@@ -115,14 +126,18 @@ def watched(
         "ALLOD_LIVE_LINK": str(folder / "link-%p"),
         **{f"ALLOD_{name.upper()}": value for name, value in more.items()},
     }
-    with subprocess.Popen(
-        [str(word) for word in command],
-        env=variables,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-    ) as process:
+    with (
+        open_or_none(errors) as told,
+        subprocess.Popen(
+            [str(word) for word in command],
+            env=variables,
+            stderr=told,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+        ) as process,
+    ):
         try:
             link = wait_for_link(folder / f"link-{process.pid}", process)
             yield Watched(process, link)

@@ -186,6 +186,10 @@ OPTIONS = {
     "LIVE_WRAPPERS": Option(
         "names, by commas", "none", ("pool_take,arena_*",), (), at_start_only=True
     ),
+    "LIVE_PUSH": Option(
+        "http://address:port/path", "none", ("127.0.0.1:4318",), (), at_start_only=True
+    ),
+    "LIVE_PUSH_SECONDS": Option("seconds", "60", ("1",), (), at_start_only=True),
     "LIVE_ONLY": Option("a process id", "none", ("1",), (), at_start_only=True),
     "LIVE_CHILDREN": Option("0, 1", "0", ("0", "1"), (), at_start_only=True),
     "ATTACH": Option("0, 1", "1", YES + NO, NOT_BOOLEAN, at_start_only=True),

@@ -38,6 +38,11 @@ def ensure_browser() -> None:
     _ensure("browser", "a browser")
 
 
+def ensure_collector() -> None:
+    """Installs what reads OpenTelemetry's messages in tests."""
+    _ensure("collector", "a collector")
+
+
 def _ensure(name: str, purpose: str) -> None:
     requirements = ROOT / "tools" / f"requirements-{name}.txt"
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
