@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, ClassVar
 import click
 
 from allod import command_line
+from allod.cli_profile import diff, export, leaks, profile
 from allod.cli_trace import record, replay, trace
 from allod.command_line import (
     CONTEXT_SETTINGS,
     Group,
     forbid,
     help_command,
+    json_option,
+    output_option,
     program_argument,
 )
 
@@ -75,18 +78,6 @@ class RunCommand(click.Command):
         return words
 
 
-# The same in all commands that tell results.
-_json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Tell the results as JSON."
-)
-_output_option = click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the results to FILE.",
-)
-
-
 @click.group(cls=Group, invoke_without_command=True, context_settings=CONTEXT_SETTINGS)
 @click.version_option(package_name="allod", prog_name="allod")
 @click.pass_context
@@ -100,7 +91,7 @@ def allod(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-@allod.command(
+@click.command(
     cls=RunCommand,
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS] --",
@@ -242,37 +233,7 @@ def run(
     )
 
 
-@allod.command(
-    context_settings={"allow_interspersed_args": False},
-    options_metavar="[OPTIONS] --",
-)
-@click.option(
-    "--suppressions",
-    "-s",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Lines like leak:PATTERN, as for LeakSanitizer. Can be repeated.",
-)
-@_json_option
-@_output_option
-@program_argument
-def leaks(
-    suppressions: Sequence[Path],
-    as_json: bool,
-    output: Path | None,
-    program: Sequence[str],
-) -> None:
-    """Run PROGRAM and report the blocks that nothing leads to when it ends.
-
-    The exit status is the program's, or 23 if that is 0 and something leaks.
-    """
-    from allod.profile.leaks import find_leaks
-
-    sys.exit(find_leaks(program, suppressions, as_json=as_json, output=output))
-
-
-@allod.command()
+@click.command()
 @click.argument(
     "report", required=False, type=click.Path(dir_okay=False, path_type=Path)
 )
@@ -289,7 +250,7 @@ def symbolize(report: Path | None) -> None:
     name_frames(report)
 
 
-@allod.command()
+@click.command()
 @click.option("--once", is_flag=True, help="Print one table, in bytes, and end.")
 @click.option(
     "--every",
@@ -306,8 +267,8 @@ def symbolize(report: Path | None) -> None:
     show_default=True,
     help="Which program comes first.",
 )
-@_json_option
-@_output_option
+@json_option
+@output_option
 @click.argument("programs", nargs=-1, metavar="[PID|LINK]...")
 @click.pass_context
 def top(
@@ -335,7 +296,7 @@ def top(
         show(programs, every, sort)
 
 
-@allod.command()
+@click.command()
 @click.option("--list", "as_list", is_flag=True, help="Of all programs; the default.")
 @click.option("--close", is_flag=True, help="End the page of PID, and take no samples.")
 @click.argument("process", required=False, type=click.IntRange(1), metavar="[PID]")
@@ -362,110 +323,11 @@ def live(as_list: bool, close: bool, process: int | None) -> None:
         show_links([link])
 
 
-@allod.command()
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0.1),
-    default=30.0,
-    show_default=True,
-    help="How long; an interrupt ends it early.",
-)
-@click.option(
-    "--interval",
-    type=click.IntRange(1),
-    default=512 << 10,
-    show_default=True,
-    metavar="BYTES",
-    help="Mean number of bytes between two samples, unless the process takes samples already.",
-)
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="NAME",
-    help="Write NAME.pb.gz and NAME.html; PROGRAM.PID by default.",
-)
-@click.argument("process", type=click.IntRange(1), metavar="PID")
-def profile(process: int, seconds: float, interval: int, output: Path | None) -> None:
-    """Profile the heap of a process that runs already on Allod, without a restart.
-
-    Writes what it allocated meanwhile, and what it held at the end, as far as that was sampled,
-    for pprof and as a page. The process takes no samples and serves no page afterwards, unless it
-    did before.
-    """
-    from allod.profile.attach import profile_running
-
-    profile_running(process, seconds, output, interval)
-
-
-@allod.command()
-@click.argument("first")
-@click.argument("second")
-@click.option(
-    "--kind",
-    type=click.Choice(("live", "peak", "total")),
-    default="live",
-    show_default=True,
-    help="What to compare: bytes in use, at the peak, or ever allocated.",
-)
-@click.option(
-    "--most",
-    type=click.IntRange(1),
-    default=30,
-    show_default=True,
-    help="Print at most so many functions.",
-)
-@_json_option
-@_output_option
-def diff(
-    first: str,
-    second: str,
-    kind: str,
-    most: int,
-    as_json: bool,
-    output: Path | None,
-) -> None:
-    """Compare two heap profiles by function.
-
-    FIRST and SECOND are files of allod run --profile (NAME.pb.gz), texts that the library wrote,
-    or processes that serve a live page, by id or link.
-    """
-    from allod.profile.compare import compare
-
-    compare(first, second, kind, most, as_json=as_json, output=output)
-
-
-@allod.command()
-@click.argument("profile")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(("speedscope", "dhat", "otlp", "folded", "pprof", "html")),
-    default="speedscope",
-    show_default=True,
-    help="dhat: for Firefox's profiler; otlp: OpenTelemetry's; folded: a line for each stack.",
-)
-@click.option(
-    "--kind",
-    type=click.Choice(("live", "peak", "total")),
-    default="live",
-    show_default=True,
-    help="With folded: bytes in use, at the peak, or ever allocated. Others have all.",
-)
-@_output_option
-def export(profile: str, form: str, kind: str, output: Path | None) -> None:
-    """Write PROFILE in the format of another tool.
-
-    PROFILE is a file of allod run --profile (NAME.pb.gz), a text that the library wrote, or a
-    process that serves a live page, by id or link. speedscope goes to https://www.speedscope.app,
-    dhat to https://profiler.firefox.com, otlp to collectors of OpenTelemetry, and folded to
-    flamegraph.pl.
-    """
-    from allod.profile.export import export as export_profile
-
-    export_profile(profile, form, kind, output)
-
-
-for command in (record, replay, trace, help_command):
+# In the order in which a person meets them.
+for command in (
+    *(run, leaks, symbolize, top, live, profile, diff, export),
+    *(record, replay, trace, help_command),
+):
     allod.add_command(command)
 
 

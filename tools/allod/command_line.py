@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -78,6 +79,18 @@ program_argument = click.argument(
     required=True,
     type=click.UNPROCESSED,
     shell_complete=_complete_program,
+)
+
+
+# The same in all commands that tell results.
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Tell the results as JSON."
+)
+output_option = click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the results to FILE.",
 )
 
 

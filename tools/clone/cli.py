@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import click
-from allod import cli, cli_trace, command_line, supplies
+from allod import cli, cli_profile, cli_trace, command_line, supplies
 from allod.command_line import CONTEXT_SETTINGS, Group, HandsOver, forbid
 from allod.console import say, shown
 from workshop.paths import version
@@ -186,8 +186,8 @@ def allod(ctx: click.Context) -> None:
 # In the order in which a person meets them.
 for command in (
     *(build, fuzz),
-    *(cli.run, cli.leaks, cli.symbolize, cli.live, cli.profile),
-    *(cli.top, cli.diff, cli.export),
+    *(cli.run, cli_profile.leaks, cli.symbolize, cli.live, cli_profile.profile),
+    *(cli.top, cli_profile.diff, cli_profile.export),
     *(test, bench, release_command),
     *(cli_trace.record, cli_trace.replay, cli_trace.trace),
     command_line.help_command,
