@@ -109,7 +109,7 @@ function(allod_add_test_directories)
       tests/surface tests/traps tests/stress tests/heaps tests/death tests/bounds tests/sweep tests/options tests/profile tests/programs tests/trace tests/live tests/unwind tests/memory_order tests/cores
       examples)
   endif()
-  if(CMAKE_CROSSCOMPILING AND CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  if(CMAKE_CROSSCOMPILING AND ALLOD_HAS_GLIBC)
     list(APPEND directories tests/arm64)
   elseif(CMAKE_CROSSCOMPILING)
     list(APPEND directories tests/musl)

@@ -17,6 +17,7 @@ from workshop.debian_root import OLDEST, STABLE, ensure_root
 from workshop.packages import PackagesUnavailable
 from workshop.paths import version
 from workshop.release import EPOCH
+from workshop.systems import LIBRARIES as LIBRARY_NAMES
 from workshop.systems import SYSTEMS
 
 pytestmark = pytest.mark.slow
@@ -35,6 +36,17 @@ with urllib.request.urlopen(link) as page:
 """
 MAPPED = (
     "print(sorted({l.split()[-1] for l in open('/proc/self/maps') if 'allod' in l}))"
+)
+COMMANDS = (
+    ("allod", "--version"),
+    ("allod", "run", "--hardened", "--check-copies", "--", "true"),
+    ("allod", "run", "--debug", "--", "perl", "-e", "print 1"),
+    ("allod", "leaks", "--", "true"),
+    (
+        "sh",
+        "-c",
+        "allod record --output /tmp/t -- ls && allod replay --rounds 1 /tmp/t",
+    ),
 )
 DebianPackages = Callable[..., None]
 Done = subprocess.CompletedProcess[str]
@@ -61,8 +73,8 @@ def unpacked(
 class Root:
     """The root of a release, with the packages at hand in /mnt."""
 
-    def __init__(self, release: str, packages: Path) -> None:
-        self.folder = ensure_root(release)
+    def __init__(self, folder: Path, packages: Path) -> None:
+        self.folder = folder
         self._packages = packages
 
     def run(self, *command: str, as_root: bool = False, **variables: str) -> Done:
@@ -116,7 +128,7 @@ class Root:
 def _root(release: str, debs: dict[str, Path], need: DebianPackages) -> Root:
     need("bubblewrap")
     try:
-        root = Root(release, debs["allod"].parent)
+        root = Root(ensure_root(release), debs["allod"].parent)
     except PackagesUnavailable as reason:
         pytest.skip(str(reason))
     root.purge()
@@ -166,12 +178,12 @@ def test_each_package_has_what_belongs_into_it(unpacked: dict[str, Path]) -> Non
         "usr/share/fish/vendor_completions.d/allod.fish",
     } <= has["allod"]
     assert {
-        *(f"{LIBRARIES}/{name}.0" for name in HERE.libraries),
+        *(f"{LIBRARIES}/{name}.0" for name in LIBRARY_NAMES),
         "usr/share/man/man7/liballod.7",
         "usr/share/doc/liballod0/THIRD-PARTY-LICENCES",
     } <= has["liballod0"]
     assert {
-        *(f"{LIBRARIES}/{name}" for name in HERE.libraries),
+        *(f"{LIBRARIES}/{name}" for name in LIBRARY_NAMES),
         f"{LIBRARIES}/allod.o",
         f"{LIBRARIES}/cmake/allod/allodConfig.cmake",
         *(
@@ -184,7 +196,7 @@ def test_each_package_has_what_belongs_into_it(unpacked: dict[str, Path]) -> Non
     for name, files in has.items():
         assert f"usr/share/doc/{name}/copyright" in files
     debug = [name for name in has["allod-dbg"] if name.endswith(".debug")]
-    assert len(debug) == len(HERE.libraries)
+    assert len(debug) == len(LIBRARY_NAMES)
 
 
 def test_the_libraries_in_packages_load_with_glibc_2_17(
@@ -192,7 +204,7 @@ def test_the_libraries_in_packages_load_with_glibc_2_17(
 ) -> None:
     folder = unpacked["liballod0"] / LIBRARIES
     libraries = [path for path in folder.iterdir() if not path.is_symlink()]
-    assert len(libraries) == len(HERE.libraries)
+    assert len(libraries) == len(LIBRARY_NAMES)
     assert [text for path in libraries for text in versions.complaints(path)] == []
 
 
@@ -229,15 +241,7 @@ def test_pkg_config_finds_what_the_packages_install(
 @pytest.mark.parametrize(
     "command",
     [
-        ("allod", "--version"),
-        ("allod", "run", "--hardened", "--check-copies", "--", "true"),
-        ("allod", "run", "--debug", "--", "perl", "-e", "print 1"),
-        ("allod", "leaks", "--", "true"),
-        (
-            "sh",
-            "-c",
-            "allod record --output /tmp/t -- ls && allod replay --rounds 1 /tmp/t",
-        ),
+        *COMMANDS,
         ("python3", "-c", "from allod.profile import pprof; pprof._profile_type()"),
     ],
     ids=lambda words: " ".join(words[:3]),
@@ -298,10 +302,57 @@ def test_the_packages_of_rpm_have_the_same_libraries(
     for package in made:
         unpack = 'rpm2cpio "$0" | cpio --extract --make-directories --quiet'
         subprocess.run(["sh", "-c", unpack, package], cwd=tmp_path, check=True)
-    for name in HERE.libraries:
+    for name in LIBRARY_NAMES:
         one = tmp_path / "usr" / "lib64" / name
         other = unpacked["liballod0"] / LIBRARIES / f"{name}.0"
         assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def rpm_root(
+    tmp_path_factory: pytest.TempPathFactory, debian_packages: DebianPackages
+) -> Iterator[Root]:
+    """A root with all packages of rpm. Its programs are Debian's: rpm knows nothing of them, and is
+    not asked what the packages depend on."""
+    debian_packages("rpm", "bubblewrap")
+    folder = tmp_path_factory.mktemp("rpm")
+    made = make_packages(HERE, "RPM", folder / "packages", EPOCH)
+    try:
+        release = ensure_root(STABLE)
+    except PackagesUnavailable as reason:
+        pytest.skip(str(reason))
+    # The root itself is there for the packages of Debian.
+    subprocess.run(["cp", "-a", release, folder / "root"], check=True)
+    root = Root(folder / "root", folder / "packages")
+    root.purge()
+    before = root.files()
+    names = [path.name.removesuffix(f"-{version()}-1.x86_64.rpm") for path in made]
+    files = [f"/mnt/{path.name}" for path in made]
+    rpm = ("rpm", "--force-debian", "--nodeps")
+    done = root.run(*rpm, "--install", *files, as_root=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    yield root
+    assert root.run("allod", "leaks", "--", "true", as_root=True).returncode == 0
+    done = root.run(*rpm, "--erase", *names, as_root=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert root.files() ^ before == set()
+    subprocess.run(["rm", "-rf", root.folder], check=True)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:3]))
+def test_commands_of_rpm_packages_run_for_an_ordinary_user(
+    rpm_root: Root, command: tuple[str, ...]
+) -> None:
+    done = rpm_root.run(*command)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_live_page_of_rpm_packages_opens(rpm_root: Root) -> None:
+    done = rpm_root.run(
+        *("allod", "run", "--live", "--", "python3", "-c", LOOKS),
+        ALLOD_LIVE_LINK="/tmp/link",
+    )
+    assert done.stdout == "200 True\n", done.stderr
 
 
 def test_the_archive_is_an_installation(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from checks import versions
-from workshop.release import MOST_BYTES, make_wheel, try_wheel
-from workshop.systems import SYSTEMS
+from checks import budgets, versions
+from workshop.release import MOST_BYTES, make_wheel
+from workshop.systems import LIBRARIES, PROGRAMS, SYSTEMS
+from workshop.trying import try_wheel
 
 pytestmark = pytest.mark.slow
 
@@ -52,8 +53,15 @@ def test_the_wheel_is_small_and_names_its_platform(wheel: Path) -> None:
 
 def test_all_that_is_in_it_loads_with_glibc_2_17(package: Path) -> None:
     files = [*(package / "lib").iterdir(), *(package / "bin").iterdir()]
-    assert len(files) == 11
+    assert {path.name for path in files} == {*LIBRARIES, *PROGRAMS}
     assert [text for path in files for text in versions.complaints(path)] == []
+
+
+def test_fast_paths_in_it_keep_their_budgets(package: Path) -> None:
+    rules = budgets.read_budgets(budgets.BUDGETS)
+    found = budgets.measure(package / "lib" / "liballod.so", rules)
+    assert {finding.symbol for finding in found} == rules.keys()
+    assert [text for finding in found for text in finding.complaints] == []
 
 
 def test_the_same_wheel_is_made_again(wheel: Path, tmp_path: Path) -> None:

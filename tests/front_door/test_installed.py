@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from allod import run, supplies
+from allod.console import Failure
 from commands import ended
 from workshop.paths import ROOT
 
@@ -64,6 +66,29 @@ def test_what_is_not_installed_is_named(
     assert done.stderr.startswith("allod: error: ")
     assert complaint in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_program_for_another_libc_is_refused_with_a_reason(installed: Path) -> None:
+    program = installed / "foreign"
+    image = Path("/bin/true").read_bytes()
+    program.write_bytes(image.replace(b"/lib64/ld-linux-", b"/lib/x/ld-musl-/"))
+    program.chmod(0o755)
+    for words in (["run"], ["run", "--live"], ["leaks"]):
+        done = allod(installed, *words, "--", str(program))
+        assert done.returncode == 126
+        assert "the program is for musl, and liballod" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_program_for_glibc_is_refused_where_the_system_has_musl(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supplies, "_current", supplies.Installed())
+    for module in (run, supplies):
+        monkeypatch.setattr(module, "is_musl_here", lambda: True)
+    with pytest.raises(Failure, match="the program is for glibc") as raised:
+        run.library_for(Path("/bin/true"), "liballod.so")
+    assert raised.value.status == 126
 
 
 @pytest.mark.parametrize(

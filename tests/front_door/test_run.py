@@ -207,6 +207,7 @@ def test_a_static_program_is_refused_with_a_reason(tmp_path: Path) -> None:
         done = allod("run", "--", started)
         assert done.returncode == 126
         assert f"{program} is statically linked" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_program_for_another_processor_is_refused(tmp_path: Path) -> None:
@@ -239,7 +240,21 @@ def test_a_program_with_an_allocator_of_its_own_is_warned_about(tmp_path: Path) 
     done = allod("run", "--", program)
     assert done.returncode == 0
     assert f"warning: {program} has a malloc of its own" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert "malloc of its own" not in allod("run", "--", "true").stderr
+
+
+def test_a_program_with_jemalloc_in_it_is_warned_about(tmp_path: Path) -> None:
+    # As in a program that calls it by other names: nothing but its messages tells.
+    program = compile_program(
+        tmp_path / "own",
+        '#include <stdio.h>\nint main(void) { return puts("<jemalloc>: %s") < 0; }\n',
+    )
+    done = allod("run", "--", program)
+    assert done.returncode == 0
+    assert f"warning: {program} has jemalloc linked in" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert allod("run", "--", "true").stderr == ""
 
 
 @pytest.mark.parametrize("linked", ["static", "dynamic"])
@@ -255,6 +270,7 @@ def test_a_go_program_is_told_apart(tmp_path: Path, linked: str) -> None:
     done = allod("run", "--", program)
     assert done.returncode == (126 if linked == "static" else 0)
     assert "Go" in done.stderr and "allocator of its own" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -265,5 +281,5 @@ def test_a_program_that_changes_privileges_is_warned_about(tmp_path: Path) -> No
     program.chmod(0o4755)
     done = allod("run", "--", program)
     assert done.returncode == 0
-    assert "warning" in done.stderr
-    assert str(program) in done.stderr
+    assert f"warning: {program} changes privileges" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from allod import supplies
 from allod.console import Failure
+from allod.run import is_for_musl
 from allod.watch import STATE, Gone, Link, library_of, links_of, process_folder
 
 # As src/attach/attach.hpp has them.
@@ -85,7 +86,7 @@ def _open(folder: Path, process: int) -> Link:
     library = library_of(folder)
     with suppress(Failure):
         # In a clone, this builds what lies beside the library.
-        supplies.current().live_library()
+        supplies.current().live_library(musl=is_for_musl(folder / "exe"))
     live = library.with_name(LIVE)
     if not (folder / "root" / str(live).lstrip("/")).is_file():
         raise Failure(f"process {process} would need {live}, which is not there")

@@ -5,18 +5,28 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 PT_INTERP = 3
 PT_NOTE = 4
+SHT_PROGBITS = 1
 SHT_DYNSYM = 11
+# Flags of sections that are in memory, and of those that are written or executed there.
+SHF_ALLOC = 2
+SHF_WRITE_OR_EXECUTE = 1 | 4
 PROCESSORS = {3: "i386", 40: "arm", 62: "x86-64", 183: "arm64", 243: "riscv"}
 # The name of the notes that Go's linker writes.
 GO = b"Go\0\0"
 MOST_NOTES = 4096
+# Messages of jemalloc begin with this. It is often linked in with no malloc that others see.
+JEMALLOC = b"<jemalloc>"
+# Larger constant data is not searched: a program has to start soon.
+MOST_CONSTANTS = 16 << 20
 SHEBANG_DEPTH = 4
 
 
@@ -31,6 +41,8 @@ class Elf:
     is_go: bool = False
     # Whether it has a malloc that others find before any that is preloaded.
     has_malloc: bool = False
+    # Whether it has a jemalloc linked in.
+    has_jemalloc: bool = False
 
     @property
     def processor(self) -> str:
@@ -43,6 +55,22 @@ class Elf:
         return self.loader is not None and "/ld-musl-" in self.loader
 
 
+class Section(NamedTuple):
+    """An entry of the table of sections."""
+
+    name: int
+    kind: int
+    flags: int
+    address: int
+    begin: int
+    length: int
+    link: int
+    info: int
+    alignment: int
+    entry: int
+
+
+@cache
 def read_elf(path: Path) -> Elf | None:
     """Reads what is of interest in an ELF file; None for any other file."""
     with path.open("rb") as file:
@@ -66,10 +94,24 @@ def read_elf(path: Path) -> Elf | None:
             elif kind == PT_NOTE:
                 file.seek(begin)
                 is_go = is_go or GO in file.read(min(length, MOST_NOTES))
-        # Sections: where they are, the size of an entry, and how many there are.
-        sections = (fields[5], fields[10], fields[11])
-        has_malloc = wide and _defines_malloc(file, order, *sections)
-    return Elf(64 if wide else 32, fields[1], loader, is_go, has_malloc)
+        own = (False, False)
+        if wide and loader is not None:
+            section = struct.Struct(order + "IIQQQQIIQQ")
+            # Where sections are, the size of an entry, and how many there are.
+            where = (fields[5], fields[10], fields[11])
+            sections = [Section(*each) for each in _table(file, section, *where)]
+            own = (
+                _defines_malloc(file, order, sections),
+                _has_constant(file, sections, JEMALLOC),
+            )
+    return Elf(64 if wide else 32, fields[1], loader, is_go, *own)
+
+
+@cache
+def is_musl_here() -> bool:
+    """Whether this system's libc is musl: that of the interpreter."""
+    own = read_elf(Path(sys.executable))
+    return own is not None and own.is_for_musl
 
 
 def _table(
@@ -81,28 +123,38 @@ def _table(
         yield layout.unpack_from(table, at)
 
 
-def _defines_malloc(
-    file: BinaryIO, order: str, begin: int, size: int, count: int
-) -> bool:
+def _defines_malloc(file: BinaryIO, order: str, sections: Sequence[Section]) -> bool:
     """Whether the symbols for other objects have a malloc that is defined here."""
-    section = struct.Struct(order + "IIQQQQIIQQ")
-    sections = list(_table(file, section, begin, size, count))
     for each in sections:
-        if each[1] != SHT_DYNSYM or each[6] >= len(sections):
+        if each.kind != SHT_DYNSYM or each.link >= len(sections):
             continue
-        _, _, _, _, place, length, *_ = sections[each[6]]
-        file.seek(place)
-        name = file.read(length).find(b"\0malloc\0") + 1
+        name = _content(file, sections[each.link]).find(b"\0malloc\0") + 1
         if name == 0:
             continue
-        file.seek(each[4])
         symbol = struct.Struct(order + "IBBHQQ")
-        symbols = file.read(each[5] - each[5] % symbol.size)
+        symbols = _content(file, each)
+        whole = len(symbols) - len(symbols) % symbol.size
         return any(
             text == name and index != 0
-            for text, _, _, index, _, _ in symbol.iter_unpack(symbols)
+            for text, _, _, index, _, _ in symbol.iter_unpack(symbols[:whole])
         )
     return False
+
+
+def _has_constant(file: BinaryIO, sections: Iterable[Section], text: bytes) -> bool:
+    """Whether a text is among the constants of a program."""
+    return any(
+        text in _content(file, each)
+        for each in sections
+        if each.kind == SHT_PROGBITS
+        and each.flags & (SHF_ALLOC | SHF_WRITE_OR_EXECUTE) == SHF_ALLOC
+        and each.length <= MOST_CONSTANTS
+    )
+
+
+def _content(file: BinaryIO, section: Section) -> bytes:
+    file.seek(section.begin)
+    return file.read(section.length)
 
 
 def loaded_image(program: Path) -> Path:

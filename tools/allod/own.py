@@ -10,8 +10,9 @@ from typing import Any
 
 from allod import supplies
 from allod.console import Failure
+from allod.elf import is_musl_here
 
-VARIANTS = ("", "debug", "hardened", "prefixed", "copies", "record", "live")
+VARIANTS = ("", "debug", "hardened", "prefixed", "copies", "ends", "record", "live")
 _Write = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
@@ -20,7 +21,7 @@ def library(variant: str = "") -> str:
     if variant not in VARIANTS:
         raise ValueError(f"{variant!r} is none of {', '.join(filter(None, VARIANTS))}")
     name = f"liballod-{variant}.so" if variant else "liballod.so"
-    return str(supplies.current().library(name, musl=False))
+    return str(supplies.current().library(name, musl=is_musl_here()))
 
 
 class Heap(dict[str, Any]):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,6 +27,9 @@ def plain_name(path: Path) -> Path:
     """
     if SPECIAL.search(str(path)) is None:
         return path
+    # Few paths need it, and every start would wait for it.
+    import hashlib
+
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     link = _own_folder() / f"{digest}-{SPECIAL.sub('_', path.name)}"
     try:
@@ -45,6 +46,8 @@ def plain_name(path: Path) -> Path:
 def _own_folder() -> Path:
     """A folder that all may read, since programs may change their user, and only this user may
     write to: whoever could would choose what programs load."""
+    import tempfile
+
     base = Path(tempfile.gettempdir())
     if SPECIAL.search(str(base)) is not None:
         base = Path("/tmp")

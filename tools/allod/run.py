@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from allod import supplies
 from allod.console import Failure, say
-from allod.elf import is_privileged, loaded_image, read_elf
+from allod.elf import is_musl_here, is_privileged, loaded_image, read_elf
 from allod.preload import preloaded
 from allod.supplies import NOT_EXECUTABLE
 
@@ -38,8 +37,6 @@ def run(
     `live` is where the live page is served, as address:port; None: nowhere.
     """
     path = find_program(program[0])
-    if live is not None:
-        check_live(path)
     library = library_for(path, library_name)
     environment = {**os.environ, **options}
     libraries = [library]
@@ -48,7 +45,7 @@ def run(
     if any(environment.get(name, "0") != "0" for name in REPORTS):
         libraries.insert(0, ends_for(path))
     if live is not None:
-        libraries.insert(0, supplies.current().live_library())
+        libraries.insert(0, live_for(path))
         # The program keeps this process's id; what it starts serves no page.
         environment |= live_options(live, str(os.getpid()), children=children)
     environment["LD_PRELOAD"] = preloaded(*libraries)
@@ -60,12 +57,6 @@ def run(
         else:
             reason = f"cannot be started: {error.strerror}"
         raise Failure(f"{program[0]} {reason}", NOT_EXECUTABLE) from None
-
-
-def check_live(program: Path) -> None:
-    """Refuses programs that cannot serve a page."""
-    if is_for_musl(program):
-        raise Failure(f"the live page does not support musl programs: {program}")
 
 
 def live_options(address: str, only: str, *, children: bool) -> dict[str, str]:
@@ -91,6 +82,11 @@ def ends_for(program: Path) -> Path:
     return supplies.current().library(ENDS, musl=is_for_musl(program))
 
 
+def live_for(program: Path) -> Path:
+    """The library that serves the live page."""
+    return supplies.current().live_library(musl=is_for_musl(program))
+
+
 def library_for(program: Path, name: str) -> Path:
     """Allod's library for the program's libc; refused if it cannot be preloaded."""
     library = supplies.current().library(name, musl=is_for_musl(program))
@@ -99,14 +95,15 @@ def library_for(program: Path, name: str) -> Path:
 
 
 def is_for_musl(program: Path) -> bool:
-    """Whether the program's loader is musl's, which cannot load the libraries for this system."""
+    """Whether the program's loader is musl's, which cannot load libraries for glibc, nor glibc's
+    those for musl. A program that names no loader counts as one of this system."""
     try:
         image = read_elf(loaded_image(program))
-        own = read_elf(Path(sys.executable))
     except PermissionError:
-        return False
-    is_musl_here = own is not None and own.is_for_musl
-    return image is not None and image.is_for_musl and not is_musl_here
+        return is_musl_here()
+    if image is None or image.loader is None:
+        return is_musl_here()
+    return image.is_for_musl
 
 
 def check_preloadable(program: Path, library: Path) -> None:
@@ -150,4 +147,10 @@ def check_preloadable(program: Path, library: Path) -> None:
         say(
             f"warning: {image} has a malloc of its own, which its loader finds before Allod's;"
             " build it without, to use Allod"
+        )
+    elif elf.has_jemalloc:
+        say(
+            f"warning: {image} has jemalloc linked in, and may call it by names of its own: Allod"
+            " serves only what calls malloc; build it without, to use Allod (Redis: make"
+            " MALLOC=libc)"
         )

@@ -7,15 +7,17 @@ build and install what is missing; whoever runs the commands there hands them in
 from __future__ import annotations
 
 import shutil
-import sysconfig
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from allod.console import Failure
-from allod.replays import Allocator, Plan, Replays
+from allod.elf import is_musl_here
+
+if TYPE_CHECKING:
+    from allod.replays import Allocator, Plan, Replays
 
 LIVE = "liballod-live.so"
 # The version of the libraries' interface, which ends their names where nothing is linked with them.
@@ -40,9 +42,9 @@ class Supplies(Protocol):
     """Where things come from. What cannot be had is a Failure that says why."""
 
     def library(self, name: str, *, musl: bool) -> Path:
-        """One of Allod's libraries, for programs of this system's libc or of musl."""
+        """One of Allod's libraries, for programs of musl or of glibc."""
 
-    def live_library(self) -> Path:
+    def live_library(self, *, musl: bool) -> Path:
         """The library that serves the live page."""
 
     def trace_programs(self) -> Path:
@@ -76,19 +78,27 @@ class Library:
     variables: tuple[tuple[str, str], ...] = ()
 
 
+def not_for_here(name: str) -> Failure:
+    """Says that a program is for the libc that this system does not have."""
+    here, other = ("musl", "glibc") if is_musl_here() else ("glibc", "musl")
+    example = {"musl": "Alpine Linux", "glibc": "Debian"}[other]
+    return Failure(
+        f"the program is for {other}, and {name} here for {here}; install Allod in a system that"
+        f" has {other}, such as {example}",
+        NOT_EXECUTABLE,
+    )
+
+
 class Installed:
     """Takes what this package was installed with: libraries in lib/ and programs in bin/ or
     libexec/allod/, in its own folder or in one that it lies in."""
 
     def library(self, name: str, *, musl: bool) -> Path:
         """From the nearest folder of libraries."""
-        if musl:
-            raise Failure(
-                f"{name} for musl is not installed; install Allod in a system that has musl, such"
-                " as Alpine Linux",
-                NOT_EXECUTABLE,
-            )
-        multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+        if musl != is_musl_here():
+            raise not_for_here(name)
+        # Where Debian's interpreters say how its folders of libraries are named.
+        multiarch = getattr(sys.implementation, "_multiarch", "")
         return self._beside(
             *(
                 folder / each
@@ -97,9 +107,9 @@ class Installed:
             )
         )
 
-    def live_library(self) -> Path:
+    def live_library(self, *, musl: bool) -> Path:
         """As the others."""
-        return self.library(LIVE, musl=False)
+        return self.library(LIVE, musl=musl)
 
     def trace_programs(self) -> Path:
         """From the nearest folder of programs."""
@@ -114,6 +124,8 @@ class Installed:
 
     def python_packages(self, purpose: Purpose) -> None:
         """Those for figures are not installed unless they are asked for."""
+        from importlib.util import find_spec
+
         missing = [name for name in MODULES[purpose] if find_spec(name) is None]
         if missing:
             raise Failure(
@@ -126,7 +138,9 @@ class Installed:
         name, _, file = given.partition("=")
         if given == "glibc":
             return Library(name, None)
-        library = Path(file) if file else self.library(f"lib{name}.so", musl=False)
+        library = (
+            Path(file) if file else self.library(f"lib{name}.so", musl=is_musl_here())
+        )
         if not library.is_file():
             raise Failure(f"{library} is not a file")
         return Library(name, library.resolve())

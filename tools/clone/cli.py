@@ -17,7 +17,7 @@ from workshop.paths import version
 
 from clone.supplies import Clone
 
-SYSTEM_NAMES = ("x86-64", "arm64", "x86-64-musl")
+SYSTEM_NAMES = ("x86-64", "arm64", "x86-64-musl", "arm64-musl")
 PRESET_NAMES = ("release", "clang", "asan", "tsan", "fuzz")
 
 

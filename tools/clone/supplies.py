@@ -9,10 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from allod.console import say
+from allod.elf import is_musl_here
 from allod.replays import Allocator, Plan, Replays
-from allod.supplies import SYMBOLIZERS, Purpose
+from allod.supplies import SYMBOLIZERS, Purpose, not_for_here
 from workshop import replay
-from workshop.build import PRESETS, ensure_built, ensure_live_built, product
+from workshop.build import LIVE, PRESETS, ensure_built, ensure_live_built, product
 from workshop.environment import ensure_bench, ensure_profile
 from workshop.packages import Requirement, ensure_requirements
 from workshop.paths import ROOT
@@ -25,13 +26,13 @@ class Clone:
 
     def library(self, name: str, *, musl: bool) -> Path:
         """From the build, brought up to date."""
-        preset = "musl" if musl else "release"
+        preset = _preset(name, musl=musl)
         ensure_built(PRESETS[preset])
         return product(name, preset)
 
-    def live_library(self) -> Path:
+    def live_library(self, *, musl: bool) -> Path:
         """From the build, brought up to date."""
-        return ensure_live_built()
+        return ensure_live_built(_preset(LIVE, musl=musl))
 
     def trace_programs(self) -> Path:
         """Those of bench/replay, brought up to date."""
@@ -88,3 +89,12 @@ class Clone:
             },
             result.failures,
         )
+
+
+def _preset(name: str, *, musl: bool) -> str:
+    """That of the libraries for programs of a libc."""
+    if musl == is_musl_here():
+        return "release"
+    if not musl:
+        raise not_for_here(name)
+    return "musl"

@@ -18,14 +18,17 @@ Json = dict[str, Any]
 HOLDER = "Copyright (c) 2026 Allod contributors"
 
 
-def bill_of(artifacts: Mapping[Path, System], epoch: str) -> str:
+def bill_of(artifacts: Mapping[Path, System | None], epoch: str) -> str:
     """What each of these files is, and what is built into it."""
     digests = {path: digest(path) for path in artifacts}
     document = _identifier("DOCUMENT")
     relations = [_relation(document, "DESCRIBES", _of_file(path)) for path in artifacts]
     contained: dict[str, Json] = {}
     for path, system in artifacts.items():
-        for part in parts.parts_of(system):
+        if system is None:
+            # Sources of Allod alone.
+            continue
+        for part in parts.PARTS:
             described = _part(part, system)
             identifier = described["SPDXID"]
             contained[identifier] = described

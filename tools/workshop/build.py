@@ -12,6 +12,8 @@ from pathlib import Path
 
 from allod.console import Failure, run_logged
 
+from workshop.debian_files import ensure_musl_arm64
+from workshop.live_parts import ensure_live_parts
 from workshop.locks import held
 from workshop.packages import Requirement, ensure_requirements
 from workshop.paths import BUILD, LOGS, ROOT, build_dir
@@ -101,6 +103,13 @@ PRESETS = {
             makes_products=True,
             test_target="musl_tests",
         ),
+        Preset(
+            "arm64-musl",
+            "the libraries for arm64 with musl, with gcc",
+            GCC_ARM64,
+            makes_products=True,
+            test_target="musl_tests",
+        ),
         Preset("asan", "tests for address errors", CLANG, makes_products=False),
         Preset("tsan", "tests for data races", CLANG, makes_products=False),
         Preset("fuzz", "fuzzers", CLANG, makes_products=False),
@@ -128,9 +137,9 @@ def ensure_built(
     return True
 
 
-def ensure_live_built(*, echo: bool = False) -> Path:
-    """Brings the library that serves the live page up to date, and returns it."""
-    preset = PRESETS["release"]
+def ensure_live_built(name: str = "release", *, echo: bool = False) -> Path:
+    """Brings the library of a preset that serves the live page up to date, and returns it."""
+    preset = PRESETS[name]
     stamp = build_dir(preset.name) / ".built-live"
     library = build_dir(preset.name) / LIVE
     digest = digest_of_inputs(tests=False, more=("live",))
@@ -143,11 +152,28 @@ def ensure_live_built(*, echo: bool = False) -> Path:
     with building(preset.name):
         if is_there():
             return library
-        ensure_requirements((*BUILD_TOOLS, *GCC, *LIVE_TOOLS))
-        _configure(preset, tests=False, echo=echo)
+        ensure_requirements((*BUILD_TOOLS, *preset.compilers, *LIVE_TOOLS))
+        _configure(preset, tests=False, echo=echo, more=live_options(name))
         _compile_target(preset, "live", jobs=None, echo=echo)
         stamp.write_text(digest)
     return library
+
+
+def ensure_toolchain(name: str) -> None:
+    """What the toolchain file of a preset takes besides packages of this machine."""
+    if name == "arm64-musl":
+        ensure_musl_arm64()
+
+
+def live_options(name: str) -> list[str]:
+    """What CMake has to be told to build the live server of a preset: nothing for this system. For
+    others, the page is that of this system, and libevent and zlib are built from sources."""
+    if name == "release":
+        return []
+    ensure_toolchain(name)
+    page = ensure_live_built().parent / "live" / "page.html.gz"
+    libraries = ensure_live_parts(name, ROOT / "cmake" / f"{name}.cmake")
+    return [f"-DALLOD_LIVE_PAGE={page}", f"-DALLOD_LIVE_PARTS={libraries}"]
 
 
 def ensure_live_configured(preset: Preset) -> None:
@@ -206,8 +232,11 @@ def building(name: str) -> AbstractContextManager[None]:
     return held(BUILD / f".{name}.lock", f"a build of {name}")
 
 
-def _configure(preset: Preset, *, tests: bool, echo: bool) -> None:
-    command = ["cmake", "--preset", preset.name]
+def _configure(
+    preset: Preset, *, tests: bool, echo: bool, more: Sequence[str] = ()
+) -> None:
+    ensure_toolchain(preset.name)
+    command = ["cmake", "--preset", preset.name, *more]
     if tests:
         command.append("-DALLOD_BUILD_TESTS=ON")
     if _made_elsewhere(preset):

@@ -10,9 +10,10 @@ from pathlib import Path
 from allod.console import Failure
 
 from workshop import parts
-from workshop.build import BUILD_TOOLS, building
+from workshop.build import BUILD_TOOLS, building, live_options
 from workshop.packages import Requirement, ensure_requirements
 from workshop.systems import (
+    LIBRARIES,
     WORK,
     Binaries,
     System,
@@ -26,7 +27,7 @@ from workshop.systems import (
 
 TOOLS = {
     "DEB": (Requirement("dpkg-deb", "dpkg"),),
-    "RPM": (Requirement("rpmbuild", "rpm"),),
+    "RPM": (Requirement("rpmbuild", "rpm"), Requirement("cpio", "cpio")),
     "TGZ": (),
 }
 # Those that have debug information in a package of its own.
@@ -52,8 +53,7 @@ def _configure(system: System, kind: str, binaries: Binaries, place: Path) -> No
     own += [f"-DALLOD_LICENCES={place / parts.FILE}"]
     debug = place / "debug" if kind in WITH_DEBUG else ""
     own += [f"-DALLOD_DEBUG_FILES={debug}"]
-    if system.has_programs:
-        own += [f"-DALLOD_PROGRAMS={binaries.programs}"]
+    own += [f"-DALLOD_PROGRAMS={binaries.programs}", *live_options(system.preset)]
     logged(
         f"configuring {kind} packages of {system.name}",
         *("cmake", "--preset", system.preset, "-B", str(place), *own),
@@ -64,7 +64,7 @@ def _fill(system: System, kind: str, binaries: Binaries, place: Path) -> None:
     """Puts what was built elsewhere where an installation takes it from."""
     stripped = fresh(place / "stripped")
     strip(system, binaries, stripped)
-    for name in system.libraries:
+    for name in LIBRARIES:
         (link,) = {os.readlink(binaries.libraries / name)}
         (whole,) = {os.readlink(binaries.libraries / link)}
         shutil.move(stripped / name, place / whole)

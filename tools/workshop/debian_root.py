@@ -23,6 +23,8 @@ PACKAGES = {
         *("python3", "libpython3.13-testsuite", "man-db"),
         # What the package of the command depends on.
         *("python3-click", "python3-rich", "python3-pyelftools", "python3-protobuf"),
+        # Installs packages of rpm there.
+        "rpm",
     ),
     OLDEST: ("python3", "perl-base"),
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from workshop import live_parts
 from workshop.paths import ROOT, build_dir
 from workshop.systems import System
 
@@ -30,12 +31,6 @@ class Part:
     version: Callable[[System], str]
     # The text that has to go with it, if any.
     text: Callable[[System], str]
-    is_in: Callable[[System], bool]
-
-
-def parts_of(system: System) -> list[Part]:
-    """What is built into the libraries and programs of a system."""
-    return [part for part in PARTS if part.is_in(system)]
 
 
 def licences(system: System) -> str:
@@ -43,7 +38,7 @@ def licences(system: System) -> str:
     pieces = [
         "What is built into Allod's libraries and programs besides Allod itself.\n"
     ]
-    for part in parts_of(system):
+    for part in PARTS:
         head = f"{part.name} {part.version(system)}, in {part.within}\n{part.licence}, {part.home}"
         pieces.append(f"{'=' * 80}\n{head}\n\n{part.text(system).strip()}\n")
     return "\n".join(pieces)
@@ -63,6 +58,26 @@ def _debian_version(package: str) -> Callable[[System], str]:
         return done.stdout if done.returncode == 0 else UNKNOWN
 
     return version
+
+
+def _live_version(package: str, source: str) -> Callable[[System], str]:
+    """Of a part of the live server: Debian's package for this machine, its source for others."""
+
+    def version(system: System) -> str:
+        if system.runs_here:
+            return _debian_version(package)(system)
+        return live_parts.version(source)
+
+    return version
+
+
+def _live_text(package: str, source: str) -> Callable[[System], str]:
+    def text(system: System) -> str:
+        if system.runs_here:
+            return _debian_text(package)(system)
+        return live_parts.about(source, "copyright")
+
+    return text
 
 
 def _compiler_version(system: System) -> str:
@@ -91,8 +106,8 @@ def _page_version(name: str) -> Callable[[System], str]:
 
 
 def _page_text(name: str) -> Callable[[System], str]:
-    def text(system: System) -> str:
-        folder = build_dir(system.preset) / "live" / "node_modules" / name
+    def text(_system: System) -> str:
+        folder = build_dir("release") / "live" / "node_modules" / name
         return (folder / "LICENSE").read_text()
 
     return text
@@ -125,18 +140,16 @@ PARTS = (
         "BSD-3-Clause",
         "liballod-live.so",
         "https://libevent.org/",
-        _debian_version("libevent-dev"),
-        _debian_text("libevent-dev"),
-        lambda system: system.has_live,
+        _live_version("libevent-dev", "libevent"),
+        _live_text("libevent-dev", "libevent"),
     ),
     Part(
         "zlib",
         "Zlib",
         "liballod-live.so",
         "https://zlib.net/",
-        _debian_version("zlib1g-dev"),
-        _debian_text("zlib1g-dev"),
-        lambda system: system.has_live,
+        _live_version("zlib1g-dev", "zlib"),
+        _live_text("zlib1g-dev", "zlib"),
     ),
     Part(
         "uPlot",
@@ -145,7 +158,6 @@ PARTS = (
         "https://github.com/leeoniya/uPlot",
         _page_version("uplot"),
         _page_text("uplot"),
-        lambda system: system.has_live,
     ),
     Part(
         "libbacktrace",
@@ -154,7 +166,6 @@ PARTS = (
         "https://gcc.gnu.org/",
         _compiler_version,
         _header_text,
-        lambda system: system.has_programs,
     ),
     Part(
         "libgcc, libstdc++",
@@ -163,7 +174,6 @@ PARTS = (
         "https://gcc.gnu.org/",
         _compiler_version,
         _said("The exception lets programs that gcc has compiled have them in them."),
-        lambda _system: True,
     ),
     Part(
         "GNU C Library",
@@ -175,6 +185,5 @@ PARTS = (
             "The sources of these programs and what builds them are part of Allod's sources, in\n"
             "tools/programs: they can be linked with another version of the library."
         ),
-        lambda system: system.has_programs,
     ),
 )

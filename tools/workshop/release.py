@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +30,7 @@ from workshop.systems import (
     fresh,
     strip,
 )
+from workshop.trying import try_library, try_wheel
 
 DIST = ROOT / "dist"
 PACKAGE = ROOT / "tools" / "allod"
@@ -47,27 +46,30 @@ class Artifact:
     """A file that is handed out, and what was tried of it here."""
 
     path: Path
-    system: System
+    # None: for any.
+    system: System | None
     tried: str
 
 
 def release(names: Sequence[str]) -> list[Artifact]:
-    """Builds what is handed out for these systems into dist/, and nothing else is there. Tries the
-    wheel that runs here."""
+    """Builds what is handed out for these systems into dist/, and nothing else is there. Tries what
+    runs here."""
     fresh(DIST)
-    artifacts = []
+    artifacts: list[Artifact] = []
     for name in names:
         system = SYSTEMS[name]
         wheel = make_wheel(system, DIST)
-        tried = try_wheel(wheel) if system.runs_here else "not run here"
+        tried = try_wheel(wheel) if system.runs_here else try_library(wheel, system)
         artifacts.append(Artifact(wheel, system, tried))
         for kind in system.packages:
             for package in make_packages(system, kind, DIST, EPOCH):
-                artifacts.append(Artifact(package, system, "packed"))
+                tried = try_library(package, system)
+                artifacts.append(Artifact(package, system, tried))
+    artifacts += [Artifact(crate, None, "packed") for crate in _crates()]
     bill = DIST / f"allod-{version()}.spdx.json"
     bill.write_text(bill_of({each.path: each.system for each in artifacts}, EPOCH))
-    made = [*(each.path for each in artifacts), *_crates(), bill]
-    (DIST / SUMS).write_text(sums_of(made))
+    artifacts.append(Artifact(bill, None, "written"))
+    (DIST / SUMS).write_text(sums_of(each.path for each in artifacts))
     return artifacts
 
 
@@ -85,8 +87,9 @@ def table(artifacts: Sequence[Artifact]) -> Iterator[str]:
     width = max(len(shown(each.path)) for each in artifacts)
     for each in artifacts:
         size = each.path.stat().st_size / 1e6
+        system = "any" if each.system is None else each.system.name
         yield (
-            f"{shown(each.path):{width}}  {each.system.name:12}  {size:5.2f} MB"
+            f"{shown(each.path):{width}}  {system:12}  {size:5.2f} MB"
             f"  {digest(each.path)[:16]}  {each.tried}"
         )
 
@@ -114,10 +117,9 @@ def _stage(system: System, binaries: Binaries, stage: Path) -> None:
     (package / "lib").mkdir()
     # Debug information is not for those who run programs.
     strip(system, binaries, package / "lib")
-    if system.has_programs:
-        (package / "bin").mkdir()
-        for name in PROGRAMS:
-            shutil.copy(binaries.programs / name, package / "bin" / name)
+    (package / "bin").mkdir()
+    for name in PROGRAMS:
+        shutil.copy(binaries.programs / name, package / "bin" / name)
     shutil.copy(ROOT / "LICENSE", stage / "LICENSE")
     (stage / parts.FILE).write_text(parts.licences(system))
     shutil.copy(ROOT / "tools" / "wheel" / "README.md", stage / "README.md")
@@ -143,51 +145,3 @@ def _wheel_of(system: System, stage: Path, folder: Path) -> Path:
         )
         (made,) = Path(packed).glob("*.whl")
         return Path(shutil.move(made, folder / made.name))
-
-
-def try_wheel(wheel: Path) -> str:
-    """Installs a wheel into a new environment, and runs its commands in a folder that cannot be
-    written, with nothing of this clone or of a compiler at hand."""
-    with tempfile.TemporaryDirectory(prefix="allod-fresh-") as folder:
-        place = Path(folder)
-        venv.create(place / "venv", with_pip=True, symlinks=True)
-        python = place / "venv" / "bin" / "python"
-        run_logged(
-            f"installing {wheel.name} into a new environment",
-            [
-                *(str(python), "-m", "pip", "install", "--disable-pip-version-check"),
-                *("--quiet", str(wheel)),
-            ],
-            LOGS / "wheel-install.log",
-        )
-        command = str(python.with_name("allod"))
-        trace = str(place / "true.trace")
-        tries: tuple[tuple[str, ...], ...] = (
-            (command, "--version"),
-            (str(python), "-m", "allod", "run", "--", "true"),
-            (command, "run", "--debug", "--", "true"),
-            (command, "run", "--hardened", "--check-copies", "--", "true"),
-            (command, "run", "--live", "--", "true"),
-            (command, "leaks", "--", "true"),
-            (command, "record", "--output", trace, "--", "ls"),
-            (command, "trace", "info", trace),
-            (command, "replay", trace, "--rounds", "2"),
-        )
-        for words in tries:
-            _try(words)
-    return f"{len(tries)} commands ran"
-
-
-def _try(words: Sequence[str]) -> None:
-    shown_words = " ".join([Path(words[0]).name, *words[1:]])
-    done = subprocess.run(
-        words,
-        cwd="/proc",
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise Failure(f"{shown_words} ended with {done.returncode}\n{done.stderr}")
-    say(f"{shown_words}: works")

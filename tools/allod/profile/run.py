@@ -17,11 +17,11 @@ from allod.console import Failure, say, shown
 from allod.preload import preloaded
 from allod.run import (
     COPIES,
-    check_live,
     ends_for,
     find_program,
     is_for_musl,
     library_for,
+    live_for,
     live_options,
 )
 from allod.units import counted, human
@@ -57,8 +57,7 @@ def run_profiled(
         libraries.append(supplies.current().library(COPIES, musl=is_for_musl(path)))
     page = {}
     if live is not None:
-        check_live(path)
-        libraries.insert(0, supplies.current().live_library())
+        libraries.insert(0, live_for(path))
         page = live_options(live, f"-{os.getpid()}", children=children)
     stem = (output or Path(path.name)).absolute()
     check_writable(stem)
