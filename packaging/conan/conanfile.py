@@ -14,13 +14,7 @@ REPOSITORY = "../.."
 # What a build and an installation read.
 EXPORTED = (
     *("CMakeLists.txt", "LICENSE", "CHANGELOG.md", "cmake/*", "include/*", "src/*"),
-    *(
-        "docs/man/*",
-        "examples/*",
-        "tools/amalgamate.py",
-        "tools/allod/*",
-        "tools/packages/*",
-    ),
+    *("docs/man/*", "examples/*", "tools/allod/*", "tools/packages/*"),
 )
 
 

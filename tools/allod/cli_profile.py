@@ -47,6 +47,7 @@ def leaks(
     type=click.FloatRange(0.1),
     default=30.0,
     show_default=True,
+    metavar="SECONDS",
     help="How long; an interrupt ends it early.",
 )
 @click.option(
@@ -91,6 +92,7 @@ def profile(process: int, seconds: float, interval: int, output: Path | None) ->
     type=click.IntRange(1),
     default=30,
     show_default=True,
+    metavar="N",
     help="Print at most so many functions.",
 )
 @json_option

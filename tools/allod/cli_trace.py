@@ -58,7 +58,7 @@ def record(output: Path | None, peer: str, program: Sequence[str]) -> None:
     "peers",
     multiple=True,
     metavar="NAME[=LIBRARY]",
-    help="An allocator, as allod bench --list names them, or any library. Can be repeated."
+    help="An allocator by its name, such as allod-hardened, or any library. Can be repeated."
     " Default: allod and glibc.",
 )
 @click.option(
@@ -66,6 +66,7 @@ def record(output: Path | None, peer: str, program: Sequence[str]) -> None:
     type=click.IntRange(1),
     default=7,
     show_default=True,
+    metavar="N",
     help="Measured rounds at most, after one warm-up round.",
 )
 @click.option(
@@ -81,6 +82,7 @@ def record(output: Path | None, peer: str, program: Sequence[str]) -> None:
     type=click.FloatRange(0, min_open=True),
     default=600.0,
     show_default=True,
+    metavar="SECONDS",
     help="Seconds after which a run counts as hung.",
 )
 @click.option(
@@ -148,7 +150,9 @@ def info(trace: Path, html: Path | None, out: Path | None, as_json: bool) -> Non
 
 @trace.command()
 @click.argument("trace", type=click.Path(path_type=Path))
-@click.option("--most", type=click.IntRange(1), help="Print at most so many events.")
+@click.option(
+    "--most", type=click.IntRange(1), metavar="N", help="Print at most so many events."
+)
 def dump(trace: Path, most: int | None) -> None:
     """Print the events of TRACE, thread by thread.
 

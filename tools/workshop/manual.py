@@ -12,7 +12,8 @@ import click
 # In a line of a manual page, a hyphen that begins a word is a minus.
 MINUS = re.compile(r"(?<![\w\\])-+")
 # What an option takes, behind its names: `-o, --option NAME=VALUE`.
-NAMES = re.compile(r"(?P<names>-[^\s,]+(?:, -[^\s,]+)*)(?: (?P<value>.+))?")
+NAMES = re.compile(r"(?P<names>-[^\s,]+(?:(?:,| /) -[^\s,]+)*)(?: (?P<value>.+))?")
+BETWEEN = re.compile(r"(, | / )")
 CELL = re.compile(r"(?<!\\)\|")
 
 
@@ -69,7 +70,9 @@ def _names(record: str) -> str:
     found = NAMES.fullmatch(record)
     if found is None:
         return f"\\fB{plain(record)}\\fR"
-    names = ", ".join(f"\\fB{plain(name)}\\fR" for name in found["names"].split(", "))
+    words = BETWEEN.split(found["names"])
+    words[::2] = [f"\\fB{plain(name)}\\fR" for name in words[::2]]
+    names = "".join(words)
     value = found["value"]
     return names if value is None else f"{names} \\fI{plain(value)}\\fR"
 
