@@ -20,7 +20,15 @@ get_filename_component(allod_musl_root ${CMAKE_CURRENT_LIST_DIR}/../.allod/musl-
 set(allod_specs ${CMAKE_BINARY_DIR}/musl-gcc.specs)
 file(READ ${allod_musl_root}/usr/lib/aarch64-linux-musl/musl-gcc.specs specs)
 string(REPLACE " /usr/" " ${allod_musl_root}/usr/" specs "${specs}")
-string(REPLACE "-L/usr/" "-L${allod_musl_root}/usr/" specs "${specs}")
+string(REPLACE "-L/usr/lib/" "-L${allod_musl_root}/lib/aarch64-linux-musl -L${allod_musl_root}/usr/lib/"
+  specs "${specs}")
 file(WRITE ${allod_specs} "${specs}")
 
+# There is no libstdc++ for it, which a program in C++ is linked with that tries the compiler.
+set(CMAKE_CXX_COMPILER_WORKS ON)
+
 include(${CMAKE_CURRENT_LIST_DIR}/musl.cmake)
+
+foreach(kind IN ITEMS EXE SHARED)
+  string(APPEND CMAKE_${kind}_LINKER_FLAGS_INIT " ${CMAKE_CURRENT_LIST_DIR}/musl/getauxval.c")
+endforeach()

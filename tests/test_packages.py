@@ -27,6 +27,12 @@ NAMES = ("allod", "allod-dbg", "liballod-dev", "liballod0")
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 # What a package manager keeps for itself.
 KEPT = ("proc", "sys", "dev", "tmp", "run", "var/lib", "var/log", "var/cache")
+# Folders that are there on a system of rpm, where other packages have them.
+FOLDERS_OF_RPM = (
+    *("lib/debug/.build-id", "lib64/cmake", "lib64/pkgconfig", "libexec"),
+    *("share/fish/vendor_completions.d", "share/zsh/site-functions"),
+    *("share/bash-completion/completions", "share/man/man1", "share/man/man7"),
+)
 # A program that looks at its own page.
 LOOKS = """
 import os, urllib.request
@@ -325,10 +331,12 @@ def rpm_root(
     subprocess.run(["cp", "-a", release, folder / "root"], check=True)
     root = Root(folder / "root", folder / "packages")
     root.purge()
+    for each in FOLDERS_OF_RPM:
+        (root.folder / "usr" / each).mkdir(parents=True, exist_ok=True)
     before = root.files()
     names = [path.name.removesuffix(f"-{version()}-1.x86_64.rpm") for path in made]
     files = [f"/mnt/{path.name}" for path in made]
-    rpm = ("rpm", "--force-debian", "--nodeps")
+    rpm = ("rpm", "--nodeps")
     done = root.run(*rpm, "--install", *files, as_root=True)
     assert done.returncode == 0, done.stdout + done.stderr
     yield root
