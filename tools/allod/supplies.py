@@ -137,7 +137,7 @@ class Installed:
         """The C library's, ours, or a file."""
         name, _, file = given.partition("=")
         if given == "glibc":
-            return Library(name, None)
+            return Library("musl" if is_musl_here() else name, None)
         library = (
             Path(file) if file else self.library(f"lib{name}.so", musl=is_musl_here())
         )

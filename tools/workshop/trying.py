@@ -100,7 +100,7 @@ def _unpack(artifact: Path, folder: Path) -> None:
     elif artifact.suffix == ".gz":
         shutil.unpack_archive(artifact, folder, "gztar")
     elif artifact.suffix == ".deb":
-        command = ["dpkg-deb", "--extract", artifact, folder]
+        command = ["dpkg-deb", "--extract", str(artifact), str(folder)]
         subprocess.run(command, check=True)
     elif artifact.suffix == ".rpm":
         unpack = 'rpm2cpio "$0" | cpio --extract --make-directories --quiet'
