@@ -151,8 +151,8 @@ def test_the_libraries_of_recipes_can_be_preloaded() -> None:
 
 
 def test_the_hardened_library_is_a_peer_with_any_of_its_measures() -> None:
-    assert {"canary", "zero", "tags", "all", "none"} <= {*peers.measures()}
-    for chosen in ("none", "zero,guards", "all,-canary", "-written"):
+    assert {"canary", "zero", "tags", "light", "all"} <= {*peers.measures()}
+    for chosen in ("none", "zero,guards", "all,-canary", "-written", "balanced"):
         assert peers.is_known(f"allod-hardened+{chosen}")
     for wrong in ("allod-hardened+", "allod-hardened+zeros", "allod+zero"):
         assert not peers.is_known(wrong)

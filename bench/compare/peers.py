@@ -139,9 +139,9 @@ def _allod_with_copies() -> Peer:
 
 
 def measures() -> tuple[str, ...]:
-    """What ALLOD_HARDENED knows: the names of all measures, all and none."""
-    names = re.findall(r'\{Mitigation::\w+, "(\w+)"', _MEASURES.read_text())
-    return (*names, "all", "none")
+    """What ALLOD_HARDENED knows: the names of all measures, and those of the levels."""
+    named = re.compile(r'\{(?:Mitigation|Level)::\w+, "(\w+)"')
+    return tuple(named.findall(_MEASURES.read_text()))
 
 
 def is_ours(name: str) -> bool:

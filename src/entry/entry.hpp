@@ -69,13 +69,19 @@ template <class Ask>
   return block == nullptr && marks::make_room() ? ask_heap() : block;
 }
 
+// Apart, so that the short path needs no stack.
+template <class Failure, Origin kOrigin>
+[[nodiscard, gnu::noinline]] ALLOD_HOT void* allocate_hardened(std::size_t size) noexcept(
+    Failure::kNoexcept) {
+  void* const block = hardened::allocate(size, kOrigin);
+  return __builtin_expect(block != nullptr, 1) ? block : Failure::out_of_memory(size);
+}
 template <class Failure, Origin kOrigin = Origin::c>
 [[nodiscard]] ALLOD_INLINE void* allocate(std::size_t size) noexcept(Failure::kNoexcept) {
   if constexpr (Policy::kBlockStates) {
-    void* block = hardened::allocate_short<hardened::Small>(size, kOrigin);
+    void* const block = hardened::allocate_short<hardened::Small>(size, kOrigin);
     if (__builtin_expect(block != nullptr, 1)) return block;
-    block = hardened::allocate(size, kOrigin);
-    return __builtin_expect(block != nullptr, 1) ? block : Failure::out_of_memory(size);
+    return allocate_hardened<Failure, kOrigin>(size);
   } else if constexpr (Policy::kTracked) {
     const auto ask = [size] { return Process::allocate<ReturnNull>(room_for(size)); };
     void* const block = try_with_room(ask);

@@ -15,15 +15,7 @@ using slab::BlockState;
 using slab::BlockStateCell;
 using Sizes = Process::Sizes;
 
-// Options are read before the first allocation; until then, the defaults.
-extern constinit Mitigations chosen;
 extern constinit EmptyBlocks<HardenedLinux> empty_blocks;
-
-template <Mitigation kMitigation>
-[[nodiscard]] ALLOD_INLINE bool on() noexcept {
-  if constexpr (!HardenedPolicy::kMitigations.has(kMitigation)) return false;
-  return chosen.has(kMitigation);
-}
 
 [[nodiscard]] inline HardenedLinux& platform() noexcept {
   return Process::heap().space().platform();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 
 #include "allod/base/random.hpp"
 
@@ -12,7 +13,12 @@ class Canary {
  public:
   static constexpr std::size_t kBytes = sizeof(std::uint64_t);
 
-  void start() noexcept { key_ = random::secret_key(); }
+  static void start() noexcept {
+    const random::PlaceKey key = random::secret_key();
+    inner_ = key.inner;
+    mask_ = key.mask;
+    outer_ = key.outer;
+  }
 
   // Writes one canary right behind the `requested` bytes, and one at the end of the block's
   // `bytes`. Blocks begin and end at multiples of 8.
@@ -93,9 +99,7 @@ class Canary {
 
  private:
   [[nodiscard]] ALLOD_INLINE std::uint64_t word_of(Address block) const noexcept {
-    // No byte is zero, which off-by-one writes often store.
-    constexpr std::uint64_t kOnes = 0x0101010101010101;
-    return key_.word_of(block) | kOnes;
+    return random::PlaceKey::word_of(block, inner_, mask_, outer_) | ones_;
   }
   // By the block's slack, the bytes of its second last word that no canary covers.
   static constexpr auto kBetween = [] {
@@ -108,8 +112,8 @@ class Canary {
   }();
 
   [[nodiscard]] static ALLOD_INLINE std::uint64_t turned(std::uint64_t word, Address at) noexcept {
-    const unsigned bits = 8 * (at & 7);
-    return word >> bits | word << (-bits & 63);
+    // Opaque, so that the compiler sees no more than the remainder that a rotation takes anyway.
+    return std::rotr(word, static_cast<int>(opaque(8 * at) % kWordBits));
   }
   static ALLOD_INLINE void store(Address at, std::uint64_t word) noexcept {
     __builtin_memcpy(reinterpret_cast<void*>(at), &word, sizeof word);
@@ -120,7 +124,13 @@ class Canary {
     return word;
   }
 
-  random::PlaceKey key_;
+  // Variables of their own, and the constant in memory: otherwise their address and the constant
+  // take registers of the short path.
+  static inline constinit std::uint64_t inner_ = 1;
+  static inline constinit std::uint64_t mask_ = 0;
+  static inline constinit std::uint64_t outer_ = 1;
+  // No byte of a word is zero, which off-by-one writes often store.
+  static inline constinit std::uint64_t ones_ = 0x0101010101010101;
 };
 
 }  // namespace allod

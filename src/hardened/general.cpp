@@ -30,7 +30,6 @@ namespace hardened {
 constinit Canary canary;
 constinit Mitigations chosen = HardenedPolicy::kMitigations & Mitigations::all();
 constinit EmptyBlocks<HardenedLinux> empty_blocks;
-constinit bool looks_at_new = false;
 
 Mitigations active() noexcept { return HardenedPolicy::kMitigations & chosen; }
 
@@ -81,6 +80,20 @@ constexpr auto kVisitAny = [](Address from, std::size_t bytes, auto&& visit) noe
   bytes <= Block::kSmall ? visit_small(from, bytes, visit) : visit_medium(from, bytes, visit);
 };
 
+// Reports a write to a block that is about to be handed out, and erases it. `end` is what was in
+// its last word.
+[[gnu::cold, gnu::noinline]] void report_new(Address at, std::uint64_t end) noexcept {
+  const Block block = find(reinterpret_cast<const void*>(at));
+  const BlockState state = block.cell.load();
+  if (state.was_freed()) {
+    report_written(block, state);
+  } else {
+    __builtin_memcpy(reinterpret_cast<void*>(at + block.bytes - sizeof end), &end, sizeof end);
+    report_stray_write(at, block.bytes);
+  }
+  memset(reinterpret_cast<void*>(at), 0, block.bytes);
+}
+
 // Of blocks above 1 KiB, only those that were in use are looked at, as far as they were used; of
 // larger ones none, whose pages may be absent.
 template <class Any>
@@ -105,7 +118,9 @@ ALLOD_INLINE void* seal_found(const Any& block, std::size_t size, Origin origin)
   always_check(block.bytes != 0 && block.bytes >= size, "what is handed out is no block");
   const BlockState before = block.cell.load();
   always_check(!before.is_live(), "a block is handed out that is in use");
-  if (looks_at_new && before != BlockState::busy() && !block.is_heaps) look_at_new(block, before);
+  if (on<Mitigation::written>() && before != BlockState::busy() && !block.is_heaps) {
+    look_at_new(block, before);
+  }
   if (__builtin_expect(block.is_large(), 0) && !set_guard(block, before, size)) return nullptr;
   if (has_canary(state)) {
     block.cell.store(BlockState::busy());
@@ -165,36 +180,11 @@ template <class Take>
 
 }  // namespace
 
-void report_new(Address at, std::uint64_t end) noexcept {
-  const Block block = find(reinterpret_cast<const void*>(at));
-  const BlockState state = block.cell.load();
-  if (state.was_freed()) {
-    report_written(block, state);
-  } else {
-    __builtin_memcpy(reinterpret_cast<void*>(at + block.bytes - sizeof end), &end, sizeof end);
-    report_stray_write(at, block.bytes);
-  }
-  memset(reinterpret_cast<void*>(at), 0, block.bytes);
-}
-
-void* seal_reported(Address block, std::uint64_t end, std::size_t size, Origin origin) noexcept {
-  report_new(block, end);
-  return seal_block(reinterpret_cast<void*>(block), size, origin);
-}
-
 void* seal(void* block, std::size_t size, Origin origin) noexcept {
   return seal_block(block, size, origin);
 }
 
-namespace {
-
-[[nodiscard]] bool is_closed_since_erased(const void* address) noexcept {
-  const Block block = find(address);
-  return on<Mitigation::zero>() && block.bytes != 0 && block.cell.load().is_closed();
-}
-
-[[nodiscard, gnu::noinline]] ALLOD_HOT void* allocate_general(std::size_t size,
-                                                              Origin origin) noexcept {
+void* allocate_general(std::size_t size, Origin origin) noexcept {
   if (__builtin_expect(size == 0, 0) && on<Mitigation::empty>()) {
     if (void* const empty = empty_blocks.allocate(origin)) {
       if (on<Mitigation::history>()) track_allocation(empty, size);
@@ -203,6 +193,13 @@ namespace {
   }
   const std::size_t room = room_for(size);
   return allocate_by(size, origin, [&]() noexcept { return Process::allocate<GiveUp>(room); });
+}
+
+namespace {
+
+[[nodiscard]] bool is_closed_since_erased(const void* address) noexcept {
+  const Block block = find(address);
+  return on<Mitigation::zero>() && block.bytes != 0 && block.cell.load().is_closed();
 }
 
 [[nodiscard, gnu::noinline]] ALLOD_HOT void* allocate_zeroed_general(std::size_t bytes) noexcept {
@@ -233,11 +230,6 @@ namespace {
 
 }  // namespace
 
-void* allocate(std::size_t size, Origin origin) noexcept {
-  void* const block = allocate_short<Medium>(size, origin);
-  return __builtin_expect(block != nullptr, 1) ? block : allocate_general(size, origin);
-}
-
 void* allocate_aligned(std::size_t size, std::size_t alignment, Origin origin) noexcept {
   const std::size_t room = room_for(size, alignment);
   return allocate_by(size, origin,
@@ -245,12 +237,12 @@ void* allocate_aligned(std::size_t size, std::size_t alignment, Origin origin) n
 }
 
 void* allocate_zeroed(std::size_t bytes) noexcept {
-  void* small = allocate_short<Small>(bytes, Origin::c);
-  if (small == nullptr) small = allocate_short<Medium>(bytes, Origin::c);
-  if (small == nullptr) return allocate_zeroed_general(bytes);
+  void* block = allocate_short<Small>(bytes, Origin::c);
+  if (block == nullptr) block = way().allocate(bytes, Origin::c);
+  if (block == nullptr) return allocate_zeroed_general(bytes);
   // Otherwise it was looked at, and is zero.
-  if (!looks_at_new) clear_contents(small, bytes);
-  return small;
+  if (!on<Mitigation::written>()) clear_contents(block, bytes);
+  return block;
 }
 
 // --- free --------------------------------------------------------------------------------------
@@ -379,33 +371,53 @@ void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept 
   if (take_back_any(address, claimed_bytes, claimed)) Process::release(memory_tags::bare(address));
 }
 
-void release_medium(void* block, ShortPlace place, std::size_t claimed_bytes,
-                    Origin claimed) noexcept {
-  const Address at = address_of(block);
-  if (__builtin_expect(release_short<Medium>(at, place, claimed_bytes, claimed), 1)) return;
-  release(block, claimed_bytes, claimed);
+// --- sets of measures ----------------------------------------------------------------------------
+
+namespace {
+
+// With all measures, the callers have tried small ones.
+template <class Set>
+constexpr bool kTriesSmall = !std::is_same_v<Set, AllMeasures>;
+
+template <class Set>
+[[nodiscard]] ALLOD_HOT void* allocate_with(std::size_t size, Origin origin) noexcept {
+  void* block = nullptr;
+  if (kTriesSmall<Set>) block = allocate_short<SmallOf<Set>>(size, origin);
+  return block != nullptr ? block : allocate_short<MediumOf<Set>>(size, origin);
 }
+template <class Set>
+[[nodiscard]] ALLOD_HOT bool release_with(Address at, ShortPlace place, std::size_t claimed_bytes,
+                                          Origin claimed) noexcept {
+  if (kTriesSmall<Set> && SmallOf<Set>::has(place.stride)) {
+    return release_short<SmallOf<Set>>(at, place, claimed_bytes, claimed);
+  }
+  return MediumOf<Set>::has(place.stride) &&
+         release_short<MediumOf<Set>>(at, place, claimed_bytes, claimed);
+}
+template <class Set>
+constexpr Way kWayOf{&allocate_with<Set>, &release_with<Set>};
+
+}  // namespace
+
+const Way kWays[kWayCount]{kWayOf<AllMeasures>, kWayOf<MeasuresOf<Level::light>>,
+                           kWayOf<MeasuresOf<Level::balanced>>, kWayOf<ChosenMeasures>};
+constinit std::uint8_t chosen_way = 0;
 
 // --- the process ---------------------------------------------------------------------------------
 
 namespace {
 
-// Whether the short path can be used. It implements these measures; the others do not concern it,
-// except tags and history. Its classes assume this page size, and the page map must be whole.
-[[nodiscard]] bool can_be_short() noexcept {
-  constexpr Mitigations kDone = Mitigations::named("canary,neighbours,zero,quarantine,origin");
+// Its classes assume this page size, and the page map must be whole.
+void open_short_path() noexcept {
   const bool is_whole_map = Process::heap().space().map().fast_slices() != 0;
-  return platform().page_size() == ShortClass::kPageBytes && is_whole_map &&
-         active().has_all(kDone) && !on<Mitigation::tags>() && !on<Mitigation::history>();
-}
-// Disables measures whose prerequisites are off, without a warning: excluding `zero` implies them.
-void leave_out_dependent() noexcept {
-  if (!on<Mitigation::zero>() || !on<Mitigation::quarantine>()) {
-    chosen = chosen.without(Mitigation::written);
-  }
-  if (!on<Mitigation::canary>() && !on<Mitigation::zero>()) {
-    chosen = chosen.without(Mitigation::neighbours);
-  }
+  if (platform().page_size() != ShortClass::kPageBytes || !is_whole_map) return;
+  if (on<Mitigation::tags>() || on<Mitigation::history>()) return;
+  chosen_way = AnyMeasures::find([]<class Set>() noexcept {
+    if (!Set::are_chosen()) return false;
+    SmallOf<Set>::open();
+    MediumOf<Set>::open();
+    return true;
+  });
 }
 // Warns about a measure that the user named. The program runs without it.
 [[gnu::cold]] void tell_no_effect(std::string_view name, std::string_view reason) noexcept {
@@ -419,7 +431,6 @@ bool has_faults() noexcept {
 }
 
 void start() noexcept {
-  leave_out_dependent();
   if (on<Mitigation::empty>()) empty_blocks.start(platform());
   if (on<Mitigation::sweep>() && !(on<Mitigation::quarantine>() && on<Mitigation::zero>())) {
     chosen = chosen.without(Mitigation::sweep);
@@ -438,12 +449,20 @@ void start() noexcept {
   if (on<Mitigation::history>()) {
     os::at_fork(&lock_records, &unlock_records, &reset_records_lock_after_fork);
   }
-  looks_at_new = on<Mitigation::written>();
-  if (can_be_short()) {
-    Small::open();
-    Medium::open();
+  open_short_path();
+}
+
+namespace {
+
+// Disables measures whose prerequisites are off, without a warning: excluding `zero` implies them.
+ALLOD_HOT void leave_out_dependent() noexcept {
+  if (!on<Mitigation::zero>()) chosen = chosen.without(Mitigation::written);
+  if (!on<Mitigation::canary>() && !on<Mitigation::zero>()) {
+    chosen = chosen.without(Mitigation::neighbours);
   }
 }
+
+}  // namespace
 
 }  // namespace hardened
 
@@ -453,6 +472,7 @@ heap::HeapOptions HardenedPolicy::options() noexcept {
   if (hardened::on<Mitigation::tags>() && !memory_tags::start()) {
     hardened::chosen = hardened::chosen.without(Mitigation::tags);
   }
+  hardened::leave_out_dependent();
   hardened::canary.start();
   HardenedLinux::addresses = hardened::on<Mitigation::addresses>();
   HardenedLinux::positions = hardened::on<Mitigation::positions>();

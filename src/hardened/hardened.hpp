@@ -28,8 +28,7 @@ enum class Guarded : bool { never, if_large };
 // Makes the heap's block, or null, one of `size` bytes for the program.
 void* seal(void* block, std::size_t size, Origin origin) noexcept;
 
-// Allocate and seal. Null if memory is exhausted.
-[[nodiscard]] ALLOD_HOT void* allocate(std::size_t size, Origin origin) noexcept;
+// Allocate and seal. Null if memory is exhausted. See allocate() in short.hpp, too.
 [[nodiscard]] void* allocate_aligned(std::size_t size, std::size_t alignment,
                                      Origin origin) noexcept;
 [[nodiscard]] ALLOD_HOT void* allocate_zeroed(std::size_t bytes) noexcept;

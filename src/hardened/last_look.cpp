@@ -70,13 +70,19 @@ class Copies {
   }
   // The range, up to kMostSlab bytes. What is not in memory, or inaccessible, reads as zero.
   [[nodiscard]] ALLOD_HOT const unsigned char* slab(Address from, std::size_t bytes) noexcept {
-    memset(memory_, 0, bytes);
-    static_cast<void>(heaps::for_each_present(platform(), from, bytes,
-                                              [&](Address run, std::size_t length) noexcept {
-                                                if (!copy(memory_ + (run - from), run, length))
-                                                  memset(memory_ + (run - from), 0, length);
-                                                return true;
-                                              }));
+    Address done = from;
+    const auto clear_to = [&](Address to) noexcept {
+      if (done < to) memset(memory_ + (done - from), 0, to - done);
+      done = to;
+    };
+    const auto copy_run = [&](Address run, std::size_t length) noexcept {
+      clear_to(run);
+      if (copy(memory_ + (run - from), run, length)) done = run + length;
+      clear_to(run + length);
+      return true;
+    };
+    static_cast<void>(heaps::for_each_present(platform(), from, bytes, copy_run));
+    clear_to(from + bytes);
     return memory_;
   }
   // Null if it is inaccessible.

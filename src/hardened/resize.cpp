@@ -77,17 +77,22 @@ template <class Range>
                                              std::size_t* before) noexcept {
   ShortLook<Range> look;
   if (!look_at<Range>(at, place, Origin::c, &look) || look.damage != 0) return Resized::to_ask;
-  *before = look.requested;
-  const bool stays = Range::has_size(size) &&
-                     Range::bytes_of(Range::class_for(size + Canary::kBytes)) == look.bytes;
+  *before = look.requested();
+  using Measures = Range::Measures;
+  const bool stays =
+      Range::has_size(size) &&
+      Range::bytes_of(Range::class_for(size + Measures::canary_bytes())) == look.bytes;
   if (!stays) return size < heap::kGrowable ? Resized::to_copy : Resized::to_ask;
   if (!look.seize()) return Resized::to_ask;
-  Canary::clear(at, look.requested, look.bytes);
-  if (size < look.requested) {
-    memset(reinterpret_cast<void*>(at + size), 0, look.requested - size);
+  if (Measures::template have<Mitigation::canary>()) {
+    Canary::clear(at, look.requested(), look.bytes);
   }
-  canary.write(at, size, look.bytes);
-  look.store(slab::BlockState::live(Origin::c, look.bytes - size));
+  if (size < look.requested() && Measures::template have<Mitigation::zero>()) {
+    memset(reinterpret_cast<void*>(at + size), 0, look.requested() - size);
+  }
+  if (Measures::template have<Mitigation::canary>()) canary.write(at, size, look.bytes);
+  const Origin origin = BlockState{look.state}.origin();
+  look.store(BlockState::live(origin, look.bytes - size));
   return Resized::in_place;
 }
 
@@ -97,9 +102,18 @@ Resized resize_short(void* block, std::size_t size, std::size_t* before) noexcep
   const Address at = address_of(block);
   ShortPlace place;
   if (!find_short(at, &place)) return Resized::to_ask;
-  if (Small::has(place.stride)) return resize_in<Small>(at, place, size, before);
-  if (Medium::has(place.stride)) return resize_in<Medium>(at, place, size, before);
-  return Resized::to_ask;
+  Resized resized = Resized::to_ask;
+  AnyMeasures::find([&]<class Set>() noexcept {
+    if (SmallOf<Set>::has(place.stride)) {
+      resized = resize_in<SmallOf<Set>>(at, place, size, before);
+    } else if (MediumOf<Set>::has(place.stride)) {
+      resized = resize_in<MediumOf<Set>>(at, place, size, before);
+    } else {
+      return false;
+    }
+    return true;
+  });
+  return resized;
 }
 
 void* resize(void* address, std::size_t size) noexcept {

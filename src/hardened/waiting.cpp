@@ -10,14 +10,13 @@ namespace allod::hardened {
 using heaps::is_zero;
 using heaps::Quarantine;
 
-[[gnu::tls_model("initial-exec")]] constinit thread_local Quarantine* own_quarantine = nullptr;
-
 namespace {
 
 constinit pthread_key_t key = 0;
 constinit bool has_key = false;
-// For threads that have ended, as far as we know.
-constinit Quarantine gone{true};
+constinit Quarantine closed{true};
+// As far as we know.
+[[gnu::tls_model("initial-exec")]] constinit thread_local bool has_ended = false;
 // Quarantines of ended threads, with their blocks, for new threads.
 constinit std::atomic<Quarantine*> left_behind[8];
 // How many quarantines there are, and what may wait in all of them together: blocks of idle threads
@@ -29,6 +28,12 @@ constexpr std::size_t kAllBytes = std::size_t{768} << 10;
   const std::uint32_t count = quarantines.load(std::memory_order_relaxed);
   return Quarantine::share(kAllBytes, count > 0 ? count : 1);
 }
+
+}  // namespace
+
+[[gnu::tls_model("initial-exec")]] constinit thread_local Quarantine* own_quarantine = &closed;
+
+namespace {
 
 // For blocks that are erased whole.
 [[nodiscard]] ALLOD_INLINE bool is_whole_zero(Address from, std::size_t bytes) noexcept {
@@ -78,9 +83,27 @@ constexpr std::size_t kAllBytes = std::size_t{768} << 10;
   }
   Process::release(ticket.address());
 }
+// Looks at waiting blocks that are erased whole. The others are looked at when they leave.
+ALLOD_HOT void look(void* const* words, std::uint32_t number) noexcept {
+  if (!on<Mitigation::written>()) return;
+  Pair seen{};
+  const auto note = [&](const Pair& pair) noexcept { seen |= pair; };
+  for (std::uint32_t i = 0; i < number; ++i) {
+    const Ticket ticket{words[i]};
+    if (!ticket.is_simple()) continue;
+    const Address block = address_of(ticket.address());
+    const std::size_t bytes = ticket.bytes();
+    bytes <= slab::BlockStates::kLargestNarrow ? visit_small(block, bytes, note)
+                                               : visit_medium(block, bytes, note);
+  }
+  if (__builtin_expect((seen[0] | seen[1]) == 0, 1)) return;
+  for (std::uint32_t i = 0; i < number; ++i) {
+    const Ticket ticket{words[i]};
+    if (ticket.is_simple()) static_cast<void>(find_waiting(ticket.address()));
+  }
+}
 // These blocks leave quarantine.
 ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
-  const bool looks = on<Mitigation::written>() && on<Mitigation::zero>();
   const bool sweeps = on<Mitigation::sweep>();
   sweep::Batch held;
   static_assert(sweep::Batch::kMost >= Quarantine::kBlocks);
@@ -88,9 +111,7 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
     const Ticket ticket{words[i]};
     const Address block = address_of(ticket.address());
     const std::size_t bytes = ticket.bytes();
-    if (__builtin_expect(!ticket.is_simple() ||
-                             (looks && !ticket.was_looked_at() && !is_whole_zero(block, bytes)),
-                         0)) {
+    if (__builtin_expect(!ticket.is_simple(), 0)) {
       leave_after_look(ticket, held);
     } else if (sweeps) {
       held.add(block, bytes, bytes);
@@ -132,7 +153,7 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
   return is_small && put_behind(quarantine);
 }
 void end_quarantine(Quarantine& quarantine) noexcept {
-  quarantine.clear(random::own, leave);
+  quarantine.clear(random::own, leave, look);
   Process::heap().space().metadata().free(&quarantine, sizeof quarantine);
   quarantines.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -147,7 +168,7 @@ void end_quarantine(Quarantine& quarantine) noexcept {
 }
 [[gnu::cold, gnu::noinline]] Quarantine* new_quarantine() noexcept {
   Quarantine* const quarantine = any_quarantine();
-  if (quarantine == nullptr) return &gone;
+  if (quarantine == nullptr) return &closed;
   own_quarantine = quarantine;
   // May allocate.
   if (has_key) pthread_setspecific(key, own_quarantine);
@@ -159,7 +180,8 @@ void end_quarantine(Quarantine& quarantine) noexcept {
 ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
   const Address at = address_of(quarantine);
   if (at % 2 == 0 && pthread_setspecific(key, reinterpret_cast<void*>(at + 1)) == 0) return;
-  own_quarantine = &gone;
+  own_quarantine = &closed;
+  has_ended = true;
   auto* const own = reinterpret_cast<Quarantine*>(align_down(at, 2));
   if (on<Mitigation::sweep>() || !leave_behind(*own)) end_quarantine(*own);
 }
@@ -172,9 +194,9 @@ ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
   if (quarantine == nullptr) return false;
   // A signal handler that comes now finds it at work.
   own_quarantine = quarantine;
-  const bool waits = quarantine->take(ticket.word(), weight, random::own, leave);
-  if (on<Mitigation::sweep>()) quarantine->clear(random::own, leave);
-  own_quarantine = &gone;
+  const bool waits = quarantine->take(ticket.word(), weight, random::own, leave, look);
+  if (on<Mitigation::sweep>()) quarantine->clear(random::own, leave, look);
+  own_quarantine = &closed;
   if (!put_behind(*quarantine)) end_quarantine(*quarantine);
   return waits;
 }
@@ -193,7 +215,7 @@ void look_for_other_threads() noexcept {
 }
 // In the child of a fork, those of the parent's other threads are gone, with their blocks.
 void count_after_fork() noexcept {
-  std::uint32_t count = own_quarantine != nullptr && own_quarantine != &gone ? 1 : 0;
+  std::uint32_t count = own_quarantine != &closed ? 1 : 0;
   for (const std::atomic<Quarantine*>& place : left_behind) {
     if (place.load(std::memory_order_relaxed) != nullptr) ++count;
   }
@@ -209,45 +231,29 @@ ALLOD_HOT void look_at_waiting(void* word) noexcept {
 }
 
 void look_at_quarantines() noexcept {
-  if (own_quarantine != nullptr) own_quarantine->for_each(&look_at_waiting);
+  own_quarantine->for_each(&look_at_waiting);
   while (Quarantine* const quarantine = take_left_behind()) quarantine->for_each(&look_at_waiting);
 }
 
 }  // namespace
 
-void look_at_oldest() noexcept {
-  if (!on<Mitigation::written>() || !on<Mitigation::zero>()) return;
-  own_quarantine->visit_oldest([](void*& word) noexcept {
-    const Ticket ticket{word};
-    if (!ticket.is_simple()) return;
-    if (!is_whole_zero(address_of(ticket.address()), ticket.bytes())) {
-      static_cast<void>(find_waiting(ticket.address()));
-    }
-    word = ticket.looked_at().word();
-  });
-}
+void settle() noexcept { own_quarantine->settle(random::own, look, leave); }
 
 bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
   Quarantine* quarantine = own_quarantine;
-  if (__builtin_expect(quarantine == nullptr, 0)) quarantine = new_quarantine();
-  if (quarantine != &gone) quarantine->limit(share());
-  if (quarantine->take(ticket.word(), weight, random::own, leave)) {
-    if (quarantine->is_visit_due()) look_at_oldest();
-    return true;
-  }
-  return own_quarantine == &gone && wait_among_others(ticket, weight);
+  if (__builtin_expect(quarantine == &closed && !has_ended, 0)) quarantine = new_quarantine();
+  quarantine->limit(share());
+  if (quarantine->take(ticket.word(), weight, random::own, leave, look)) return true;
+  return has_ended && own_quarantine == &closed && wait_among_others(ticket, weight);
 }
 
 Room make_room(std::size_t bytes, bool may_sweep) noexcept {
   // Requests of an attacker must not end the wait of blocks where that would not help.
   constexpr std::size_t kShare = 8;
   Quarantine* const quarantine = own_quarantine;
-  if (quarantine != nullptr) {
-    std::size_t waiting = 0;
-    quarantine->for_each(
-        [&](void* word) noexcept { waiting += find(Ticket{word}.address()).bytes; });
-    if (bytes / kShare <= waiting && quarantine->clear(random::own, leave)) return Room::made;
-  }
+  std::size_t waiting = 0;
+  quarantine->for_each([&](void* word) noexcept { waiting += find(Ticket{word}.address()).bytes; });
+  if (bytes / kShare <= waiting && quarantine->clear(random::own, leave, look)) return Room::made;
   bool had_any = false;
   if (bytes < kDiscarded) {
     for (; Quarantine* const left = take_left_behind(); had_any = true) end_quarantine(*left);
@@ -259,7 +265,7 @@ Room make_room(std::size_t bytes, bool may_sweep) noexcept {
 
 ALLOD_HOT void watch_threads() noexcept {
   has_key = pthread_key_create(&key, &close_quarantine) == 0;
-  if (has_key && own_quarantine != nullptr) pthread_setspecific(key, own_quarantine);
+  if (has_key && own_quarantine != &closed) pthread_setspecific(key, own_quarantine);
   os::at_fork(&look_for_other_threads, nullptr, &count_after_fork);
   note_process();
 }

@@ -44,9 +44,12 @@ bool identify(int descriptor, struct stat* file) noexcept {
 }
 
 constexpr char kMeasures[] =
-    "all, none, canary, neighbours, zero, written, quarantine, shuffle, guards, empty, origin, "
-    "addresses, positions, sweep, tags, history";
+    "all, balanced, light, none, canary, neighbours, zero, written, quarantine, shuffle, guards, "
+    "empty, origin, addresses, positions, sweep, tags, history";
 static_assert([] {
+  for (const LevelName& known : kLevelNames) {
+    if (std::string_view{kMeasures}.find(known.name) == std::string_view::npos) return false;
+  }
   for (const MitigationName& known : kMitigationNames) {
     if (std::string_view{kMeasures}.find(known.name) == std::string_view::npos) return false;
   }
@@ -128,7 +131,8 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"HARDENED", kMeasures, "all", true,
-     "measures of the hardened library, separated by commas; a minus before a name leaves it out",
+     "a level of the hardened library, or its measures, separated by commas; a minus before a name "
+     "leaves it out",
      [](Settings& s, std::string_view v) noexcept {
        return Mitigations::parse(v, &s.mitigations);
      }},

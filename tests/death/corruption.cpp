@@ -303,6 +303,14 @@ void take_word(const char* word) {
     return;
   }
   if (strcmp(word, "all") == 0) return;
+  const bool is_none = strcmp(word, "none") == 0;
+  const bool is_light = is_none || strcmp(word, "light") == 0;
+  if (is_light || strcmp(word, "balanced") == 0) {
+    has_quarantine = false;
+    if (is_light) has_neighbours = has_zero = has_written = false;
+    if (is_none) has_canaries = has_guards = has_empty = has_origin = false;
+    return;
+  }
   if (*word >= '1' && *word <= '9') {
     most_live = strtoul(word, nullptr, 10);
     CHECK(most_live <= kRoom, "%zu blocks are too many", most_live);

@@ -22,6 +22,10 @@ MODELLED = (
     "-canary,-origin",
     "-zero",
     "-quarantine,-neighbours",
+    "light",
+    "balanced",
+    "balanced,-canary",
+    "none",
 )
 
 

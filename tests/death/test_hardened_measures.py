@@ -39,6 +39,14 @@ CLAIM = ("free with the wrong size of", "deletes")
         ("all", "sized_delete_with_the_wrong_size", CLAIM, 30, True),
         ("-origin", "sized_delete_with_the_wrong_size", CLAIM, 30, False),
         ("none", "sized_delete_with_the_wrong_size", CLAIM, 30, False),
+        ("light", "write_behind_a_block", OVERRUN, 30, True),
+        ("light", "new_and_free", FAMILY, 30, True),
+        ("light", "sized_delete_with_the_wrong_size", CLAIM, 30, True),
+        ("light", "write_after_free", WRITTEN, 30, False),
+        ("balanced", "write_behind_a_block", OVERRUN, 300, True),
+        ("balanced,-canary", "write_behind_a_block", OVERRUN, 300, False),
+        ("balanced", "new_and_free", FAMILY, 300, True),
+        ("balanced,-origin", "new_and_free", FAMILY, 300, False),
         ("-origin", "sized_delete_with_the_wrong_size", CLAIM, 0, False),
         (
             "none",
@@ -168,7 +176,7 @@ def test_a_sweep_without_what_it_needs_is_told(
     [
         ("written", "none"),
         ("zero,quarantine,written", "zero, written, quarantine"),
-        ("zero,written", "zero"),
+        ("zero,written", "zero, written"),
         ("quarantine,written", "quarantine"),
         ("neighbours", "none"),
         ("canary,neighbours", "canary, neighbours"),

@@ -51,17 +51,21 @@ def test_a_write_that_steps_over_the_canary_is_found(
 
 
 CLASSES = [(30, 48), (100, 112), (500, 512), (1000, 1024)]
+# Where no block waits, too.
+LEVELS = pytest.mark.parametrize("level", ["all", "balanced,shuffle"])
 
 
+@LEVELS
 @pytest.mark.parametrize("offset", [0, 7])
 @pytest.mark.parametrize(("size", "its_class"), CLASSES)
 def test_neighbours_that_nobody_has_had_are_looked_at(
-    size: int, its_class: int, offset: int, hardened: Runner
+    size: int, its_class: int, offset: int, level: str, hardened: Runner
 ) -> None:
     given = {"SIZE": size, "CLASS": its_class, "OFFSET": offset}
-    before = run(hardened, "strays", "write_before_a_new_block", given, ALL)
+    options = {"HARDENED": level}
+    before = run(hardened, "strays", "write_before_a_new_block", given, options)
     ended(before, STRAY, offset=-1 - offset)
-    behind = run(hardened, "strays", "write_behind_a_new_block", given, ALL)
+    behind = run(hardened, "strays", "write_behind_a_new_block", given, options)
     ended(behind, STRAY, offset=its_class + offset)
     for outcome, side in ((before, "behind"), (behind, "before")):
         block = outcome.scene.facts["block"]
@@ -69,24 +73,26 @@ def test_neighbours_that_nobody_has_had_are_looked_at(
         # It is being freed.
         assert told not in outcome.errors, outcome.description
         assert "allod:   never in use\n" in outcome.errors, outcome.description
-    without = ALL | {"HARDENED": "-neighbours,-written"}
+    without = {"HARDENED": f"{level},-neighbours,-written"}
     outcome = run(hardened, "strays", "write_behind_a_new_block", given, without)
     assert outcome.survived, outcome.description
 
 
+@LEVELS
 @pytest.mark.parametrize(("size", "its_class"), CLASSES)
 def test_a_block_is_looked_at_before_it_is_handed_out(
-    size: int, its_class: int, hardened: Runner
+    size: int, its_class: int, level: str, hardened: Runner
 ) -> None:
     given = {"SIZE": size, "CLASS": its_class}
+    options = {"HARDENED": level}
     case = "write_to_a_block_that_is_handed_out_later"
-    outcome = run(hardened, "strays", case, given, ALL)
+    outcome = run(hardened, "strays", case, given, options)
     ended(outcome, STRAY, offset=its_class + its_class // 2)
     block = outcome.scene.facts["block"]
     told = f"allod:   in use before it: block {block:#x}, requested with {size} bytes\n"
     assert told in outcome.errors, outcome.description
     case = "write_to_a_free_block_that_is_handed_out_later"
-    outcome = run(hardened, "strays", case, given, ALL)
+    outcome = run(hardened, "strays", case, given, options)
     ended(outcome, AFTER_FREE, offset=size // 2)
 
 

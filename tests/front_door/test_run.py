@@ -109,6 +109,34 @@ def test_run_checks_copies_on_request_and_with_the_hardened_library(
     assert (str(library.resolve()) in done.stdout) == are_checked
 
 
+@pytest.mark.parametrize(
+    ("option", "given", "measures"),
+    [
+        ("--hardened", "", "None"),
+        ("--hardened", "-origin", "-origin"),
+        ("--hardened=light", "", "light"),
+        ("--hardened=balanced", "-origin", "balanced"),
+        ("--hardened=all", "", "all"),
+    ],
+)
+def test_run_takes_a_level_of_the_hardened_library(
+    option: str, given: str, measures: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one, what the environment says stands."""
+    monkeypatch.delenv("ALLOD_HARDENED", raising=False)
+    if given:
+        monkeypatch.setenv("ALLOD_HARDENED", given)
+    code = "import os; print(os.environ.get('ALLOD_HARDENED'))"
+    done = allod("run", option, "python3", "-c", code)
+    assert (done.returncode, done.stdout) == (0, f"{measures}\n"), done.stderr
+
+
+def test_run_knows_no_other_level() -> None:
+    done = allod("run", "--hardened=lite", "--", "true")
+    assert done.returncode == 2
+    assert "'lite' is not one of" in done.stderr
+
+
 def test_run_uses_one_library_at_a_time() -> None:
     done = allod("run", "--hardened", "--debug", "--", "true")
     assert done.returncode == 2

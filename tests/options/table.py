@@ -68,13 +68,17 @@ OPTIONS = {
         ("", "-1", "stderr", "2147483647", "2147483648"),
     ),
     "HARDENED": Option(
-        "all, none, canary, neighbours, zero, written, quarantine, shuffle, guards, empty,"
-        " origin, addresses, positions, sweep, tags, history",
+        "all, balanced, light, none, canary, neighbours, zero, written, quarantine,"
+        " shuffle, guards, empty, origin, addresses, positions, sweep, tags, history",
         "all",
-        ("all", "none", "canary", "zero,written", "all,-guards", "-guards,sweep"),
+        (
+            *("all", "none", "canary", "zero,written", "all,-guards", "-guards,sweep"),
+            *("light", "balanced", "balanced,shuffle", "light,-origin"),
+        ),
         (
             *("", "sorcery", "canary,sorcery", "-", "all,", ",all", "canary,,zero"),
-            *("-guards,all", "canary,none", "all,all"),
+            *("-guards,all", "canary,none", "all,all", "canary,light", "-light"),
+            "balancd",
             *("guard", "all,-quarentine", "canary,neigbours"),
         ),
         at_start_only=True,
@@ -209,6 +213,7 @@ MEANT = {
     ("HARDENED", "guard"): "guards",
     ("HARDENED", "all,-quarentine"): "quarantine",
     ("HARDENED", "canary,neigbours"): "neighbours",
+    ("HARDENED", "balancd"): "balanced",
     ("FOREIGN_FREE", "Report"): "report",
     ("FOREIGN_FREE", "reports"): "report",
     ("DEEPBIND", "Keep"): "keep",

@@ -248,10 +248,20 @@ def test_verbose(
         assert re.fullmatch(expected, said), describe(result)
 
 
+LIGHT = "canary, guards, empty, origin, addresses, positions"
+BALANCED = LIGHT.replace("canary", "canary, neighbours, zero, written")
+
+
 @pytest.mark.parametrize(
     ("measures", "shown"),
     [
         ("none", "none"),
+        ("light", LIGHT),
+        ("balanced", BALANCED),
+        (
+            "light,neighbours,-origin",
+            "canary, neighbours, guards, empty, addresses, positions",
+        ),
         ("sweep,zero,quarantine", "zero, quarantine, sweep"),
         # Those that have no effect are none that are in use.
         ("sweep,zero", "zero"),

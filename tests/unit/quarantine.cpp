@@ -32,13 +32,15 @@ class QuarantineTest : public testing::Test {
     const std::size_t left_before = left.size();
     const bool has_room = quarantine.keep_place(bytes);
     if (has_room) {
-      if (frees % 2 == 0) return quarantine.take_place(pointer, bytes);
-      quarantine.leave_place();
+      if (frees % 2 == 0) {
+        if (quarantine.take_place(pointer)) quarantine.settle(order, look, leave);
+        return;
+      }
+      quarantine.leave_place(bytes);
     }
-    EXPECT_TRUE(quarantine.take(pointer, bytes, order, leave));
-    if (has_room) {
-      EXPECT_EQ(left.size(), left_before);
-    }
+    EXPECT_TRUE(quarantine.take(pointer, bytes, order, leave, look));
+    // Either is there room for its bytes, or all that wait leave.
+    EXPECT_TRUE(has_room || left.size() > left_before || waiting.size() <= Quarantine::kBlocks);
   }
   [[nodiscard]] std::set<std::uintptr_t> held() {
     std::set<std::uintptr_t> found;
@@ -68,8 +70,20 @@ class QuarantineTest : public testing::Test {
     const Freed freed = found->second;
     is_early |=
         frees - freed.number < Quarantine::kBlocks && all_bytes - freed.bytes < Quarantine::kBytes;
+    EXPECT_TRUE(looked_at.contains(block)) << "it left before anybody looked at it";
+    looked_at.erase(block);
     waiting.erase(found);
     left.push_back(block);
+  };
+  std::set<std::uintptr_t> looked_at;
+  // Told of each block once, before it leaves.
+  std::function<void(void* const*, std::uint32_t)> look = [this](void* const* words,
+                                                                 std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const auto block = reinterpret_cast<std::uintptr_t>(words[i]);
+      EXPECT_TRUE(waiting.contains(block));
+      EXPECT_TRUE(looked_at.insert(block).second) << "looked at twice";
+    }
   };
 };
 
@@ -84,7 +98,7 @@ TEST_F(QuarantineTest, holds_each_block_for_as_many_frees_or_bytes_and_lets_it_g
     if (random.one_in(3000)) {
       const bool had_some = !waiting.empty();
       const bool was_early = is_early;
-      EXPECT_EQ(quarantine.clear(order, leave), had_some);
+      EXPECT_EQ(quarantine.clear(order, leave, look), had_some);
       is_early = was_early;
       EXPECT_TRUE(waiting.empty());
       EXPECT_FALSE(quarantine.clear(order, leave));
@@ -103,33 +117,24 @@ TEST_F(QuarantineTest, lets_blocks_go_in_another_order) {
   EXPECT_FALSE(std::is_sorted(left.begin(), left.end()));
 }
 
-TEST_F(QuarantineTest, visits_each_waiting_block_once_in_the_order_of_frees) {
-  std::vector<std::uintptr_t> visited;
+TEST_F(QuarantineTest, shows_waiting_blocks_in_the_order_of_frees) {
+  std::vector<std::uintptr_t> shown;
+  look = [&](void* const* words, std::uint32_t count) {
+    EXPECT_LE(count, Quarantine::kVisited);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      shown.push_back(reinterpret_cast<std::uintptr_t>(words[i]));
+      EXPECT_TRUE(waiting.contains(shown.back()));
+      EXPECT_GE(frees - shown.back(), Quarantine::kBlocks - 1U);
+      EXPECT_LE(frees - shown.back(), Quarantine::kBlocks + Quarantine::kVisited);
+      looked_at.insert(shown.back());
+    }
+    EXPECT_FALSE(quarantine.take(this, 16, order, leave)) << "it is at work";
+  };
   for (std::uintptr_t block = 1; block <= 10 * std::uintptr_t{Quarantine::kBlocks}; ++block) {
     take(block, 16);
-    if (!quarantine.is_visit_due()) continue;
-    quarantine.visit_oldest([&](void*& word) {
-      visited.push_back(reinterpret_cast<std::uintptr_t>(word));
-      EXPECT_TRUE(waiting.contains(visited.back()));
-      EXPECT_GE(block - visited.back(), Quarantine::kBlocks - 1U);
-      EXPECT_FALSE(quarantine.take(this, 16, order, leave)) << "it is at work";
-    });
   }
-  ASSERT_GT(visited.size(), 8U * Quarantine::kBlocks);
-  for (std::size_t i = 0; i < visited.size(); ++i) EXPECT_EQ(visited[i], i + 1);
-}
-
-TEST_F(QuarantineTest, keeps_the_words_that_a_visitor_leaves) {
-  constexpr std::uintptr_t kUntilDue = Quarantine::kBlocks + Quarantine::kVisited - 1;
-  for (std::uintptr_t block = 1; block <= kUntilDue; ++block) take(2 * block, 16);
-  ASSERT_TRUE(quarantine.is_visit_due());
-  quarantine.visit_oldest([&](void*& word) {
-    const auto block = reinterpret_cast<std::uintptr_t>(word);
-    waiting.emplace(block + 1, waiting.at(block));
-    waiting.erase(block);
-    word = reinterpret_cast<void*>(block + 1);
-  });
-  EXPECT_EQ(held(), expected());
+  ASSERT_GT(shown.size(), 8U * Quarantine::kBlocks);
+  for (std::size_t i = 0; i < shown.size(); ++i) EXPECT_EQ(shown[i], i + 1);
 }
 
 TEST_F(QuarantineTest, takes_nothing_while_a_block_leaves) {
@@ -152,22 +157,28 @@ TEST_F(QuarantineTest, tells_who_takes_an_array_of_all_at_once) {
   };
   for (std::uintptr_t block = 1; block <= Quarantine::kBlocks; ++block) take(block, 16);
   ASSERT_TRUE(left.empty());
-  EXPECT_TRUE(quarantine.clear(order, leave_together));
+  EXPECT_TRUE(quarantine.clear(order, leave_together, look));
   EXPECT_EQ(calls, 2U) << "once for each set";
   EXPECT_EQ(left.size(), std::size_t{Quarantine::kBlocks});
   EXPECT_TRUE(waiting.empty());
 }
 
-// As a signal handler would, between a look for a place and the block that is put there.
+// As a signal handler would, between a look for a place and the block that is put there, or until
+// the blocks of a full set have left.
 TEST_F(QuarantineTest, takes_nothing_while_a_place_is_kept) {
-  for (std::uintptr_t block = 1; block + 1 < Quarantine::kBlocks; ++block) take(block, 16);
+  for (std::uintptr_t block = 1; block < Quarantine::kBlocks; ++block) take(block, 16);
   ASSERT_TRUE(quarantine.keep_place(16));
   EXPECT_FALSE(quarantine.keep_place(16));
   EXPECT_FALSE(quarantine.take(this, 16, order, leave));
   EXPECT_FALSE(quarantine.clear(order, leave));
-  quarantine.take_place(this, 16);
+  constexpr std::uintptr_t kLast = Quarantine::kBlocks;
+  waiting.emplace(kLast, Freed{});
+  ASSERT_TRUE(quarantine.take_place(reinterpret_cast<void*>(kLast)));
   EXPECT_FALSE(quarantine.keep_place(16));
-  EXPECT_EQ(held().size(), Quarantine::kBlocks - 1U);
+  quarantine.settle(order, look, leave);
+  EXPECT_TRUE(quarantine.keep_place(16));
+  quarantine.leave_place(16);
+  EXPECT_EQ(held().size(), std::size_t{Quarantine::kBlocks});
 }
 
 TEST_F(QuarantineTest, that_is_closed_takes_nothing) {

@@ -27,6 +27,9 @@ from allod.command_line import (
 )
 
 FORMATS = ("text", "json")
+LEVELS = ("light", "balanced", "all")
+# As ALLOD_HARDENED says, or the library.
+NO_LEVEL = "default"
 ANY_PORT = "127.0.0.1:0"
 
 
@@ -55,7 +58,11 @@ class Bytes(TextType):
 class RunCommand(click.Command):
     """Accepts some options with and without a value, and never takes the program for one."""
 
-    WITHOUT_VALUE: ClassVar = {"--stats": "text", "--live": ANY_PORT}
+    WITHOUT_VALUE: ClassVar = {
+        "--hardened": NO_LEVEL,
+        "--stats": "text",
+        "--live": ANY_PORT,
+    }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, self._with_values(args))
@@ -102,7 +109,10 @@ def allod(ctx: click.Context) -> None:
     help="Use the debug library: finds invalid frees, double frees, overflows, writes after free.",
 )
 @click.option(
-    "--hardened", is_flag=True, help="Use the library that guards against attacks."
+    "--hardened",
+    type=click.Choice((*LEVELS, NO_LEVEL)),
+    metavar="[=light|balanced|all]",
+    help="Use the library that guards against attacks, with fewer measures or all.",
 )
 @click.option(
     "--check-copies/--no-check-copies",
@@ -166,7 +176,7 @@ def allod(ctx: click.Context) -> None:
 def run(
     ctx: click.Context,
     debug: bool,
-    hardened: bool,
+    hardened: str | None,
     check_copies: bool | None,
     stats: str | None,
     live: str | None,
@@ -195,6 +205,8 @@ def run(
         environment["ALLOD_VERBOSE"] = str(min(verbose, 2))
     if purge_delay is not None:
         environment["ALLOD_PURGE_DELAY"] = str(purge_delay)
+    if hardened is not None and hardened != NO_LEVEL:
+        environment["ALLOD_HARDENED"] = hardened
     for option in options:
         name, equals, value = option.partition("=")
         if not equals or not name:
@@ -206,7 +218,7 @@ def run(
     elif ":" not in live:
         live = f"127.0.0.1:{live}"
     if check_copies is None:
-        check_copies = hardened
+        check_copies = hardened is not None
     variant = "-debug" if debug else "-hardened" if hardened else ""
     if profile:
         from allod.profile.run import run_profiled

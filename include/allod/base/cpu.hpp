@@ -24,6 +24,11 @@ template <class T>
   __asm__("" : "+r"(pointer));
   return pointer;
 }
+// The same for a number.
+[[nodiscard]] ALLOD_INLINE std::size_t opaque(std::size_t number) noexcept {
+  __asm__("" : "+r"(number));
+  return number;
+}
 
 #if defined(__x86_64__)
 

@@ -22,6 +22,14 @@ namespace allod::random {
 // XOR of both halves of the product, after Wang Yi's wyhash.
 [[nodiscard]] constexpr ALLOD_INLINE std::uint64_t folded_product(std::uint64_t a,
                                                                   std::uint64_t b) noexcept {
+#if defined(__x86_64__)
+  // Compilers take a pair of registers for the product, and spill it.
+  if (!__builtin_is_constant_evaluated()) {
+    std::uint64_t upper;
+    __asm__("mulq %2" : "+a"(a), "=d"(upper) : "rm"(b) : "cc");
+    return a ^ upper;
+  }
+#endif
   const auto product = static_cast<unsigned __int128>(a) * b;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
@@ -36,6 +44,12 @@ struct PlaceKey {
   std::uint64_t outer = 1;
 
   [[nodiscard]] ALLOD_INLINE std::uint64_t word_of(std::uint64_t at) const noexcept {
+    return word_of(at, inner, mask, outer);
+  }
+  // The same for a key in variables of its own.
+  [[nodiscard]] static ALLOD_INLINE std::uint64_t word_of(std::uint64_t at, std::uint64_t inner,
+                                                          std::uint64_t mask,
+                                                          std::uint64_t outer) noexcept {
     return folded_product(__builtin_bswap64(at * inner) ^ mask, outer);
   }
 };
@@ -118,15 +132,17 @@ class Sequence {
   // Shuffles at most 64 items. Eight items share a random word: each uses the rest that the last
   // product leaves, after D. Lemire. The bias is at most 1 in 65,536.
   void shuffle(void** items, std::uint32_t count) noexcept {
-    std::uint64_t rest = 0;
-    for (std::uint32_t left = count; left > 1; --left) {
-      if (left % 8 == 0 || left == count) rest = word();
-      const auto product = static_cast<unsigned __int128>(rest) * left;
-      rest = static_cast<std::uint64_t>(product);
-      const auto chosen = static_cast<std::uint32_t>(product >> 64);
-      void* const item = items[chosen];
-      items[chosen] = items[left - 1];
-      items[left - 1] = item;
+    for (std::uint32_t left = count; left > 1;) {
+      std::uint64_t rest = word();
+      const std::uint32_t stop = left > 8 ? (left - 1) / 8 * 8 : 1;
+      for (; left > stop; --left) {
+        const auto product = static_cast<unsigned __int128>(rest) * left;
+        rest = static_cast<std::uint64_t>(product);
+        const auto chosen = static_cast<std::uint32_t>(product >> 64);
+        void* const item = items[chosen];
+        items[chosen] = items[left - 1];
+        items[left - 1] = item;
+      }
     }
   }
   // Takes a new key from the system.

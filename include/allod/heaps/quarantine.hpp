@@ -14,6 +14,11 @@ class Quarantine {
   static constexpr std::uint32_t kBlocks = 64;
   static constexpr std::size_t kBytes = std::size_t{64} << 10;
   static constexpr std::size_t kLeastBytes = std::size_t{4} << 10;
+  static constexpr std::uint32_t kVisited = 8;
+
+  struct LookAway {
+    void operator()(void* const*, std::uint32_t) const noexcept {}
+  };
 
   constexpr explicit Quarantine(bool closed = false) noexcept : busy_{closed} {}
 
@@ -22,43 +27,71 @@ class Quarantine {
     const std::size_t part = all / (2 * count);
     return part < kLeastBytes ? kLeastBytes : part < kBytes ? part : kBytes;
   }
-  // A set is full with so many bytes from now on.
-  void limit(std::size_t bytes) noexcept { most_bytes_ = bytes; }
+  // A set is full with so many bytes from now on, unless the quarantine is busy.
+  void limit(std::size_t bytes) noexcept {
+    if (busy_) return;
+    begin();
+    left_ += static_cast<std::ptrdiff_t>(bytes) - static_cast<std::ptrdiff_t>(most_bytes_);
+    most_bytes_ = bytes;
+    end();
+  }
 
-  // Keeps a place for a block that weighs `bytes` if no other has to leave. Until it is taken or
-  // left, a signal handler finds the quarantine busy.
+  // Keeps a place for a block that weighs `bytes` if no other has to leave for its bytes. Until it
+  // is taken and settled, or left, a signal handler finds the quarantine busy.
   [[nodiscard]] ALLOD_INLINE bool keep_place(std::size_t bytes) noexcept {
     if (__builtin_expect(busy_, 0)) return false;
     begin();
-    if (__builtin_expect((next_ + 1) % kBlocks != 0 && bytes_ + bytes < most_bytes_, 1))
-      return true;
+    left_ -= static_cast<std::ptrdiff_t>(bytes);
+    if (__builtin_expect(left_ > 0, 1)) return true;
+    leave_place(bytes);
+    return false;
+  }
+  // True: settle() must follow.
+  [[nodiscard]] ALLOD_INLINE bool take_place(void* block) noexcept {
+    const std::uint32_t next = next_ + 1;
+    blocks_[next - 1] = block;
+    next_ = next;
+    if (__builtin_expect(next % kVisited == 0, 0)) return true;
     end();
     return false;
   }
-  ALLOD_INLINE void take_place(void* block, std::size_t bytes) noexcept {
-    put(block, bytes);
+  ALLOD_INLINE void leave_place(std::size_t bytes) noexcept {
+    left_ += static_cast<std::ptrdiff_t>(bytes);
     end();
   }
-  ALLOD_INLINE void leave_place() noexcept { end(); }
+  // After kVisited blocks have come: passes as many of the waiting ones to `look`, those first that
+  // came first, or lets all waiting ones go if the other set is full.
+  template <class Look, class Leave>
+  void settle(random::Sequence& order, Look&& look, Leave&& leave) noexcept {
+    next_ % kBlocks == 0 ? turn(order, look, leave) : show(kVisited, look);
+    end();
+  }
   // Takes a block that weighs `bytes`. Passes leaving blocks to `leave`: one by one, or all at once
-  // if it takes an array and a count. False if the quarantine is busy or closed.
-  template <class Leave>
+  // if it takes an array and a count. Passes each of them to `look` before, in an array: some at
+  // every kVisited blocks that come, and the others when they leave. False if the quarantine is
+  // busy or closed.
+  template <class Leave, class Look = LookAway>
   [[nodiscard]] ALLOD_INLINE bool take(void* block, std::size_t bytes, random::Sequence& order,
-                                       Leave&& leave) noexcept {
+                                       Leave&& leave, Look&& look = {}) noexcept {
     if (__builtin_expect(busy_, 0)) return false;
     begin();
-    put(block, bytes);
-    if (__builtin_expect(next_ % kBlocks == 0 || bytes_ >= most_bytes_, 0)) turn(order, leave);
+    blocks_[next_++] = block;
+    left_ -= static_cast<std::ptrdiff_t>(bytes);
+    if (__builtin_expect(next_ % kBlocks == 0 || left_ <= 0, 0)) {
+      turn(order, look, leave);
+    } else if (next_ % kVisited == 0) {
+      show(kVisited, look);
+    }
     end();
     return true;
   }
   // Empties the quarantine. False if it was empty or busy.
-  template <class Leave>
-  bool clear(random::Sequence& order, Leave&& leave) noexcept {
+  template <class Leave, class Look = LookAway>
+  bool clear(random::Sequence& order, Leave&& leave, Look&& look = {}) noexcept {
     if (busy_ || (filled() == 0 && waiting_ == 0)) return false;
     begin();
-    turn(order, leave);
-    turn(order, leave);
+    turn(order, look, leave);
+    turn(order, look, leave);
     end();
     return true;
   }
@@ -66,24 +99,6 @@ class Quarantine {
     bool found = false;
     for_each([&](const void* waiting) noexcept { found |= waiting == block; });
     return found;
-  }
-  // At every kVisited blocks that come, but not when the sets swap: the last one to come is not
-  // visited at once.
-  static constexpr std::uint32_t kVisited = 8;
-  [[nodiscard]] ALLOD_INLINE bool is_visit_due() const noexcept {
-    return next_ % kVisited == kVisited - 1;
-  }
-  // Visits the next kVisited waiting blocks, those first that came first, each once while it waits.
-  // The visitor may change them to other words.
-  template <class Visit>
-  void visit_oldest(Visit&& visit) noexcept {
-    if (busy_) return;
-    begin();
-    void** at = blocks_ + (first_ ^ kBlocks) + visited_;
-    visited_ = visited_ + kVisited < waiting_ ? visited_ + kVisited : waiting_;
-    void** const last = blocks_ + (first_ ^ kBlocks) + visited_;
-    for (; at != last; ++at) visit(*at);
-    end();
   }
   [[nodiscard]] bool is_at_work() const noexcept { return busy_; }
   template <class Visit>
@@ -97,18 +112,23 @@ class Quarantine {
 
  private:
   [[nodiscard]] std::uint32_t filled() const noexcept { return next_ - first_; }
-  ALLOD_INLINE void put(void* block, std::size_t bytes) noexcept {
-    blocks_[next_++] = block;
-    bytes_ += bytes;
+  // Passes the next ones of the waiting set, `most` at most.
+  template <class Look>
+  ALLOD_INLINE void show(std::uint32_t most, Look& look) noexcept {
+    void* const* const next = blocks_ + (first_ ^ kBlocks) + seen_;
+    const std::uint32_t count = waiting_ - seen_ < most ? waiting_ - seen_ : most;
+    seen_ += count;
+    if (count != 0) look(next, count);
   }
   // The waiting blocks leave, and those of the other set wait.
-  template <class Leave>
-  ALLOD_NOINLINE ALLOD_HOT void turn(random::Sequence& order, Leave& leave) noexcept {
+  template <class Look, class Leave>
+  ALLOD_NOINLINE ALLOD_HOT void turn(random::Sequence& order, Look& look, Leave& leave) noexcept {
+    show(kBlocks, look);
     const std::uint32_t leaving = waiting_;
-    visited_ = 0;
+    seen_ = 0;
     waiting_ = filled();
     next_ = first_ ^= kBlocks;
-    bytes_ = 0;
+    left_ = static_cast<std::ptrdiff_t>(most_bytes_);
     void** const blocks = blocks_ + first_;
     order.shuffle(blocks, leaving);
     if constexpr (requires { leave(blocks, leaving); }) {
@@ -130,9 +150,9 @@ class Quarantine {
   std::uint32_t first_ = 0;    // of the taking set
   std::uint32_t next_ = 0;     // in the taking set
   std::uint32_t waiting_ = 0;  // blocks of the waiting set
-  std::uint32_t visited_ = 0;  // of these, see visit_oldest()
+  std::uint32_t seen_ = 0;     // of these, by `look`
   bool busy_;
-  std::size_t bytes_ = 0;  // in the taking set
+  std::ptrdiff_t left_ = kBytes;  // until the taking set is full
   std::size_t most_bytes_ = kBytes;
 };
 

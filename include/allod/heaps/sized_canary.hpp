@@ -76,21 +76,26 @@ class SizedCanary {
 // Whether the memory is all zeros. Both are multiples of 8. Reads all of it in wide loads: it
 // nearly always is zero, so stopping early would cost more than it saves.
 [[nodiscard]] ALLOD_INLINE bool is_zero(Address from, std::size_t bytes) noexcept {
-  using Pair [[gnu::vector_size(16)]] = std::uint64_t;
-  const auto pair_at = [](Address at) noexcept {
-    Pair pair;
-    __builtin_memcpy(&pair, reinterpret_cast<const void*>(at), sizeof pair);
-    return pair;
+  using Pair [[gnu::vector_size(16), gnu::may_alias]] = std::uint64_t;
+  constexpr std::size_t kStep = 8 * sizeof(Pair);
+  const auto word_at = [](Address at) noexcept {
+    return *reinterpret_cast<const std::uint64_t*>(at);
   };
+  if (bytes == 0) return true;
   const Address end = from + bytes;
-  const Address end_of_fours = end - bytes % (4 * sizeof(Pair));
+  // Aligned loads can be operands.
+  const Address first = align_up(from, sizeof(Pair));
+  const Address last = align_down(end, sizeof(Pair));
+  std::uint64_t rest = word_at(from) | word_at(end - sizeof rest);
   Pair seen{};
-  for (; from != end_of_fours; from += 4 * sizeof(Pair)) {
-    seen |= (pair_at(from) | pair_at(from + 16)) | (pair_at(from + 32) | pair_at(from + 48));
+  Address at = first;
+  for (; at + kStep <= last; at += kStep) {
+    const auto* const pairs = reinterpret_cast<const Pair*>(at);
+    const Pair one = (pairs[0] | pairs[1]) | (pairs[2] | pairs[3]);
+    seen |= one | ((pairs[4] | pairs[5]) | (pairs[6] | pairs[7]));
   }
-  std::uint64_t rest = seen[0] | seen[1];
-  for (; from != end; from += sizeof rest) rest |= *reinterpret_cast<const std::uint64_t*>(from);
-  return rest == 0;
+  for (; at < last; at += sizeof(Pair)) seen |= *reinterpret_cast<const Pair*>(at);
+  return (seen[0] | seen[1] | rest) == 0;
 }
 
 }  // namespace allod::heaps

@@ -23,7 +23,8 @@ enum class Origin : std::uint8_t {
 // The state's value. 0 for a block that was never allocated.
 class BlockState {
  public:
-  static constexpr int kSlackShift = 3;  // of the slack in the value
+  static constexpr int kSlackShift = 3;                 // of the slack in the value
+  static constexpr std::uint64_t kOriginBits = 3 << 1;  // of the origin in the value
   static constexpr std::uint64_t kMostShutSlack = std::uint64_t{1} << 28;
 
   constexpr BlockState() noexcept = default;
