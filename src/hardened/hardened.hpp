@@ -5,10 +5,11 @@
 // functions are thread-safe.
 //
 // This file only declares, and stands below the others of its room. From the bottom to the top:
-// short.hpp (the short path of most blocks), blocks.hpp (what is known of a block), neighbours.hpp
-// (what lies around it), large.hpp (guards and pages of large blocks), reports.hpp, last_look.hpp
-// (at the end), waiting.hpp (from free to heap, over sweep.hpp). On top are general.cpp (allocates
-// and frees every block), inspect.cpp and resize.cpp.
+// short_class.hpp (sets of measures, and which blocks have a short path), short.hpp (that path),
+// blocks.hpp (what is known of a block), neighbours.hpp (what lies around it), large.hpp (guards
+// and pages of large blocks), reports.hpp, last_look.hpp (at the end), waiting.hpp (from free to
+// heap, over sweep.hpp). On top are general.cpp (allocates and frees every block), inspect.cpp and
+// resize.cpp.
 #pragma once
 
 #include "instance/process.hpp"

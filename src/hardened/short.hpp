@@ -188,6 +188,13 @@ template <class Range>
   return true;
 }
 
+// Whether the end of a block says something in this state.
+template <class Measures>
+[[nodiscard]] ALLOD_INLINE bool tells_end(bool in_use) noexcept {
+  if (in_use) return Measures::template have<Mitigation::canary>();
+  return Measures::template have<Mitigation::zero>();
+}
+
 // What a look at both neighbours finds: the end of the one before, and the start of the one behind,
 // up to where a slab may have its guard. 0: both are intact, or in use.
 template <class Range>
@@ -201,9 +208,7 @@ template <class Range>
   if (__builtin_expect(at % kSliceBytes != 0, 1)) {
     const auto before = __atomic_load_n(look.cell - 1, __ATOMIC_ACQUIRE);
     const bool in_use = BlockState{before}.is_live();
-    // Which of both is on has no influence on a block in the other state.
-    if (in_use ? Measures::template have<Mitigation::canary>()
-               : Measures::template have<Mitigation::zero>()) {
+    if (tells_end<Measures>(in_use)) {
       wrong = canary.damage_of_end(at - look.bytes, look.bytes, in_use);
     }
   }
