@@ -48,6 +48,11 @@ template <class First, class... Rest, class... Alignment>
   allod::Process::release_slow(block);
 }
 
+template <Origin kOrigin>
+[[gnu::noinline, gnu::hot]] void release_apart(void* block, std::size_t claimed) noexcept {
+  allod::entry::release<kOrigin>(block, claimed);
+}
+
 // A derived form, which by the standard calls the first of `MadeOf`, which in turn calls the
 // others. If all of them are ours, it frees directly, and the hardened library sees all claims.
 template <Origin kOrigin, class... MadeOf>
@@ -57,6 +62,8 @@ struct MadeBy {
                                    Alignment... alignment) noexcept {
     if constexpr (allod::Policy::kBlockStates || allod::Policy::kTracked) {
       if (are_replaced<MadeOf...>()) return call_first<MadeOf...>(block, alignment...);
+      // Most programs run no form with an alignment.
+      if constexpr (sizeof...(Alignment) != 0) return release_apart<kOrigin>(block, claimed);
       allod::entry::release<kOrigin>(block, claimed);
     } else {
       if (__builtin_expect(allod::Process::release_at_once(block, slices_at_once), 1)) return;

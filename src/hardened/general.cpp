@@ -375,20 +375,24 @@ void release(void* address, std::size_t claimed_bytes, Origin claimed) noexcept 
 
 namespace {
 
-// With all measures, the callers have tried small ones.
+// With all measures: the callers have tried small blocks.
+[[nodiscard]] ALLOD_HOT void* allocate_medium(std::size_t size, Origin origin) noexcept {
+  return allocate_short<Medium>(size, origin);
+}
+[[nodiscard]] ALLOD_HOT bool release_medium(Address at, ShortPlace place, std::size_t claimed_bytes,
+                                            Origin claimed) noexcept {
+  return Medium::has(place.stride) && release_short<Medium>(at, place, claimed_bytes, claimed);
+}
+// With fewer. Code that most processes do not run is not ALLOD_HOT.
 template <class Set>
-constexpr bool kTriesSmall = !std::is_same_v<Set, AllMeasures>;
-
-template <class Set>
-[[nodiscard]] ALLOD_HOT void* allocate_with(std::size_t size, Origin origin) noexcept {
-  void* block = nullptr;
-  if (kTriesSmall<Set>) block = allocate_short<SmallOf<Set>>(size, origin);
+[[nodiscard]] void* allocate_with(std::size_t size, Origin origin) noexcept {
+  void* const block = allocate_short<SmallOf<Set>>(size, origin);
   return block != nullptr ? block : allocate_short<MediumOf<Set>>(size, origin);
 }
 template <class Set>
-[[nodiscard]] ALLOD_HOT bool release_with(Address at, ShortPlace place, std::size_t claimed_bytes,
-                                          Origin claimed) noexcept {
-  if (kTriesSmall<Set> && SmallOf<Set>::has(place.stride)) {
+[[nodiscard]] bool release_with(Address at, ShortPlace place, std::size_t claimed_bytes,
+                                Origin claimed) noexcept {
+  if (SmallOf<Set>::has(place.stride)) {
     return release_short<SmallOf<Set>>(at, place, claimed_bytes, claimed);
   }
   return MediumOf<Set>::has(place.stride) &&
@@ -399,8 +403,10 @@ constexpr Way kWayOf{&allocate_with<Set>, &release_with<Set>};
 
 }  // namespace
 
-const Way kWays[kWayCount]{kWayOf<AllMeasures>, kWayOf<MeasuresOf<Level::light>>,
-                           kWayOf<MeasuresOf<Level::balanced>>, kWayOf<ChosenMeasures>};
+const Way kWays[kWayCount]{{&allocate_medium, &release_medium},
+                           kWayOf<MeasuresOf<Level::light>>,
+                           kWayOf<MeasuresOf<Level::balanced>>,
+                           kWayOf<ChosenMeasures>};
 constinit std::uint8_t chosen_way = 0;
 
 // --- the process ---------------------------------------------------------------------------------

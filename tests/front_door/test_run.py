@@ -120,14 +120,12 @@ def test_run_checks_copies_on_request_and_with_the_hardened_library(
     ],
 )
 def test_run_takes_a_level_of_the_hardened_library(
-    option: str, given: str, measures: str, monkeypatch: pytest.MonkeyPatch
+    option: str, given: str, measures: str
 ) -> None:
     """Without one, what the environment says stands."""
-    monkeypatch.delenv("ALLOD_HARDENED", raising=False)
-    if given:
-        monkeypatch.setenv("ALLOD_HARDENED", given)
     code = "import os; print(os.environ.get('ALLOD_HARDENED'))"
-    done = allod("run", option, "python3", "-c", code)
+    environment = {"ALLOD_HARDENED": given} if given else {}
+    done = allod("run", option, "python3", "-c", code, environment=environment)
     assert (done.returncode, done.stdout) == (0, f"{measures}\n"), done.stderr
 
 

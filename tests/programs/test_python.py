@@ -71,8 +71,10 @@ def test_python_passes_the_same_tests_of_its_own_regression_suite(
 
     def work(launcher: Launcher) -> Counter[tuple[str, str]]:
         cases = (part for case in MULTIPROCESSING_CASES for part in ("--match", case))
-        results = regression(launcher, *WHOLE_MODULES)
-        # With the C library's own malloc, too, this one hangs now and then.
+        # With the C library's own malloc, too: this one fails where it draws an empty text (its
+        # reference finds no empty pattern there), and the next hangs now and then.
+        random = ("--ignore", "*.test_find_periodic_pattern")
+        results = regression(launcher, *random, *WHOLE_MODULES)
         hanging = ("--ignore", "*Pool.test_terminate")
         results += regression(launcher, *cases, *hanging, "test_multiprocessing_fork")
         launcher.check_allocator_of(PYTHON)
