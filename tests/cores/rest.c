@@ -70,6 +70,7 @@ static void* visit(void* number) {
 static void* own(void* number) {
   void* slots[kSlots] = {0};
   uint64_t state = (uintptr_t)number;
+  pthread_barrier_wait(&barrier);
   for (long i = 0; i < operations; ++i) {
     void** const slot = &slots[next(&state) % kSlots];
     if (*slot != NULL) {
@@ -86,6 +87,7 @@ static void* own(void* number) {
 static void* _Atomic boxes[kBoxes];
 static void* pass(void* number) {
   uint64_t state = (uintptr_t)number;
+  pthread_barrier_wait(&barrier);
   for (long i = 0; i < operations; ++i) {
     void* const block = block_of(any_size(&state));
     end(atomic_exchange(&boxes[next(&state) % (uint32_t)(16 * thread_count) % kBoxes], block));
@@ -144,7 +146,8 @@ int main(int count, char** arguments) {
     threads[i] = start(work, i);
     if (is_visit) pthread_join(threads[i], NULL);
   }
-  if (is_idle) pthread_barrier_wait(&barrier);
+  // All are there before any begins, so that as many work at a time in each run.
+  if (!is_visit) pthread_barrier_wait(&barrier);
   if (is_idle) sleep(kRestSeconds);
   const long resting = is_idle ? kib("/proc/self/smaps_rollup", "Rss:") : 0;
   if (is_idle) pthread_barrier_wait(&barrier);
