@@ -77,7 +77,8 @@ foreach(part IN ITEMS CORE EXTRA)
 endforeach()
 
 file(GLOB live_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/live/*.cpp)
-add_library(allod_live SHARED EXCLUDE_FROM_ALL ${live_sources} src/text/text.cpp
+add_library(allod_live SHARED EXCLUDE_FROM_ALL ${live_sources}
+  src/text/descriptor_text.cpp src/text/text.cpp
   src/text/demangle.cpp live/page.S
   ${event_CORE} ${event_EXTRA})
 set(wrappers ${PROJECT_SOURCE_DIR}/tools/allod/profile/wrappers.txt)

@@ -22,7 +22,7 @@ ALLOD_HOT void HardenedPolicy::shuffle(void** blocks, std::uint32_t count) noexc
   random::shuffle(blocks, count);
 }
 ALLOD_HOT unsigned HardenedPolicy::choice(unsigned count) noexcept {
-  return hardened::active().has(Mitigation::shuffle) ? random::own.below(count) : 0;
+  return hardened::active().has(Mitigation::shuffle) ? random::own().below(count) : 0;
 }
 
 namespace hardened {

@@ -153,7 +153,7 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
   return is_small && put_behind(quarantine);
 }
 void end_quarantine(Quarantine& quarantine) noexcept {
-  quarantine.clear(random::own, leave, look);
+  quarantine.clear(random::own(), leave, look);
   Process::heap().space().metadata().free(&quarantine, sizeof quarantine);
   quarantines.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -194,8 +194,8 @@ ALLOD_HOT void close_quarantine(void* quarantine) noexcept {
   if (quarantine == nullptr) return false;
   // A signal handler that comes now finds it at work.
   own_quarantine = quarantine;
-  const bool waits = quarantine->take(ticket.word(), weight, random::own, leave, look);
-  if (on<Mitigation::sweep>()) quarantine->clear(random::own, leave, look);
+  const bool waits = quarantine->take(ticket.word(), weight, random::own(), leave, look);
+  if (on<Mitigation::sweep>()) quarantine->clear(random::own(), leave, look);
   own_quarantine = &closed;
   if (!put_behind(*quarantine)) end_quarantine(*quarantine);
   return waits;
@@ -237,13 +237,13 @@ void look_at_quarantines() noexcept {
 
 }  // namespace
 
-void settle() noexcept { own_quarantine->settle(random::own, look, leave); }
+void settle() noexcept { own_quarantine->settle(random::own(), look, leave); }
 
 bool wait_in_quarantine(Ticket ticket, std::size_t weight) noexcept {
   Quarantine* quarantine = own_quarantine;
   if (__builtin_expect(quarantine == &closed && !has_ended, 0)) quarantine = new_quarantine();
   quarantine->limit(share());
-  if (quarantine->take(ticket.word(), weight, random::own, leave, look)) return true;
+  if (quarantine->take(ticket.word(), weight, random::own(), leave, look)) return true;
   return has_ended && own_quarantine == &closed && wait_among_others(ticket, weight);
 }
 
@@ -253,7 +253,7 @@ Room make_room(std::size_t bytes, bool may_sweep) noexcept {
   Quarantine* const quarantine = own_quarantine;
   std::size_t waiting = 0;
   quarantine->for_each([&](void* word) noexcept { waiting += find(Ticket{word}.address()).bytes; });
-  if (bytes / kShare <= waiting && quarantine->clear(random::own, leave, look)) return Room::made;
+  if (bytes / kShare <= waiting && quarantine->clear(random::own(), leave, look)) return Room::made;
   bool had_any = false;
   if (bytes < kDiscarded) {
     for (; Quarantine* const left = take_left_behind(); had_any = true) end_quarantine(*left);

@@ -84,7 +84,7 @@ class HardenedLinux : public os::Linux {
   [[nodiscard]] std::size_t guard_bytes(bool) noexcept {
     if (!guards) return 0;
     if (light_guards_) return page_size();
-    return may_have_heavy_guards() && random::own.below(kHeavyShare) == 0 ? page_size() : 0;
+    return may_have_heavy_guards() && random::own().below(kHeavyShare) == 0 ? page_size() : 0;
   }
   [[nodiscard]] bool guard(void* address, std::size_t bytes) noexcept {
     if (!guards) return false;
@@ -114,7 +114,7 @@ class HardenedLinux : public os::Linux {
 
   [[nodiscard]] bool scatters() const noexcept { return positions; }
   [[nodiscard]] static std::uint32_t draw(std::uint32_t bound) noexcept {
-    return random::own.below(bound);
+    return random::own().below(bound);
   }
 
   // Set from the options before start().

@@ -6,14 +6,14 @@
 #include <mutex>
 #include <thread>
 
-#include "allod/os/linux/linux.hpp"
+#include "allod/os/native.hpp"
 #include "real_threads.hpp"
 
 namespace allod::test {
 namespace {
 
 struct ThreadedPolicy {
-  using Platform = os::Linux;
+  using Platform = os::Native;
   using Sizes = sizes::Geometric<std::size_t{1} << 20>;
   using Reporter = CountMisuse;
   static constexpr CheckLevel kChecks = CheckLevel::debug;

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "allod/base/random.hpp"
-#include "allod/os/linux/linux.hpp"
+#include "allod/os/native.hpp"
 #include "world.hpp"
 
 namespace allod::test {
@@ -149,7 +149,7 @@ TEST(Divider, knows_of_one_part_where_it_begins) {
   }
 }
 
-using Lock = RankedLock<os::Linux, true>;
+using Lock = RankedLock<os::Native, true>;
 
 // The first vector for 8 rounds and a key of 256 bits of J. Strombergson's "Test Vectors for the
 // Stream Cipher ChaCha".

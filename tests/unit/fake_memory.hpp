@@ -2,8 +2,6 @@
 // was told of them, and how many the process may have.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "allod/base/base.hpp"
+#include "real_pages.hpp"
 
 namespace allod::os {
 
@@ -83,8 +82,8 @@ class FakeMemory {
   [[nodiscard]] [[gnu::noinline]] static std::size_t resident_bytes(const void* address,
                                                                     std::size_t bytes) {
     std::vector<unsigned char> pages(bytes / kRealPage);
-    always_check(mincore(const_cast<void*>(address), bytes, pages.data()) == 0,
-                 "mincore of a range that is not mapped");
+    always_check(test::RealPages::look(address, bytes, pages.data()),
+                 "a look at a range that is not mapped");
     std::size_t resident = 0;
     for (const unsigned char page : pages) resident += (page & 1U) != 0 ? kRealPage : 0;
     return resident;
@@ -93,7 +92,7 @@ class FakeMemory {
  protected:
   ~FakeMemory() {
     if (state_ == nullptr) return;
-    munmap(reinterpret_cast<void*>(state_->raw), kArenaBytes + kArenaAlignment);
+    test::RealPages::release(reinterpret_cast<void*>(state_->raw), kArenaBytes + kArenaAlignment);
     delete state_;
   }
 
@@ -305,6 +304,18 @@ class FakeMemory {
     if (pages != Pages::none) mapped_bytes_ += bytes;
     if (pages == Pages::usable) usable_bytes_ += bytes;
   }
+  // They read as zero, and stay what they are.
+  void clear_pages(void* address, std::size_t bytes) noexcept {
+    const Address end = address_of(address) + bytes;
+    for (Address at = address_of(address); at < end;) {
+      const auto segment = segment_around(at);
+      const Address stop = segment->second.end < end ? segment->second.end : end;
+      always_check(test::RealPages::clear(reinterpret_cast<void*>(at), stop - at,
+                                          access_to(segment->second.pages)),
+                   "the fake cannot purge");
+      at = stop;
+    }
+  }
   // Of memory that is the heap's.
   void change_pages(void* address, std::size_t bytes, Pages from, Pages to) noexcept {
     const Address end = address_of(address) + bytes;
@@ -362,16 +373,16 @@ class FakeMemory {
     previous->second.end = segment->second.end;
     segments.erase(segment);
   }
+  static test::Access access_to(Pages pages) noexcept {
+    return pages == Pages::usable  ? test::Access::write
+           : pages == Pages::zeros ? test::Access::read
+                                   : test::Access::none;
+  }
   // Whoever maps these addresses next finds zeros.
   static void set_access(void* address, std::size_t bytes, Pages pages) noexcept {
-    const int access = pages == Pages::usable  ? PROT_READ | PROT_WRITE
-                       : pages == Pages::zeros ? PROT_READ
-                                               : PROT_NONE;
-    const bool done =
-        pages == Pages::none
-            ? mmap(address, bytes, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == address
-            : mprotect(address, bytes, access) == 0;
+    using test::RealPages;
+    const bool done = pages == Pages::none ? RealPages::forget(address, bytes)
+                                           : RealPages::allow(address, bytes, access_to(pages));
     always_check(done, "the system refuses what the fake allows");
   }
 
@@ -381,9 +392,8 @@ class FakeMemory {
   State& state() noexcept {
     if (state_ != nullptr) return *state_;
     state_ = new State;
-    void* const raw = mmap(nullptr, kArenaBytes + kArenaAlignment, PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    always_check(raw != MAP_FAILED, "no addresses for the fake's arena");
+    void* const raw = test::RealPages::reserve(kArenaBytes + kArenaAlignment);
+    always_check(raw != nullptr, "no addresses for the fake's arena");
     state_->raw = address_of(raw);
     state_->base = align_up(state_->raw, kArenaAlignment);
     return *state_;

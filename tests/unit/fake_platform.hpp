@@ -9,7 +9,6 @@
 #pragma once
 
 #include <errno.h>
-#include <sys/mman.h>
 
 #include <cstring>
 
@@ -110,7 +109,7 @@ class Fake : public FakeThreads, public FakeMemory {
     always_check(is_all(address, bytes, may_be), "purge: pages that are not usable");
     if (fails(Call::purge, 0) || purge_mode_ == Purge::refuses) return false;
     purged_bytes_ += bytes;
-    always_check(madvise(address, bytes, MADV_DONTNEED) == 0, "the fake cannot purge");
+    clear_pages(address, bytes);
     if (purge_mode_ == Purge::zeroes) return true;
     for (std::size_t at = 0; at < bytes; at += kRealPage) {
       char* const page = static_cast<char*>(address) + at;
@@ -188,7 +187,7 @@ class Fake : public FakeThreads, public FakeMemory {
     always_check(is_one_piece(address, bytes), "move_pages: pages in several mappings");
     if (fails(Call::move_pages, 0)) return os::Moved::lost;
     std::memcpy(target, address, bytes);
-    always_check(madvise(address, bytes, MADV_DONTNEED) == 0, "the fake cannot move pages");
+    clear_pages(address, bytes);
     forget_pieces(target, bytes);
     add_piece(target, bytes);
     return os::Moved::yes;
@@ -217,7 +216,7 @@ class Fake : public FakeThreads, public FakeMemory {
                  "guard: pages that are not usable");
     if (fails(Call::guard, 0) || spares_mappings_) return false;
     if (!fits_limit(address, bytes, Pages::guarded)) return false;
-    always_check(madvise(address, bytes, MADV_DONTNEED) == 0, "the fake cannot guard");
+    clear_pages(address, bytes);
     set_pages(address, bytes, Pages::guarded);
     return true;
   }

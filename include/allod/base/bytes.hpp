@@ -3,6 +3,23 @@
 
 #include <cstddef>
 
+#if defined(_WIN32)
+
+#include <cstring>
+
+namespace allod {
+
+inline void copy_contents(void* to, const void* from, std::size_t bytes) noexcept {
+  std::memcpy(to, from, bytes);
+}
+inline void clear_contents(void* block, std::size_t bytes) noexcept {
+  std::memset(block, 0, bytes);
+}
+
+}  // namespace allod
+
+#else
+
 // Names that compilers do not recognise: in preloaded libraries, memcpy and memset are our own, see
 // src/libc/bytes.cpp.
 extern "C" {
@@ -24,3 +41,5 @@ inline void clear_contents(void* block, std::size_t bytes) noexcept {
 }
 
 }  // namespace allod
+
+#endif

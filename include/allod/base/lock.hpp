@@ -6,6 +6,7 @@
 
 #include "allod/base/check.hpp"
 #include "allod/base/cpu.hpp"
+#include "allod/base/thread_local.hpp"
 #include "allod/base/units.hpp"
 
 namespace allod {
@@ -36,7 +37,7 @@ struct HeldLocks {
 
  private:
   static constexpr std::uint16_t kOfSpace = 1U << 15;
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint32_t count = 0;
+  ALLOD_THREAD_LOCAL(std::uint32_t, count, 0);
 };
 
 // Ranks of the calling thread's locks, one bit each. Maintained only in builds that check ranks.
@@ -53,7 +54,7 @@ struct HeldRanks<true> {
     mask |= bit;
   }
   static void release(LockRank rank) noexcept { mask &= ~(1U << static_cast<unsigned>(rank)); }
-  static inline thread_local unsigned mask = 0;
+  ALLOD_THREAD_LOCAL(unsigned, mask, 0);
 };
 
 // A futex lock with three states (free, held, held with sleepers), after U. Drepper, "Futexes Are

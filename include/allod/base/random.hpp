@@ -1,23 +1,12 @@
 // Random numbers: secrets from the system, and fast ones.
 #pragma once
 
-#include <fcntl.h>
-#include <sys/random.h>
-#include <sys/syscall.h>
-#include <time.h>
-
-#include "allod/base/auxiliary.hpp"
 #include "allod/base/cpu.hpp"
+#include "allod/base/secret.hpp"
+#include "allod/base/thread_local.hpp"
 #include "allod/base/units.hpp"
 
 namespace allod::random {
-
-[[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t x) noexcept {
-  // The finaliser of splitmix64, after S. Vigna.
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-  x = (x ^ x >> 27) * 0x94d049bb133111eb;
-  return x ^ x >> 31;
-}
 
 // XOR of both halves of the product, after Wang Yi's wyhash.
 [[nodiscard]] constexpr ALLOD_INLINE std::uint64_t folded_product(std::uint64_t a,
@@ -53,20 +42,6 @@ struct PlaceKey {
     return folded_product(__builtin_bswap64(at * inner) ^ mask, outer);
   }
 };
-
-// A secret from getrandom. In early boot, when that has no entropy, from AT_RANDOM and the clock.
-[[nodiscard]] ALLOD_HOT inline std::uint64_t secret() noexcept {
-  std::uint64_t word = 0;
-  const long got =
-      raw_syscall(SYS_getrandom, reinterpret_cast<long>(&word), sizeof word, GRND_NONBLOCK);
-  if (got == sizeof word) return word;
-  if (const unsigned long bytes = Auxiliary::value(AT_RANDOM); bytes != 0) {
-    __builtin_memcpy(&word, reinterpret_cast<const void*>(bytes), sizeof word);
-  }
-  timespec now{};
-  raw_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, reinterpret_cast<long>(&now));
-  return mixed(word ^ static_cast<std::uint64_t>(now.tv_nsec) ^ reinterpret_cast<Address>(&now));
-}
 
 [[nodiscard]] inline PlaceKey secret_key() noexcept {
   return {secret() | 1, secret(), secret() | 1};
@@ -167,11 +142,14 @@ class Sequence {
   std::uint32_t left_ = 0;
 };
 
+struct OfThread {
+  ALLOD_THREAD_LOCAL_ZEROS(Sequence, sequence);
+};
 // The calling thread's.
-[[gnu::tls_model("initial-exec")]] inline constinit thread_local Sequence own;
+[[nodiscard]] ALLOD_INLINE Sequence& own() noexcept { return OfThread::sequence; }
 
-[[nodiscard]] inline std::uint64_t word() noexcept { return own.word(); }
-inline void reseed() noexcept { own.reseed(); }
-inline void shuffle(void** items, std::uint32_t count) noexcept { own.shuffle(items, count); }
+[[nodiscard]] inline std::uint64_t word() noexcept { return own().word(); }
+inline void reseed() noexcept { own().reseed(); }
+inline void shuffle(void** items, std::uint32_t count) noexcept { own().shuffle(items, count); }
 
 }  // namespace allod::random

@@ -263,8 +263,7 @@ struct AtHand {
   // For a thread that may be a guest. Its kind is written at the first guest: until then it is all
   // zeros and takes no room in the library's file.
   static inline constinit FrontOfSizes guest{space::kForeignTag, FrontKind::none};
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local FrontOfSizes* now =
-      &nobody;
+  ALLOD_THREAD_LOCAL(FrontOfSizes*, now, &nobody);
 };
 
 template <class Sizes, class Lock>

@@ -21,6 +21,10 @@ enum class Moved : std::uint8_t {
   lost,  // the pages stay; the target may be mapped no more, or by another thread
 };
 
+// The outcome of a sequence that takes a block off a stack of a processor, or puts one on. `moved`:
+// the thread was interrupted or migrated. Unless `done`, nothing has happened.
+enum class Sequence : std::uint8_t { done, refused, moved };
+
 // All functions are thread-safe, keep errno, and report failure by their result. Addresses and
 // lengths must be multiples of page_size().
 //   start()                      initialises the others; called once, first
@@ -210,6 +214,35 @@ concept Restarting = Platform<P> && requires {
   { P::Restartable::close() } -> std::same_as<bool>;
   { P::Restartable::open() };
 };
+
+//   Restartable                  the rest of it: stacks of a processor; see
+//                                os/linux/restartable.hpp
+//   Guest::own_id(), host(), expect()
+//                                processes in the memory of another; see os/linux/guest.hpp
+//   ThreadEnd::watch(function)   calls `function(value)` at the end of each thread that has called
+//                                expect(value) with a value that is not null; false if that is
+//                                impossible. Called once; may allocate
+//   watch_forks(before, in_parent, in_child)
+//                                calls these around each fork. May allocate
+template <class P>
+concept Hosting =
+    Restarting<P> && requires(typename P::ThreadEnd end, void* value, void (*function)(void*),
+                              void (*handler)(), void** top) {
+      { end.watch(function) } -> std::same_as<bool>;
+      { end.expect(value) } -> std::same_as<bool>;
+      { P::Guest::own_id() == P::Guest::host() } -> std::same_as<bool>;
+      { P::Guest::expect() };
+      { P::watch_forks(handler, handler, handler) };
+      { P::Restartable::start() } -> std::same_as<bool>;
+      {
+        P::Restartable::push(P::Restartable::place(), &top, &top, value)
+      } -> std::same_as<Sequence>;
+      { P::Restartable::pop(P::Restartable::place(), &top, &top, top) } -> std::same_as<Sequence>;
+      { P::Restartable::Area::is_missing() } -> std::same_as<bool>;
+      { P::Restartable::Area::is_refused() } -> std::same_as<bool>;
+      { P::Restartable::Area::enter() };
+      { P::Restartable::Area::leave() };
+    };
 
 //   scatters()                   whether spans should lie at random places
 //   draw(bound)                  unpredictable, in [0, bound)

@@ -36,9 +36,8 @@ class Beats {
  private:
   std::atomic<Function> function_{nullptr};
   std::atomic<void*> context_{nullptr};
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool in_beat_ = false;
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint64_t heartbeat_ =
-      0;
+  ALLOD_THREAD_LOCAL(bool, in_beat_, false);
+  ALLOD_THREAD_LOCAL(std::uint64_t, heartbeat_, 0);
 };
 
 }  // namespace allod::thread

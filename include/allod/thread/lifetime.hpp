@@ -33,7 +33,7 @@ void ProcessHeap<Policy>::start_once() noexcept {
 template <class Policy>
 ALLOD_HOT void ProcessHeap<Policy>::make_key() noexcept {
   if (has_key()) return;
-  has_key_.store(pthread_key_create(&key_, &unbind) == 0, std::memory_order_release);
+  has_key_.store(end_.watch(&unbind), std::memory_order_release);
 }
 
 template <class Policy>
@@ -128,7 +128,7 @@ template <class Policy>
 void ProcessHeap<Policy>::bind(Front* front) noexcept {
   count_from_now(*front);
   Own::bind(front);
-  if (has_key()) pthread_setspecific(key_, front);
+  if (has_key()) end_.expect(front);
 }
 
 // The kernel writes to the memory of a thread that has entered, so unbind must be called at the end
@@ -137,7 +137,7 @@ void ProcessHeap<Policy>::bind(Front* front) noexcept {
 template <class Policy>
 void ProcessHeap<Policy>::enter_processors() noexcept {
   if (AtHand::now != &AtHand::nobody || Own::is_away() || !has_key()) return;
-  if (pthread_setspecific(key_, AtHand::now) == 0) processors_.enter();
+  if (end_.expect(AtHand::now)) processors_.enter();
 }
 
 template <class Policy>
@@ -168,7 +168,7 @@ void ProcessHeap<Policy>::take_first_seat() noexcept {
     const Inside inside;
     return heap_.take_seat();
   }();
-  if (is_taken && AtHand::now == &AtHand::nobody) pthread_setspecific(key_, AtHand::now);
+  if (is_taken && AtHand::now == &AtHand::nobody) end_.expect(AtHand::now);
 }
 
 template <class Policy>

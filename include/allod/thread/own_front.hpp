@@ -2,7 +2,6 @@
 #pragma once
 
 #include "allod/heap/domain.hpp"
-#include "allod/os/linux/guest.hpp"
 
 namespace allod::thread {
 
@@ -27,7 +26,8 @@ class OwnFront {
   }
   // Its domain, at hand or not; or null.
   [[nodiscard]] static Domain* bound_domain() noexcept {
-    return bound_->kind == heap::FrontKind::domain ? static_cast<Domain*>(bound_) : nullptr;
+    Front* const front = bound_;
+    return front->kind == heap::FrontKind::domain ? static_cast<Domain*>(front) : nullptr;
   }
   // Whether the caller is a signal handler that interrupted its thread in a slow path of its
   // domain.
@@ -53,18 +53,17 @@ class OwnFront {
   }
   // For a marked thread: removes the mark if it runs in its own process and not as a guest.
   static ALLOD_COLD void look_who_is_here() noexcept {
-    if (os::LinuxGuest::own_id() != os::LinuxGuest::host()) return;
+    using Guest = typename Heap::Platform::Guest;
+    if (Guest::own_id() != Guest::host()) return;
     if (bound_ == &AtHand::guest) bound_ = host_front_;
     AtHand::now = host_front_;
   }
 
  private:
   // Its front, at hand or not.
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* bound_ =
-      &AtHand::nobody;
+  ALLOD_THREAD_LOCAL(Front*, bound_, &AtHand::nobody);
   // For a marked thread: its front at hand before the mark.
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Front* host_front_ =
-      nullptr;
+  ALLOD_THREAD_LOCAL(Front*, host_front_, nullptr);
 };
 
 // Marks a thread that may hold the lock of a shared domain. A signal handler that interrupts it
@@ -93,7 +92,7 @@ class InsideOf {
 
  private:
   bool is_first_;
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool inside_ = false;
+  ALLOD_THREAD_LOCAL(bool, inside_, false);
 };
 
 }  // namespace allod::thread

@@ -3,9 +3,6 @@
 // cache.
 #pragma once
 
-#include <pthread.h>
-
-#include "allod/os/linux/at_fork.hpp"
 #include "allod/thread/beats.hpp"
 #include "allod/thread/own_front.hpp"
 #include "allod/thread/places.hpp"
@@ -34,6 +31,8 @@ class ProcessHeap {
   using AtHand = typename Own::AtHand;
   using Sizes = typename Policy::Sizes;
   using Sampler = typename SamplerOf<Policy>::Type;
+  using System = typename Policy::Platform;
+  static_assert(os::Hosting<System>);
 
   // A block of at least `size` bytes. If there is none, returns Failure::out_of_memory(size).
   template <class Failure>
@@ -139,7 +138,7 @@ class ProcessHeap {
   // next slow path in its own process removes the mark. A guest shares its thread's front: the
   // thread waits until it has ended.
   static void expect_guest() noexcept {
-    os::LinuxGuest::expect();
+    System::Guest::expect();
     if (processors_.is_on() && AtHand::now->kind == heap::FrontKind::none) Own::mark_as_guest();
   }
 
@@ -204,7 +203,7 @@ class ProcessHeap {
     ensure_started();
     // An allocation may have come before there was a libpthread to give one.
     make_key();
-    os::at_fork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
+    System::watch_forks(&before_fork, &after_fork_in_parent, &after_fork_in_child);
   }
 
  private:
@@ -415,17 +414,16 @@ class ProcessHeap {
   // touched between them would cost a page.
   static inline constinit Places places_;
   static inline constinit std::atomic<std::uint32_t> phase_{kAsleep};
-  static inline constinit pthread_key_t key_ = 0;
+  static inline constinit typename System::ThreadEnd end_;
   static inline constinit std::atomic<bool> has_key_{false};
   // The front of threads that may take the short cut to their processor's magazines, or null.
   static inline constinit std::atomic<const Front*> short_cut_{nullptr};
   static inline constinit Beats beats_;
   static inline constinit ProcessorCaches<Heap> processors_;
   // Operations while the thread had no domain, less kBeforeDomain.
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::int32_t operations_ =
-      -kBeforeDomain;
+  ALLOD_THREAD_LOCAL(std::int32_t, operations_, -kBeforeDomain);
   // How often the thread had done kBeforeDomain of them.
-  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local std::uint32_t rounds_ = 0;
+  ALLOD_THREAD_LOCAL(std::uint32_t, rounds_, 0);
   // Counts of threads without magazines, and of threads that have ended.
   static inline constinit SharedCount elsewhere_[Sizes::kCount + 1] = {};
 };

@@ -1,7 +1,6 @@
 // Caches of processors: threads on a processor share its magazines.
 #pragma once
 
-#include "allod/os/linux/restartable.hpp"
 #include "allod/thread/shared_domains.hpp"
 
 namespace allod::thread {

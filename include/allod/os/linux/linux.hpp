@@ -12,12 +12,14 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include "allod/os/linux/at_fork.hpp"
 #include "allod/os/linux/control_groups.hpp"
 #include "allod/os/linux/guest.hpp"
 #include "allod/os/linux/helper.hpp"
 #include "allod/os/linux/nodes.hpp"
 #include "allod/os/linux/restartable.hpp"
 #include "allod/os/linux/rights.hpp"
+#include "allod/os/linux/thread_end.hpp"
 #include "allod/os/linux/vdso.hpp"
 #include "allod/os/platform.hpp"
 
@@ -266,6 +268,12 @@ class Linux {
     return LinuxNodes::of(processor);
   }
   using Restartable = os::Restartable;
+  using Guest = LinuxGuest;
+  using ThreadEnd = os::ThreadEnd;
+  static ALLOD_HOT void watch_forks(void (*before)(), void (*in_parent)(),
+                                    void (*in_child)()) noexcept {
+    at_fork(before, in_parent, in_child);
+  }
   using Purger = LinuxHelper<struct Purging>;
   void after_fork_in_child() noexcept {
     LinuxGuest::note_owner();
@@ -471,6 +479,6 @@ class Linux {
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local void* own_word_ = nullptr;
 };
 
-static_assert(Guarding<Linux> && Following<Linux>);
+static_assert(Guarding<Linux> && Following<Linux> && Hosting<Linux>);
 
 }  // namespace allod::os

@@ -9,16 +9,13 @@
 
 #include "allod/base/base.hpp"
 #include "allod/os/linux/sequence_area.hpp"
+#include "allod/os/platform.hpp"
 
 #if defined(__aarch64__)
 #include <sys/utsname.h>
 #endif
 
 namespace allod::os {
-
-// The outcome of a sequence. `moved`: the thread was interrupted or migrated. Unless `done`,
-// nothing has happened.
-enum class Sequence : std::uint8_t { done, refused, moved };
 
 // Linux restartable sequences (rseq): a sequence ends with a single store. If the kernel interrupts
 // a thread in it, to run another thread or a signal handler, the thread restarts at an abort
