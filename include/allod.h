@@ -13,12 +13,15 @@
 
 #define ALLOD_VERSION "0.1.0"
 
-#if defined(__GNUC__)
+#if defined(__ELF__)
 #define ALLOD_API __attribute__((visibility("default")))
+#else
+#define ALLOD_API
+#endif
+#if defined(__GNUC__)
 #define ALLOD_RETURNS_BLOCK(...) \
   __attribute__((malloc, alloc_size(__VA_ARGS__), warn_unused_result))
 #else
-#define ALLOD_API
 #define ALLOD_RETURNS_BLOCK(...)
 #endif
 

@@ -46,6 +46,18 @@ def test_a_planted_include_is_found(tmp_path: Path, file: str, line: str) -> Non
     assert str(planted.parent) in found[0]
 
 
+def test_only_the_lowest_layers_know_the_system(tmp_path: Path) -> None:
+    folders = (ROOT / "include", ROOT / "src", ROOT / "live")
+    assert list(layers.system_violations(*folders)) == []
+    for folder in ("base", "heap"):
+        (tmp_path / "allod" / folder).mkdir(parents=True)
+        (tmp_path / "allod" / folder / "planted.hpp").write_text(
+            "#pragma once\n#if __GNUC__ > 9 && defined(_WIN32)\n#endif\n"
+        )
+    (found,) = layers.system_violations(tmp_path)
+    assert "heap/planted.hpp:2: only base and os know _WIN32" in found
+
+
 def test_no_room_includes_a_higher_one() -> None:
     assert list(layers.room_violations(ROOT / "src", ROOT / "live")) == []
 

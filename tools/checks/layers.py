@@ -55,6 +55,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "copies": (),
     "ends": ("libc",),
     "live": ("libc", "text"),
+    # The library for Windows.
+    "windows": ("text", "settings"),
 }
 # The highest layer that a room knows. Those that are not named see all.
 HIGHEST = dict.fromkeys(
@@ -62,6 +64,13 @@ HIGHEST = dict.fromkeys(
 )
 HIGHEST |= {"copies": "base", "live": "base", "settings": "heap"}
 SUFFIXES = {".h", ".hpp", ".inc", ".ipp"}
+# Conditionals on the system stand in these layers alone.
+SYSTEM = re.compile(
+    r"^[ \t]*#[ \t]*(?:el)?if.*\b"
+    r"(_WIN32|_WIN64|__MINGW\w+|_MSC_VER|__linux__|__APPLE__|__FreeBSD__)\b",
+    re.MULTILINE,
+)
+KNOWS_SYSTEM = ("base", "os")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -75,6 +84,21 @@ def violations(include: Path) -> Iterator[str]:
     for file in sorted(core.rglob("*")):
         if file.suffix in SUFFIXES:
             yield from _violations_in(file, include)
+
+
+def system_violations(*folders: Path) -> Iterator[str]:
+    """Conditionals on the system outside of the layers that know it."""
+    for folder in folders:
+        for file in sorted(folder.rglob("*")):
+            known = file.relative_to(folder).parts[:2]
+            if known in (("allod", layer) for layer in KNOWS_SYSTEM):
+                continue
+            if file.suffix not in SUFFIXES | {".cpp", ".S"}:
+                continue
+            text = file.read_text()
+            for match in SYSTEM.finditer(text):
+                line = text.count(chr(10), 0, match.start()) + 1
+                yield f"{file}:{line}: only base and os know {match[1]}"
 
 
 def room_violations(source: Path, live: Path) -> Iterator[str]:
@@ -165,6 +189,7 @@ def main() -> None:
     found = [
         *violations(ROOT / "include"),
         *room_violations(ROOT / "src", ROOT / "live"),
+        *system_violations(ROOT / "include", ROOT / "src", ROOT / "live"),
     ]
     for line in found:
         print(line)

@@ -18,7 +18,7 @@ from workshop.paths import version
 from clone.supplies import Clone
 
 SYSTEM_NAMES = ("x86-64", "arm64", "x86-64-musl", "arm64-musl")
-PRESET_NAMES = ("release", "clang", "asan", "tsan", "fuzz")
+PRESET_NAMES = ("release", "clang", "windows", "asan", "tsan", "fuzz")
 
 
 class TestCommand(click.Command):
@@ -44,7 +44,7 @@ class TestCommand(click.Command):
 @click.option("--verbose", "-v", is_flag=True, help="Show the output of the tools.")
 def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
     """Build the libraries into build/<preset>/."""
-    from workshop.build import PRESETS, PRODUCTS, ensure_built
+    from workshop.build import PRESETS, ensure_built
     from workshop.paths import build_dir
 
     chosen = PRESETS[preset]
@@ -52,7 +52,7 @@ def build(preset: str, tests: bool, jobs: int | None, verbose: bool) -> None:
     if not ensure_built(chosen, tests=tests, jobs=jobs, echo=verbose):
         say(f"{preset} is up to date")
     if chosen.makes_products:
-        for name in PRODUCTS:
+        for name in chosen.products:
             click.echo(shown(build_dir(preset) / name))
 
 

@@ -31,7 +31,25 @@ PRODUCTS = (
     "liballod-record.so",
     "include/allod.hpp",
 )
-SOURCE_SUFFIXES = {".c", ".cpp", ".h", ".hpp", ".S", ".cmake", ".in", ".txt"} | {
+WINDOWS_PRODUCTS = (
+    "allod.dll",
+    "liballod.dll.a",
+    "liballod.a",
+    "liballod-prefixed.a",
+    "allod-replace.dll",
+    "allod-run.exe",
+)
+SOURCE_SUFFIXES = {
+    ".c",
+    ".cpp",
+    ".h",
+    ".hpp",
+    ".S",
+    ".cmake",
+    ".in",
+    ".txt",
+    ".def",
+} | {
     # The live page.
     ".ts",
     ".css",
@@ -55,6 +73,11 @@ GCC_ARM64 = (
 CLANG_ARM64 = (*CLANG, *GCC_ARM64)
 # musl, and what gcc has to be told to build for it.
 GCC_MUSL = (*GCC, Requirement("musl-gcc", "musl-tools"))
+# The compiler for Windows, by its kind that has threads of C++, and GoogleTest's sources.
+MINGW = (
+    Requirement("x86_64-w64-mingw32-g++-posix", "g++-mingw-w64-x86-64-posix"),
+    Requirement("/usr/src/googletest/CMakeLists.txt", "googletest"),
+)
 # What the live page's server is made of, and what bundles the page.
 LIVE_TOOLS = (
     Requirement("/usr/include/event2/http.h", "libevent-dev"),
@@ -75,6 +98,7 @@ class Preset:
     compilers: tuple[Requirement, ...]
     makes_products: bool
     test_target: str = "all"
+    products: tuple[str, ...] = PRODUCTS
 
 
 PRESETS = {
@@ -109,6 +133,14 @@ PRESETS = {
             GCC_ARM64,
             makes_products=True,
             test_target="musl_tests",
+        ),
+        Preset(
+            "windows",
+            "the libraries for Windows, with mingw-w64",
+            MINGW,
+            makes_products=True,
+            test_target="windows_tests",
+            products=WINDOWS_PRODUCTS,
         ),
         Preset("asan", "tests for address errors", CLANG, makes_products=False),
         Preset("tsan", "tests for data races", CLANG, makes_products=False),
@@ -192,7 +224,7 @@ def is_current(preset: Preset, *, tests: bool) -> bool:
         return False
     if preset.makes_products:
         directory = build_dir(preset.name)
-        if not all((directory / product).exists() for product in PRODUCTS):
+        if not all((directory / product).exists() for product in preset.products):
             return False
     return stamp == digest_of_inputs(tests=tests)
 

@@ -20,6 +20,7 @@ APART = ("tests/test_clang_tidy.py", "tests/fuzz/")
 FIRST = (
     "tests/programs/",
     "tests/arm64/",
+    "tests/windows/",
     "tests/live/",
     "tests/traps/",
     "tests/test_clang_tidy.py",
