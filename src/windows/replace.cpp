@@ -118,11 +118,22 @@ void write_over(void** place, void* function) noexcept {
   allod_win_protect(place, sizeof *place, before, &before);
 }
 
+// Those of the loader call each other through their import tables, so that the functions that stand
+// in would come back to themselves.
+constexpr const char* kLoaders[] = {"kernel32.dll", "kernelbase.dll"};
+
+[[nodiscard]] bool is_loaders(const void* module) noexcept {
+  for (const char* const name : kLoaders) {
+    if (module == allod_win_module(name)) return true;
+  }
+  return false;
+}
+
 // A module of 64 bits, whose imports are bound.
 void replace_in(const void* module) noexcept {
   constexpr std::uint16_t kMagic = 0x5a4d;
   constexpr std::uint16_t k64Bits = 0x20b;
-  if (module == &__ImageBase || at<std::uint16_t>(module, 0) != kMagic) return;
+  if (module == &__ImageBase || is_loaders(module) || at<std::uint16_t>(module, 0) != kMagic) return;
   const std::size_t headers = at<std::uint32_t>(module, 0x3c);
   if (at<std::uint16_t>(module, headers + 24) != k64Bits) return;
   const std::size_t imports = at<std::uint32_t>(module, headers + 24 + 120);
@@ -180,7 +191,7 @@ void begin() noexcept {
   InPlaceOf<2>::begin("msvcr120.dll");
   InPlaceOf<3>::begin("msvcr110.dll");
   InPlaceOf<4>::begin("msvcr100.dll");
-  for (const char* const name : {"kernel32.dll", "kernelbase.dll"}) {
+  for (const char* const name : kLoaders) {
     void* const module = allod_win_module(name);
     if (module == nullptr) continue;
     stand_in(module, "LoadLibraryA", &load);
