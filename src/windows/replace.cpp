@@ -133,7 +133,8 @@ constexpr const char* kLoaders[] = {"kernel32.dll", "kernelbase.dll"};
 void replace_in(const void* module) noexcept {
   constexpr std::uint16_t kMagic = 0x5a4d;
   constexpr std::uint16_t k64Bits = 0x20b;
-  if (module == &__ImageBase || is_loaders(module) || at<std::uint16_t>(module, 0) != kMagic) return;
+  if (module == &__ImageBase || is_loaders(module) || at<std::uint16_t>(module, 0) != kMagic)
+    return;
   const std::size_t headers = at<std::uint32_t>(module, 0x3c);
   if (at<std::uint16_t>(module, headers + 24) != k64Bits) return;
   const std::size_t imports = at<std::uint32_t>(module, headers + 24 + 120);
