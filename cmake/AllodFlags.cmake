@@ -21,15 +21,19 @@ target_compile_options(allod_product_flags INTERFACE
 target_include_directories(allod_product_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(allod_product_flags INTERFACE allod_warnings allod_anywhere)
-include(CheckCXXSymbolExists)
-check_cxx_symbol_exists(__GLIBC__ features.h ALLOD_HAS_GLIBC)
 if(NOT ALLOD_HAS_GLIBC AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(allod_product_flags INTERFACE ${ALLOD_MUSL_X86_64_OPTIONS})
 endif()
 
 # How tests are compiled; the sanitizer, if any, comes in here.
 add_library(allod_test_flags INTERFACE)
-target_link_libraries(allod_test_flags INTERFACE allod_warnings)
+if(CMAKE_SIZEOF_VOID_P EQUAL 4)
+  # Their random numbers have 64 bits, and are cut to sizes everywhere: not -Wconversion.
+  target_compile_options(allod_test_flags INTERFACE -Wall -Wextra -Wshadow)
+else()
+  target_link_libraries(allod_test_flags INTERFACE allod_warnings)
+endif()
+target_link_libraries(allod_test_flags INTERFACE ${ALLOD_ATOMICS})
 if(ALLOD_SANITIZER STREQUAL "")
 elseif(ALLOD_SANITIZER STREQUAL "address" OR ALLOD_SANITIZER STREQUAL "fuzzer")
   set(allod_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all)

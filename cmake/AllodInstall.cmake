@@ -12,11 +12,16 @@ set(allod_libraries
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 
+if(ALLOD_HAS_HARDENED)
+  set(allod_hardened allod_hardened_shared)
+endif()
 install(TARGETS
-    allod_shared allod_static allod_debug_shared allod_hardened_shared
+    allod_shared allod_static allod_debug_shared ${allod_hardened}
     allod_copies_shared allod_ends_shared allod_prefixed_shared allod_prefixed_static allod_header_only
   EXPORT allodTargets ${allod_libraries})
-install(TARGETS allod_record_shared ${allod_libraries})
+if(ALLOD_HAS_RECORDER)
+  install(TARGETS allod_record_shared ${allod_libraries})
+endif()
 install(FILES ${PROJECT_BINARY_DIR}/allod.o DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/include/allod.h ${PROJECT_SOURCE_DIR}/include/allod-live.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

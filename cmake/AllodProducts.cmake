@@ -15,7 +15,8 @@ endfunction()
 # sources, NAME_override, and NAME_loader.
 function(allod_add_variant name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;OPTIONS")
-  if(CMAKE_CROSSCOMPILING AND ALLOD_BUILD_TESTS AND NOT name STREQUAL "allod_release")
+  if(CMAKE_CROSSCOMPILING AND ALLOD_BUILD_TESTS AND
+      NOT (name STREQUAL "allod_release" AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|aarch64)$"))
     # What an emulator is to run, and whose instructions nobody counts, compiles in half the time.
     list(APPEND arg_OPTIONS -O1)
   endif()
@@ -30,7 +31,7 @@ include(CheckLinkerFlag)
 set(constants_apart LINKER:-T,${CMAKE_CURRENT_LIST_DIR}/constants.ld)
 check_linker_flag(C ${constants_apart} ALLOD_PLACES_CONSTANTS)
 
-if(ALLOD_HAS_GLIBC)
+if(ALLOD_TAKES_OLDER_GLIBC)
   add_library(allod_older STATIC EXCLUDE_FROM_ALL ${ALLOD_OLDER_SOURCES})
   target_link_libraries(allod_older PRIVATE allod_product_flags)
 endif()
@@ -47,9 +48,10 @@ function(allod_add_shared target output)
     SOVERSION ${PROJECT_VERSION_MAJOR}
     LINKER_LANGUAGE C
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
-  if(ALLOD_HAS_GLIBC)
+  if(ALLOD_TAKES_OLDER_GLIBC)
     target_link_libraries(${target} PRIVATE allod_older)
   endif()
+  target_link_libraries(${target} PRIVATE ${ALLOD_ATOMICS})
   target_link_options(${target} PRIVATE
     -static-libgcc
     LINKER:--no-undefined
@@ -97,7 +99,7 @@ function(allod_add_static target output object_file)
     OUTPUT_NAME ${output}
     LINKER_LANGUAGE C
     ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
-  target_link_libraries(${target} INTERFACE Threads::Threads)
+  target_link_libraries(${target} INTERFACE Threads::Threads ${ALLOD_ATOMICS})
   target_include_directories(${target} INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
@@ -106,8 +108,7 @@ endfunction()
 function(allod_add_products)
   allod_add_variant(allod_release)
   allod_add_variant(allod_debug SOURCES ${ALLOD_DEBUG_SOURCES} OPTIONS ${ALLOD_DEBUG_OPTIONS})
-  allod_add_variant(allod_hardened SOURCES ${ALLOD_HARDENED_SOURCES}
-    OPTIONS ${ALLOD_HARDENED_OPTIONS})
+  set(preloaded allod_shared allod_debug_shared)
 
   # Not for archives: a program has one memcpy, and it is not ours.
   allod_add_objects(allod_bytes SOURCES ${ALLOD_BYTES_SOURCES} OPTIONS
@@ -118,8 +119,15 @@ function(allod_add_products)
     allod_release_core allod_release_override allod_release_loader allod_bytes)
   allod_add_shared(allod_debug_shared allod-debug
     allod_debug_core allod_debug_override allod_debug_loader allod_bytes)
-  allod_add_shared(allod_hardened_shared allod-hardened
-    allod_hardened_core allod_hardened_override allod_hardened_loader allod_bytes)
+  if(ALLOD_HAS_HARDENED)
+    allod_add_variant(allod_hardened SOURCES ${ALLOD_HARDENED_SOURCES}
+      OPTIONS ${ALLOD_HARDENED_OPTIONS})
+    allod_add_shared(allod_hardened_shared allod-hardened
+      allod_hardened_core allod_hardened_override allod_hardened_loader allod_bytes)
+    set_target_properties(allod_hardened_shared PROPERTIES EXPORT_NAME hardened)
+    add_library(allod::hardened ALIAS allod_hardened_shared)
+    list(APPEND preloaded allod_hardened_shared)
+  endif()
   allod_add_shared(allod_prefixed_shared allod-prefixed allod_release_core allod_bytes)
 
   allod_add_static(allod_static allod allod.o allod_release_core allod_release_override)
@@ -131,24 +139,22 @@ function(allod_add_products)
   set_target_properties(allod_shared PROPERTIES EXPORT_NAME shared)
   set_target_properties(allod_static PROPERTIES EXPORT_NAME static)
   set_target_properties(allod_debug_shared PROPERTIES EXPORT_NAME debug)
-  set_target_properties(allod_hardened_shared PROPERTIES EXPORT_NAME hardened)
   set_target_properties(allod_prefixed_shared PROPERTIES EXPORT_NAME prefixed)
   set_target_properties(allod_prefixed_static PROPERTIES EXPORT_NAME prefixed_static)
   add_library(allod::shared ALIAS allod_shared)
   add_library(allod::static ALIAS allod_static)
   add_library(allod::debug ALIAS allod_debug_shared)
-  add_library(allod::hardened ALIAS allod_hardened_shared)
   add_library(allod::prefixed ALIAS allod_prefixed_shared)
   add_library(allod::prefixed_static ALIAS allod_prefixed_static)
 
   # For their handlers of fork to be the first ones: src/process/at_fork.cpp.
-  foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared)
+  foreach(target IN LISTS preloaded)
     target_link_options(${target} PRIVATE LINKER:-z,initfirst)
   endforeach()
   # What is Allod's own has a version; what takes the place of others' functions has none, and
   # serves references to any.
   set(versions ${PROJECT_SOURCE_DIR}/cmake/allod.map)
-  foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared allod_prefixed_shared)
+  foreach(target IN LISTS preloaded ITEMS allod_prefixed_shared)
     target_link_options(${target} PRIVATE LINKER:--version-script=${versions})
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${versions})
   endforeach()
@@ -158,7 +164,7 @@ function(allod_add_products)
 
   # A program may name nothing of Allod and still want its malloc: the linker must not drop the
   # library as unused. A reference by --undefined does not keep it: only those of objects count.
-  foreach(target IN ITEMS allod_shared allod_debug_shared allod_hardened_shared)
+  foreach(target IN LISTS preloaded)
     target_link_options(${target} INTERFACE
       "LINKER:--push-state,--no-as-needed,$<TARGET_FILE:$<TARGET_NAME:${target}>>,--pop-state")
   endforeach()

@@ -18,6 +18,7 @@ from workshop.paths import ROOT
 
 SCRIPTS = (
     *("abi", "budgets", "imports_order", "install", "layers"),
+    "processors",
     *("style", "symbols", "tidy", "versions", "words"),
 )
 DebianPackages = Callable[..., None]

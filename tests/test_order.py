@@ -6,8 +6,54 @@ import shutil
 from pathlib import Path
 
 import pytest
-from checks import imports_order, layers
+from checks import imports_order, layers, processors
 from workshop.paths import ROOT
+
+# Processors
+
+
+def test_only_the_lowest_layers_ask_for_a_processor() -> None:
+    assert list(processors.violations(ROOT)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("src/report/planted.cpp", "#if defined(__x86_64__)\n#endif\n"),
+        ("src/report/planted.cpp", "#ifdef __ARM_FEATURE_BTI_DEFAULT\n#endif\n"),
+        (
+            "include/allod/heap/planted.hpp",
+            "# if 1 && \\\n  __riscv_xlen == 64\n# endif\n",
+        ),
+        ("live/planted.hpp", "#if 0\n#elif defined(__s390x__)\n#endif\n"),
+        ("include/planted.h", "#ifndef __LP64__\n#endif\n"),
+    ],
+)
+def test_a_planted_question_is_found(tmp_path: Path, file: str, text: str) -> None:
+    planted = tmp_path / file
+    planted.parent.mkdir(parents=True)
+    planted.write_text(text)
+    (found,) = processors.violations(tmp_path)
+    assert found.startswith(f"{file}:")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("include/allod/base/planted.hpp", "#if defined(__x86_64__)\n#endif\n"),
+        ("include/allod/os/linux/planted.hpp", "#ifdef __arm__\n#endif\n"),
+        (
+            "src/report/planted.cpp",
+            "// for __x86_64__\n#ifdef ALLOD_HAS_UNWINDER\n#endif\n",
+        ),
+    ],
+)
+def test_who_may_ask_for_a_processor_does(tmp_path: Path, file: str, text: str) -> None:
+    planted = tmp_path / file
+    planted.parent.mkdir(parents=True)
+    planted.write_text(text)
+    assert list(processors.violations(tmp_path)) == []
+
 
 # Layers
 

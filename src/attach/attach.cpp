@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 
 #include "allod/base/auxiliary.hpp"
+#include "allod/os/linux/calls.hpp"
 #include "allod/os/linux/guest.hpp"
 #include "allod/os/linux/symbol_table.hpp"
 #include "attach/resting_place.hpp"
@@ -137,7 +138,7 @@ void let_stop_signals_in() noexcept {
 bool has_kept_rights() noexcept {
   std::uint32_t user[3] = {};
   const auto at = [&](int which) noexcept { return reinterpret_cast<long>(&user[which]); };
-  if (raw_syscall(SYS_getresuid, at(0), at(1), at(2)) != 0) return false;
+  if (raw_syscall(os::calls::kUsers, at(0), at(1), at(2)) != 0) return false;
   const auto real = static_cast<std::uint32_t>(Auxiliary::value(AT_UID));
   const bool is_same = user[0] == real && user[1] == real && user[2] == real;
   return is_same && Auxiliary::value(AT_EUID) == real &&

@@ -7,27 +7,15 @@
 #include <ucontext.h>
 
 #include "allod/base/units.hpp"
+#include "allod/os/linux/context.hpp"
 
 namespace allod::attach {
 
 // An instruction that the signal interrupted, and the registers of a system call there.
 class Interrupted {
  public:
-  explicit Interrupted(const ucontext_t& context) noexcept : context_{context} {
-#if defined(__x86_64__)
-    const auto& registers = context.uc_mcontext.gregs;
-    at_ = static_cast<Address>(registers[REG_RIP]);
-    result_ = number_ = registers[REG_RAX];
-    second_ = registers[REG_RSI];
-#else
-    const auto& registers = context.uc_mcontext;
-    at_ = registers.pc;
-    result_ = static_cast<long>(registers.regs[0]);
-    number_ = static_cast<long>(registers.regs[8]);
-    second_ = static_cast<long>(registers.regs[1]);
-#endif
-  }
-  [[nodiscard]] Address at() const noexcept { return at_; }
+  explicit Interrupted(const ucontext_t& context) noexcept : context_{context}, code_{context} {}
+  [[nodiscard]] Address at() const noexcept { return code_.at; }
 
   // Whether a signal handler of the program may be what was interrupted.
   [[nodiscard]] bool has_signals_blocked() const noexcept {
@@ -41,13 +29,17 @@ class Interrupted {
   // by FUTEX_WAIT; what programs wait for, by FUTEX_WAIT_BITSET. `at()` must be in its code.
   [[nodiscard]] bool waits() const noexcept {
     // A call with a timeout, or one that signals always end.
-    if (is_call(at_ - kCallBytes) && result_ == -EINTR) return true;
-    if (!is_call(at_)) return false;
+    if (code_.is_call(code_.at - os::InterruptedCode::kCallBytes) && code_.result == -EINTR) {
+      return true;
+    }
+    if (!code_.is_call(code_.at)) return false;
     // The kernel makes these anew.
-    switch (number_) {
+    switch (code_.number) {
       case SYS_read:
       case SYS_readv:
+#if defined(SYS_accept)
       case SYS_accept:
+#endif
       case SYS_accept4:
       case SYS_recvfrom:
       case SYS_recvmsg:
@@ -56,31 +48,15 @@ class Interrupted {
       case SYS_waitid:
         return true;
       case SYS_futex:
-        return (second_ & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET;
+        return (code_.second & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET;
       default:
         return false;
     }
   }
 
  private:
-#if defined(__x86_64__)
-  static constexpr Address kCallBytes = 2;
-  static bool is_call(Address at) noexcept {
-    const auto* const code = reinterpret_cast<const unsigned char*>(at);
-    return code[0] == 0x0f && code[1] == 0x05;  // syscall
-  }
-#else
-  static constexpr Address kCallBytes = 4;
-  static bool is_call(Address at) noexcept {
-    return *reinterpret_cast<const std::uint32_t*>(at) == 0xd4000001;  // svc #0
-  }
-#endif
-
   const ucontext_t& context_;
-  Address at_;
-  long result_;
-  long number_;
-  long second_;  // argument
+  os::InterruptedCode code_;
 };
 
 }  // namespace allod::attach

@@ -14,16 +14,18 @@
 
 namespace {
 
-// glibc 2.32 and later: no thread has been created, except our helpers, which it does not know.
-[[nodiscard]] bool is_single_threaded() noexcept {
-  const allod::Address flag = allod::symbol_of_libc("__libc_single_threaded");
-  return flag != 0 && *reinterpret_cast<const char*>(flag) != 0;
-}
-
 [[nodiscard]] int to_errno(long result) noexcept {
   if (result >= 0) return 0;
   errno = static_cast<int>(-result);
   return -1;
+}
+
+#ifdef ALLOD_HAS_LARGE_MAP
+
+// glibc 2.32 and later: no thread has been created, except our helpers, which it does not know.
+[[nodiscard]] bool is_single_threaded() noexcept {
+  const allod::Address flag = allod::symbol_of_libc("__libc_single_threaded");
+  return flag != 0 && *reinterpret_cast<const char*>(flag) != 0;
 }
 
 // Whether the limit is this process's and, as far as visible, valid. rt_sigprocmask with an invalid
@@ -68,6 +70,8 @@ void respect_address_limit(std::size_t limit) noexcept {
                                      reinterpret_cast<long>(old)));
 }
 
+#endif
+
 }  // namespace
 
 // Makes a call while none of our threads run. The kernel refuses some calls in a multithreaded
@@ -89,11 +93,12 @@ template <class Call>
   return to_errno(result);
 }
 
-// Declarations differ between C libraries, but not for the linker. The variants with 64 are the
-// same functions.
+// Declarations differ between C libraries, but not for the linker. With a large map, the variants
+// with 64 are the same functions.
 #define ALLOD_STANDS_FOR(name) __asm__(name) __attribute__((visibility("default")))
 
 extern "C" {
+#ifdef ALLOD_HAS_LARGE_MAP
 int allod_setrlimit(int resource, const rlimit64* limit) noexcept ALLOD_STANDS_FOR("setrlimit");
 int allod_prlimit(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept
     ALLOD_STANDS_FOR("prlimit");
@@ -108,6 +113,7 @@ int allod_setrlimit64(int resource, const rlimit64* limit) noexcept ALLOD_STANDS
     __attribute__((alias("setrlimit")));
 int allod_prlimit64(pid_t pid, int resource, const rlimit64* limit, rlimit64* old) noexcept
     ALLOD_STANDS_FOR("prlimit64") __attribute__((alias("prlimit")));
+#endif
 
 // With MCL_CURRENT the kernel populates every readable page. The page map has six million unused
 // ones, which would take four seconds.

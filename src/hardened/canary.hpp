@@ -56,7 +56,7 @@ class Canary {
   [[nodiscard]] static ALLOD_INLINE std::uint64_t damage_of_start(Address block, std::size_t bytes,
                                                                   bool in_use) noexcept {
     const std::uint64_t mask = std::uint64_t{in_use} - 1;
-    return load(block + (bytes & mask)) & mask;
+    return load(block + (bytes & static_cast<std::size_t>(mask))) & mask;
   }
   // The set bits of what lies between both canaries, which stays zero: nobody ever has it. For
   // small blocks, where it is seldom more than a word; its last word is looked at.

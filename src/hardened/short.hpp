@@ -20,18 +20,21 @@ namespace allod::hardened {
 class Ticket {
  public:
   ALLOD_INLINE Ticket(Address block, std::size_t bytes) noexcept
-      : word_{block | bytes << kAddressBits} {}
+      : word_{block | bytes << kSizeShift} {}
   explicit Ticket(void* ticket) noexcept : word_{address_of(ticket)} {}
 
   [[nodiscard]] void* word() const noexcept { return reinterpret_cast<void*>(word_); }
   [[nodiscard]] void* address() const noexcept {
-    return reinterpret_cast<void*>(word_ & ((Address{1} << kAddressBits) - 1));
+    return reinterpret_cast<void*>(word_ & ((Address{1} << kSizeShift) - 1));
   }
   [[nodiscard]] bool is_simple() const noexcept { return bytes() != 0; }
   // Requires is_simple().
-  [[nodiscard]] std::size_t bytes() const noexcept { return word_ >> kAddressBits; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return word_ >> kSizeShift; }
 
  private:
+  // With 32 bits there are no unused bits; the hardened library is not made there.
+  static constexpr unsigned kSizeShift = kAddressesAbound ? kAddressBits : 8 * sizeof(Address) - 1;
+
   Address word_;
 };
 
@@ -166,7 +169,7 @@ template <class Range>
   if (__builtin_expect(!its.is_start(at), 0)) return false;
   using Cell = Range::Cell;
   using slab::BlockState;
-  look->bytes = its.bytes;
+  look->bytes = static_cast<std::size_t>(its.bytes);
   if (look->bytes > Range::kMostBytes) __builtin_unreachable();
   look->cell = cell_of<Cell>(place.slab, its, its.index_of(at));
   look->state = __atomic_load_n(look->cell, __ATOMIC_ACQUIRE);

@@ -142,13 +142,14 @@ static_assert([] {
     const ShortClass& its = kShortClasses[c];
     if (its.reciprocal == 0) continue;
     // Every index in a slice has a state, also behind the last block.
-    const std::size_t numbers = (kSliceBytes - 1) / its.bytes + 1;
+    const std::uint64_t numbers = (kSliceBytes - 1) / its.bytes + 1;
     const std::size_t cell = its.bytes <= slab::BlockStates::kLargestNarrow ? 1 : 4;
     const std::size_t end = slab::BlockStates::end_for(ShortClass::Sizes::shape_of(c));
     if (its.states + numbers * cell > end) return false;
     // Within a block, the quotient with its fraction only grows.
-    for (Address at = 0; at + its.bytes <= kSliceBytes; at += its.bytes) {
-      const Address last = at + its.bytes - 1;
+    const auto bytes = static_cast<std::size_t>(its.bytes);
+    for (Address at = 0; at + bytes <= kSliceBytes; at += bytes) {
+      const Address last = at + bytes - 1;
       if (its.index_of(at) != at / its.bytes || its.index_of(last) != at / its.bytes) return false;
       if (!its.is_start(at) || its.is_start(at + 1) || its.is_start(last)) return false;
     }
@@ -162,7 +163,7 @@ template <class Cell>
 }
 // `stride`: the class's, from a tag.
 [[nodiscard]] ALLOD_INLINE const ShortClass& short_class_at(std::uint32_t stride) noexcept {
-  static_assert(sizeof(ShortClass) == space::kClassStride);
+  static_assert(sizeof(ShortClass) == space::kClassStride || !kAddressesAbound);
   const auto* const first = reinterpret_cast<const unsigned char*>(kShortClasses.data());
   return *reinterpret_cast<const ShortClass*>(first + stride);
 }
@@ -228,7 +229,7 @@ struct MediumOf : ShortRange<Set, slab::BlockStates::kLargestNarrow + 1, ShortCl
     return ShortClass::Sizes::of_large(room);
   }
   [[nodiscard]] static constexpr ALLOD_INLINE std::size_t bytes_of(ClassIndex c) noexcept {
-    return kShortClasses[c].bytes;
+    return static_cast<std::size_t>(kShortClasses[c].bytes);
   }
   template <class Visit>
   static ALLOD_INLINE void visit(Address block, std::size_t bytes, Visit&& use) noexcept {

@@ -11,6 +11,7 @@
 
 #include "allod/base/auxiliary.hpp"
 #include "allod/base/cpu.hpp"
+#include "allod/os/linux/calls.hpp"
 #include "allod/os/linux/symbol_table.hpp"
 
 namespace allod {
@@ -88,13 +89,13 @@ void find_build_id(const dl_find_object& object, LoadedPlace* place) noexcept {
   }
 }
 
-[[nodiscard]] bool look_up(const char* path, struct stat* file) noexcept {
-  return raw_syscall(SYS_newfstatat, AT_FDCWD, reinterpret_cast<long>(path),
+[[nodiscard]] bool look_up(const char* path, struct stat64* file) noexcept {
+  return raw_syscall(os::calls::kStatusOfPath, AT_FDCWD, reinterpret_cast<long>(path),
                      reinterpret_cast<long>(file), 0) == 0;
 }
 [[nodiscard]] bool is_program(const char* path) noexcept {
-  struct stat own{};
-  struct stat other{};
+  struct stat64 own{};
+  struct stat64 other{};
   return look_up("/proc/self/exe", &own) && look_up(path, &other) && own.st_dev == other.st_dev &&
          own.st_ino == other.st_ino;
 }

@@ -94,7 +94,7 @@ class ThreadFile {
       at = strstr(at, " 0x");
       if (at == nullptr) return;
       at += 3;
-      words[i] = number_at(at, 16);
+      words[i] = static_cast<Address>(number_at(at, 16));
     }
   }
 

@@ -154,12 +154,13 @@ class HardenedLinux : public os::Linux {
   // In the middle half of the address space that every process has.
   [[nodiscard]] static Address random_address(std::size_t grain) noexcept {
     constexpr Address kSpan = Address{1} << (kAddressBits - 1);
-    return align_down(kSpan / 2 + (random::word() & (kSpan - 1)), grain);
+    return align_down(kSpan / 2 + (static_cast<Address>(random::word()) & (kSpan - 1)), grain);
   }
   // Maps at `hint` if it is free, else anywhere. Null if there is no room.
   [[nodiscard]] static void* map_at(Address hint, std::size_t bytes, long protection) noexcept {
-    const long result = raw_syscall(SYS_mmap, static_cast<long>(hint), static_cast<long>(bytes),
-                                    protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const long result =
+        raw_syscall(os::calls::kMap, static_cast<long>(hint), static_cast<long>(bytes), protection,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     const bool failed = result < 0 && result > -4096;
     return failed ? nullptr : reinterpret_cast<void*>(result);
   }

@@ -16,7 +16,7 @@ namespace allod::memory_tags {
 // Bytes that share a tag.
 inline constexpr std::size_t kGranule = 16;
 
-#if defined(__aarch64__) && defined(ALLOD_VARIANT_HARDENED)
+#if defined(ALLOD_HAS_MEMORY_TAGS) && defined(ALLOD_VARIANT_HARDENED)
 
 inline constexpr bool kMayExist = true;
 

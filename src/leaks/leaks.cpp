@@ -65,12 +65,12 @@ class Graph {
     std::sort(suspects_, suspects_ + count_,
               [](const Suspect& a, const Suspect& b) { return a.begin < b.begin; });
     if (count_ == 0) return;
-    lowest_ = suspects_[0].begin;
+    lowest_ = suspects_[0].start();
     highest_ = end_of(suspects_[count_ - 1]);
     while ((highest_ - lowest_) >> shift_ >= parts_) ++shift_;
     std::size_t part = 0;
     for (std::size_t i = 0; i < count_; ++i) {
-      const std::size_t of_this = (suspects_[i].begin - lowest_) >> shift_;
+      const std::size_t of_this = (suspects_[i].start() - lowest_) >> shift_;
       while (part <= of_this) firsts_[part++] = static_cast<std::uint32_t>(i);
     }
     while (part <= parts_) firsts_[part++] = static_cast<std::uint32_t>(count_);
@@ -124,7 +124,7 @@ class Graph {
   }
   // Whether all whole pages in it were noted. A page that it shares with others is always readable.
   [[nodiscard]] bool has_noted_all(const Suspect& suspect) const noexcept {
-    const Address begin = align_up(Address{suspect.begin}, page_);
+    const Address begin = align_up(suspect.start(), page_);
     const Address end = align_down(end_of(suspect), page_);
     return begin >= end || suspect.link == (end - begin) / page_;
   }
@@ -236,9 +236,9 @@ class Marker {
   void mark_block(const Suspect& block, Leak becomes, std::size_t but) noexcept {
     sign_.count_one();
     const Address end = profile::AtRest::end_of(block);
-    if (!can_ask_ || block.is_readable) return mark_words(block.begin, end, becomes, but);
+    if (!can_ask_ || block.is_readable) return mark_words(block.start(), end, becomes, but);
     const auto take_page = [](Address, Address, bool) noexcept { return false; };
-    mark_pages(block.begin, end, becomes, but, take_page);
+    mark_pages(block.start(), end, becomes, but, take_page);
   }
   template <class Skip>
   void mark_pages(Address from, Address to, Leak becomes, std::size_t but, Skip&& skip) noexcept {

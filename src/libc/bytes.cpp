@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "allod/base/long_fill.hpp"
+
 namespace {
 
 using Byte = unsigned char;
@@ -91,21 +93,12 @@ template <class T, size_t kCount = 1>
   }
 }
 [[gnu::hot]] void fill_long(Byte* to, const Quad& filler, size_t bytes) noexcept {
-#if defined(__x86_64__)
-  // For long runs, the processor writes whole cache lines without reading them first.
-  constexpr size_t kInstruction = 4096;
-  if (bytes >= kInstruction) {
+  if (bytes >= allod::kLongFill) {
     fill_ends<Quad>(to, filler, bytes);
     const size_t skipped = -reinterpret_cast<uintptr_t>(to) % sizeof(Quad);
-    void* at = to + skipped;
-    size_t words = (bytes - skipped) / sizeof(Word);
-    __asm__ volatile("rep stosq"
-                     : "+D"(at), "+c"(words)
-                     : "a"(load<Word>(reinterpret_cast<const Byte*>(&filler)))
-                     : "memory");
-    return;
+    return allod::fill_words(to + skipped, load<Word>(reinterpret_cast<const Byte*>(&filler)),
+                             (bytes - skipped) / sizeof(Word));
   }
-#endif
   Round round;
   for (Quad& part : round.parts) part = filler;
   for (size_t done = 0; done < bytes - kRound; done += kRound) {

@@ -9,9 +9,12 @@
 #include <cstddef>
 #include <new>
 
+#include "allod/base/processor/features.hpp"
+
 // A pair: the function that has this name in the process, and ours.
-#define ALLOD_OPERATOR(symbol) \
-  ".set allod_own" symbol ", " symbol "\n\t.quad " symbol ", allod_own" symbol "\n\t"
+#define ALLOD_OPERATOR(symbol)                                                                 \
+  ".set allod_own" symbol ", " symbol "\n\t" ALLOD_ASM_ADDRESS " " symbol ", allod_own" symbol \
+  "\n\t"
 
 // Assembly, because a compiler assumes that two names are two functions.
 __asm__(
@@ -21,10 +24,10 @@ __asm__(
     ".hidden allod_operators\n"
     "allod_operators:\n\t"
     // clang-format off
-    ALLOD_OPERATOR("_Znwm")
-    ALLOD_OPERATOR("_Znam")
-    ALLOD_OPERATOR("_ZnwmSt11align_val_t")
-    ALLOD_OPERATOR("_ZnamSt11align_val_t")
+    ALLOD_OPERATOR("_Znw" ALLOD_SIZE_LETTER)
+    ALLOD_OPERATOR("_Zna" ALLOD_SIZE_LETTER)
+    ALLOD_OPERATOR("_Znw" ALLOD_SIZE_LETTER "St11align_val_t")
+    ALLOD_OPERATOR("_Zna" ALLOD_SIZE_LETTER "St11align_val_t")
     ALLOD_OPERATOR("_ZdlPv")
     ALLOD_OPERATOR("_ZdaPv")
     ALLOD_OPERATOR("_ZdlPvSt11align_val_t")

@@ -57,7 +57,9 @@ struct Buckets {
   unsigned shift = 64;
   std::size_t entries = 0;
 
-  [[nodiscard]] Entry*& at(std::uint64_t hash) noexcept { return lists[hash >> shift]; }
+  [[nodiscard]] Entry*& at(std::uint64_t hash) noexcept {
+    return lists[static_cast<std::size_t>(hash >> shift)];
+  }
   [[nodiscard]] std::size_t count() const noexcept { return std::size_t{1} << (64 - shift); }
   // False if memory is exhausted and the table is empty.
   template <class NextOf, class HashOf>

@@ -29,10 +29,11 @@ struct KnownFunction {
   std::uint32_t number;
 };
 
-// No address of a process is that large.
-constexpr std::uintptr_t kFirst = std::uintptr_t{6} << 60;
 constexpr std::size_t kTogether = 1024;
 constexpr std::size_t kGroups = 128;
+// No address of a process is that large.
+constexpr auto kFirst = static_cast<std::uintptr_t>(
+    kAddressesAbound ? std::uint64_t{6} << 60 : (std::uint64_t{1} << 32) - kTogether * kGroups);
 
 // Changed under the book's lock.
 constinit Buckets<KnownText> texts;

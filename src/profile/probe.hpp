@@ -5,8 +5,10 @@
 
 #include <cstdint>
 
+#include "allod/base/processor/features.hpp"
+
 // A macro, since assembler text cannot be a parameter. NAME is a string literal; the arguments are
-// four 8-byte numbers.
+// four numbers.
 #define ALLOD_PROBE(NAME, A, B, C, D)                                             \
   asm volatile(                                                                   \
       "990: nop\n\t"                                                              \
@@ -15,11 +17,14 @@
       ".4byte 992f - 991f, 994f - 993f, 3\n"                                      \
       "991: .asciz \"stapsdt\"\n"                                                 \
       "992: .balign 4\n"                                                          \
-      "993: .8byte 990b, _.stapsdt.base, 0\n\t"                                   \
+      "993: " ALLOD_ASM_ADDRESS                                                   \
+      " 990b, _.stapsdt.base, 0\n\t"                                              \
       ".asciz \"allod\"\n\t"                                                      \
       ".asciz \"" NAME                                                            \
       "\"\n\t"                                                                    \
-      ".asciz \"8@%0 8@%1 8@%2 8@%3\"\n"                                          \
+      ".asciz \"" ALLOD_ASM_BYTES "@%0 " ALLOD_ASM_BYTES "@%1 " ALLOD_ASM_BYTES   \
+      "@%2 " ALLOD_ASM_BYTES                                                      \
+      "@%3\"\n"                                                                   \
       "994: .balign 4\n\t"                                                        \
       ".popsection\n\t"                                                           \
       ".ifndef _.stapsdt.base\n\t"                                                \
@@ -31,5 +36,5 @@
       ".popsection\n\t"                                                           \
       ".endif"                                                                    \
       :                                                                           \
-      : "r"(std::uint64_t{A}), "r"(std::uint64_t{B}), "r"(std::uint64_t{C}),      \
-        "r"(std::uint64_t{D}))
+      : "r"(static_cast<std::uintptr_t>(A)), "r"(static_cast<std::uintptr_t>(B)), \
+        "r"(static_cast<std::uintptr_t>(C)), "r"(static_cast<std::uintptr_t>(D)))

@@ -15,9 +15,9 @@ namespace {
 
 // Readable bytes of a block, before any guard; 0 if it was freed and waits.
 std::size_t readable_bytes(const Sample& sample) noexcept {
-  const auto* const block = reinterpret_cast<const void*>(Address{sample.block});
+  const auto* const block = reinterpret_cast<const void*>(sample.at());
   if constexpr (Policy::kBlockStates) return hardened::readable_bytes(block);
-  return Guards::holds(block) ? std::size_t{sample.requested} : sample.bytes();
+  return Guards::holds(block) ? sample.asked() : sample.bytes();
 }
 
 }  // namespace
@@ -77,9 +77,9 @@ allod_profile_stack_t describe(const KnownStack& stack, std::uint64_t now) noexc
 
 // Requires the lock.
 allod_profile_block_t describe(const Sample& sample, std::uint64_t now) noexcept {
-  return {.address = reinterpret_cast<const void*>(Address{sample.block}),
+  return {.address = reinterpret_cast<const void*>(sample.at()),
           .bytes = sample.bytes(),
-          .requested = sample.requested,
+          .requested = sample.asked(),
           .stack = sample.stack()->id,
           .count_x256 = count_x256(sample),
           .age_ms = now > sample.birth_ms ? now - sample.birth_ms : 0,
@@ -185,7 +185,7 @@ void AtRest::list(Suspect* suspects) const noexcept {
   });
 }
 Address AtRest::end_of_large(const Suspect& suspect) noexcept {
-  return suspect.begin + readable_bytes(book.samples[suspect.sample]);
+  return suspect.start() + readable_bytes(book.samples[suspect.sample]);
 }
 void AtRest::note(const Suspect* suspects, std::size_t count) noexcept {
   for (KnownStack* stack = book.first.load(); stack != nullptr; stack = stack->next.load()) {

@@ -37,6 +37,8 @@ struct Suspect {
   std::uint64_t units : 12;       // of what can be read, in kUnit bytes; kLarge: its sample tells
   std::uint32_t sample;           // its number
   std::uint32_t link;             // for the search
+
+  [[nodiscard]] Address start() const noexcept { return static_cast<Address>(begin); }
 };
 static_assert(sizeof(Suspect) == 16);
 // Samples now in use will never count as leaks.

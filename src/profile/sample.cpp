@@ -15,7 +15,7 @@ T* allocate_some(std::size_t count) noexcept {
 std::size_t SampleTable::list_of(Address block) const noexcept {
   constexpr unsigned kPageShift = 12;
   constexpr unsigned kBlockShift = 4;
-  const std::size_t first = (block >> kPageShift) * kMix >> shift_;
+  const auto first = static_cast<std::size_t>((block >> kPageShift) * kMix >> shift_);
   const std::size_t within = (block & ((Address{1} << kPageShift) - 1)) >> kBlockShift;
   return (first + within) & (list_count() - 1);
 }
@@ -32,7 +32,7 @@ bool SampleTable::make_room() noexcept {
   for (std::uint32_t number = 1; number <= last_; ++number) {
     Sample& sample = (*this)[number];
     if (sample.block == 0) continue;
-    std::uint32_t& list = larger.lists_[larger.list_of(sample.block)];
+    std::uint32_t& list = larger.lists_[larger.list_of(sample.at())];
     sample.next = list;
     list = number;
   }

@@ -14,9 +14,9 @@ inline Process::Heap& engine() noexcept { return Process::heap(); }
 
 // Addresses of a program have at most so many bits; tags of memory above them do not count.
 inline constexpr unsigned kAddressBits = 48;
-inline constexpr Address kAddressMask = (Address{1} << kAddressBits) - 1;
+inline constexpr std::uint64_t kAddressMask = (std::uint64_t{1} << kAddressBits) - 1;
 [[nodiscard]] inline Address bare_address(const void* block) noexcept {
-  return address_of(block) & kAddressMask;
+  return static_cast<Address>(address_of(block) & kAddressMask);
 }
 
 class Sample {
@@ -36,19 +36,21 @@ class Sample {
   std::uint64_t thread : 24;
   std::uint32_t next;  // in its list; 0: none
 
+  [[nodiscard]] Address at() const noexcept { return static_cast<Address>(block); }
+  [[nodiscard]] std::size_t asked() const noexcept { return static_cast<std::size_t>(requested); }
   [[nodiscard]] KnownStack* stack() const noexcept {
-    return reinterpret_cast<KnownStack*>(Address{stack_});
+    return reinterpret_cast<KnownStack*>(static_cast<Address>(stack_));
   }
   void set_stack(const KnownStack* stack) noexcept { stack_ = address_of(stack) & kAddressMask; }
   // As rounded by the heap. Rounding adds less than 4 GiB.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return requested + (std::size_t{slack_high_} << 16 | slack_low_);
+    return static_cast<std::size_t>(requested + (std::uint64_t{slack_high_} << 16 | slack_low_));
   }
   void set_sizes(std::size_t asked, std::size_t rounded) noexcept {
     const std::size_t slack = rounded > asked ? rounded - asked : 0;
     requested = asked & kAddressMask;
-    slack_low_ = slack & 0xffff;
-    slack_high_ = slack >> 16 & 0xffff;
+    slack_low_ = static_cast<std::uint16_t>(slack);
+    slack_high_ = static_cast<std::uint16_t>(slack >> 16);
   }
   // An address in the slab of the block that allod_profile_block_t tells of; 0: not known.
   [[nodiscard]] Address neighbour() const noexcept { return Address{slice_} << kSliceShift; }

@@ -12,7 +12,7 @@
 #include "allod/os/linux/symbol_table.hpp"
 #include "python/lines.hpp"
 
-#if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)
+#if defined(ALLOD_HAS_UNWINDER) && defined(DLFO_STRUCT_HAS_EH_DBASE)
 
 // Weak: the program may run with an older libc.
 #pragma weak _dl_find_object
@@ -196,7 +196,7 @@ bool Frames::find_thread(Address* thread) noexcept {
   constexpr unsigned kMostThreads = 4096;
   const Layout& at = interpreter.layout;
   // What pthread_self() returns.
-  const auto self = reinterpret_cast<Address>(__builtin_thread_pointer());
+  const auto self = reinterpret_cast<Address>(thread_pointer());
   Address each = 0;
   if (!memory_.read(interpreter.runtime + at.interpreters, &each)) return false;
   for (unsigned i = 0; each != 0 && i < kMostInterpreters; ++i) {

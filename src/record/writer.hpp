@@ -6,10 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "record/clock.hpp"
+#include "allod/os/linux/ticks.hpp"
 #include "record/format.hpp"
 
 namespace allod::record {
+
+using os::kBriefTicks;
+using os::read_ticks;
 
 class Thread {
  public:

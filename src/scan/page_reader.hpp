@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "allod/base/base.hpp"
+#include "allod/os/linux/calls.hpp"
 
 namespace allod {
 
@@ -74,9 +75,8 @@ class PageReader {
     for (Address at = align_up(begin, sizeof(Address)); at < end;) {
       const Address first = align_down(at, page_);
       const std::size_t pages = std::min((end - first + page_ - 1) / page_, std::size(states));
-      const long got = raw_syscall(SYS_pread64, pagemap_, reinterpret_cast<long>(states),
-                                   static_cast<long>(pages * sizeof states[0]),
-                                   static_cast<long>(first / page_ * sizeof states[0]));
+      const long got = os::calls::read_at(pagemap_, states, pages * sizeof states[0],
+                                          first / page_ * sizeof states[0]);
       const std::size_t known = got < 0 ? 0 : static_cast<std::size_t>(got) / sizeof states[0];
       for (std::size_t i = 0; i < pages; ++i) {
         // A page of unknown state may exist.

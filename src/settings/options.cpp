@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "allod/base/auxiliary.hpp"
+#include "allod/os/linux/calls.hpp"
 #include "libc/stop_signal.hpp"
 #include "settings/values.hpp"
 #include "settings/variant.hpp"
@@ -39,8 +40,8 @@ bool keep(char (&name)[4096], std::string_view value) noexcept {
 }
 
 // False if the descriptor is closed.
-bool identify(int descriptor, struct stat* file) noexcept {
-  return raw_syscall(SYS_fstat, descriptor, reinterpret_cast<long>(file)) == 0;
+bool identify(int descriptor, struct stat64* file) noexcept {
+  return raw_syscall(os::calls::kStatusOfFile, descriptor, reinterpret_cast<long>(file)) == 0;
 }
 
 constexpr char kMeasures[] =
@@ -120,7 +121,7 @@ constexpr Option kOptions[] = {
      "opened another file there",
      [](Settings& s, std::string_view v) noexcept {
        std::int64_t descriptor = 0;
-       struct stat file{};
+       struct stat64 file{};
        if (!parse_number(v, &descriptor) || descriptor < 0 || descriptor > INT32_MAX ||
            !identify(static_cast<int>(descriptor), &file)) {
          return false;
@@ -282,11 +283,13 @@ constexpr Option kOptions[] = {
                                       : Populate::adaptive;
        return true;
      }},
-    {"REGION_SIZE", "bytes, 1M to 64G", "64M", true, "address space to reserve at a time",
+    {"REGION_SIZE", kAddressesAbound ? "bytes, 1M to 64G" : "bytes, 1M to 1G",
+     kAddressesAbound ? "64M" : "8M", true, "address space to reserve at a time",
      [](Settings& s, std::string_view v) noexcept {
+       constexpr auto kMost =
+           static_cast<std::size_t>(std::uint64_t{kAddressesAbound ? 64 : 1} << 30);
        std::size_t bytes = 0;
-       if (!parse_size(v, &bytes) || bytes < std::size_t{1} << 20 ||
-           bytes > std::size_t{64} << 30) {
+       if (!parse_size(v, &bytes) || bytes < std::size_t{1} << 20 || bytes > kMost) {
          return false;
        }
        s.heap.region_bytes = bytes;
@@ -377,6 +380,17 @@ void suggest_value(Text& out, const Option& option, std::string_view value) noex
   });
 }
 
+// Why a value has no effect on this processor; null: it has one.
+constexpr const char* why_without_effect(std::string_view name, std::string_view value) noexcept {
+  if (!kHasSequences && name == "CACHES" && value == "processor") {
+    return "Allod has no restartable sequences on this processor, and caches in threads";
+  }
+  if (!kHasLivePage && (name == "LIVE" || name == "LIVE_CHILDREN")) {
+    return "Allod has no live page on this processor";
+  }
+  return nullptr;
+}
+
 ALLOD_HOT void take_variable(std::string_view variable) noexcept {
   if (!variable.starts_with(kPrefix)) return;
   const std::size_t equals = variable.find('=');
@@ -394,6 +408,8 @@ ALLOD_HOT void take_variable(std::string_view variable) noexcept {
     message << "warning: " << kPrefix << name << "=" << Shown{value} << " is ignored; expected "
             << option->values;
     suggest_value(message, *option, value);
+  } else if (const char* const why = why_without_effect(name, value)) {
+    Message{} << "warning: " << kPrefix << name << "=" << Shown{value} << " has no effect: " << why;
   }
 }
 
@@ -435,7 +451,7 @@ heap::HeapOptions heap_options() noexcept { return current_settings.heap; }
 
 int report_descriptor() noexcept {
   const Settings& chosen = current_settings;
-  struct stat file{};
+  struct stat64 file{};
   if (chosen.report_descriptor < 0 || !identify(chosen.report_descriptor, &file) ||
       file.st_dev != chosen.report_device || file.st_ino != chosen.report_inode) {
     return -1;

@@ -28,8 +28,9 @@ struct Settings {
   bool show_errors = true;
   bool abort_on_error = true;
   int report_descriptor = -1;  // for reports as JSON; -1: none
-  dev_t report_device = 0;     // identity of the descriptor's file when it was set
-  ino_t report_inode = 0;
+  // Identity of the descriptor's file when it was set.
+  std::uint64_t report_device = 0;
+  std::uint64_t report_inode = 0;
   Mitigations mitigations = Mitigations::all();  // as requested
   std::size_t guard_period = 0;                  // one allocation in so many is guarded; 0: none
   std::uint32_t guard_slots = 192;

@@ -20,33 +20,33 @@ using Heap = Process::Heap;
 constexpr ClassIndex kClasses = Heap::kClasses;
 
 struct ClassCount {
-  std::uint64_t slabs;
-  std::uint64_t blocks;
-  std::uint64_t free;    // in slabs
-  std::uint64_t cached;  // in magazines
-  [[nodiscard]] std::uint64_t live() const noexcept {
+  std::size_t slabs;
+  std::size_t blocks;
+  std::size_t free;    // in slabs
+  std::size_t cached;  // in magazines
+  [[nodiscard]] std::size_t live() const noexcept {
     return blocks > free + cached ? blocks - free - cached : 0;
   }
 };
 
 struct Count {
   ClassCount classes[kClasses] = {};
-  std::uint64_t huge_blocks = 0;
-  std::uint64_t huge_bytes = 0;
-  std::uint64_t kept_blocks = 0;  // free huge spans kept for reuse; used as far as the space knows
-  std::uint64_t kept_bytes = 0;
-  std::uint64_t kept_present = 0;  // of these bytes, resident
-  std::uint64_t kept_reused = 0;   // since the start
-  std::uint64_t mixed_blocks = 0;  // blocks of any size in buffers of first-class heaps
-  std::uint64_t mixed_bytes = 0;
-  std::uint64_t orphan_slabs = 0;
-  std::uint64_t domains = 0;
-  std::uint64_t active_domains = 0;
-  std::uint64_t shared_domains = 0;
-  std::uint64_t caches = 0;
+  std::size_t huge_blocks = 0;
+  std::size_t huge_bytes = 0;
+  std::size_t kept_blocks = 0;  // free huge spans kept for reuse; used as far as the space knows
+  std::size_t kept_bytes = 0;
+  std::size_t kept_present = 0;   // of these bytes, resident
+  std::uint64_t kept_reused = 0;  // since the start
+  std::size_t mixed_blocks = 0;   // blocks of any size in buffers of first-class heaps
+  std::size_t mixed_bytes = 0;
+  std::size_t orphan_slabs = 0;
+  std::size_t domains = 0;
+  std::size_t active_domains = 0;
+  std::size_t shared_domains = 0;
+  std::size_t caches = 0;
   space::SpaceCounters space;
-  std::uint64_t metadata_mapped = 0;
-  std::uint64_t metadata_used = 0;
+  std::size_t metadata_mapped = 0;
+  std::size_t metadata_used = 0;
 };
 
 struct DomainSums {

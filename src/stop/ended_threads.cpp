@@ -8,7 +8,7 @@ namespace allod {
 
 constinit EndedThreads::Stack EndedThreads::stacks_[kMost] = {};
 
-#if defined(__x86_64__) && defined(__GLIBC__)
+#if defined(ALLOD_KNOWS_DESCRIPTORS) && defined(__GLIBC__)
 
 namespace {
 

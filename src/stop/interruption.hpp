@@ -66,7 +66,9 @@ inline Interruption interruption_of(std::uint64_t call, const Address* arguments
       return Interruption::is_felt;
     case SYS_read:
     case SYS_readv:
+#if defined(SYS_accept)
     case SYS_accept:
+#endif
     case SYS_accept4:
       return felt_if(may_have_timeout(arguments[0], SO_RCVTIMEO));
     case SYS_recvmsg:
@@ -95,13 +97,19 @@ inline Interruption interruption_of(std::uint64_t call, const Address* arguments
 #endif
 #if defined(SYS_poll)
     case SYS_poll:
-    case SYS_select:
     case SYS_epoll_wait:
+#endif
+#if defined(SYS_select)
+    case SYS_select:
 #endif
     case SYS_nanosleep:
     case SYS_clock_nanosleep:
+#if defined(SYS_semop)
     case SYS_semop:
+#endif
+#if defined(SYS_semtimedop)
     case SYS_semtimedop:
+#endif
     case SYS_msgrcv:
     case SYS_msgsnd:
     case SYS_restart_syscall:  // a call with a timeout, after the process was stopped

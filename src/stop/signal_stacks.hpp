@@ -5,22 +5,15 @@
 #include <ucontext.h>
 
 #include "allod/base/base.hpp"
+#include "allod/os/linux/context.hpp"
 
 namespace allod {
 
-#if defined(__x86_64__)
-inline constexpr Address kRedZone = 128;
-#else
-inline constexpr Address kRedZone = 0;
-#endif
+using os::kRedZone;
 
 // Start of the used part of the stack that a signal interrupted.
 [[nodiscard]] inline Address used_stack(const ucontext_t& context) noexcept {
-#if defined(__x86_64__)
-  return static_cast<Address>(context.uc_mcontext.gregs[REG_RSP]) - kRedZone;
-#else
-  return static_cast<Address>(context.uc_mcontext.sp);
-#endif
+  return os::InterruptedCode{context}.stack - kRedZone;
 }
 
 // Threads may share an alternate stack for a signal that ends the program. When all of them are

@@ -5,10 +5,18 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include "allod/base/processor/features.hpp"
 #include "text/text.hpp"
 
+#ifdef ALLOD_NEEDS_PERSONALITY_IN_DATA
+// NOLINTBEGIN(readability-identifier-naming, bugprone-reserved-identifier)
+extern "C" [[gnu::weak]] int __gxx_personality_v0(...);
+// NOLINTEND(readability-identifier-naming, bugprone-reserved-identifier)
+[[gnu::used]] static int (*const personality)(...) = &__gxx_personality_v0;
+#else
+__asm__(".weak __gxx_personality_v0\n");
+#endif
 __asm__(
-    ".weak __gxx_personality_v0\n"
     ".weak __cxa_begin_catch\n"
     ".weak __cxa_end_catch\n"
     ".weak _Unwind_Resume\n"

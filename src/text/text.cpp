@@ -65,7 +65,7 @@ Text& Text::operator<<(Padded padded) noexcept {
 
 Text& Text::operator<<(Hex hex) noexcept {
   *this << "0x";
-  int shift = 60;
+  int shift = 8 * sizeof hex.value - 4;
   while (shift > 0 && (hex.value >> shift) == 0) shift -= 4;
   for (; shift >= 0; shift -= 4) put("0123456789abcdef"[(hex.value >> shift) & 15]);
   return *this;

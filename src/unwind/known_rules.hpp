@@ -54,7 +54,7 @@ class alignas(64) Drawer {
   // For a place in an object that is never unloaded: no further check is needed.
   [[nodiscard]] ALLOD_INLINE bool read(Address place, Usual* rule) const noexcept {
     const std::uint64_t version = version_.load(std::memory_order_acquire);
-    const Address known_place = words_[kPlaceWord].load(std::memory_order_relaxed);
+    const std::uint64_t known_place = words_[kPlaceWord].load(std::memory_order_relaxed);
     const std::uint64_t known_rule = words_[kRuleWord].load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (known_place != place || version % 2 != 0) return false;

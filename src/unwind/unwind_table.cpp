@@ -38,7 +38,7 @@ class Reader {
     return static_cast<std::int64_t>(number);
   }
   Expression block() noexcept {
-    const std::size_t bytes = varying();
+    const auto bytes = static_cast<std::size_t>(varying());
     const unsigned char* const code = at_;
     return skip(bytes) ? Expression{code, bytes} : Expression{};
   }
@@ -216,7 +216,9 @@ class Program {
     Rule source = initial;
     if (Saved* const which = saved(rule_, number)) *which = *saved(source, number);
   }
-  void advance(std::uint64_t units) noexcept { location_ += units * common_.code_unit; }
+  void advance(std::uint64_t units) noexcept {
+    location_ += static_cast<Address>(units * common_.code_unit);
+  }
   std::int64_t scaled(std::uint64_t factor) const noexcept {
     return static_cast<std::int64_t>(factor) * common_.data_unit;
   }

@@ -14,7 +14,7 @@
 #include "unwind/memory.hpp"
 #include "unwind/unwind_table.hpp"
 
-#if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)
+#if defined(ALLOD_HAS_UNWINDER) && defined(DLFO_STRUCT_HAS_EH_DBASE)
 #include <gnu/libc-version.h>
 
 // Weak: the program may run with an older libc.

@@ -17,7 +17,7 @@ struct Registers {
 // The registers of the enclosing function.
 [[gnu::always_inline]] inline Registers registers_here() noexcept {
   Registers here;
-#if defined(__x86_64__)
+#ifdef ALLOD_HAS_UNWINDER
   asm volatile("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2"
                : "=&r"(here.rip), "=&r"(here.rsp), "=r"(here.rbp));
 #endif

@@ -23,6 +23,7 @@ from arm64.emulator import (
     LIBRARY,
     PACKAGES,
     PROGRAMS,
+    TOO_LONG,
     abilities,
     run_emulated,
 )
@@ -31,27 +32,6 @@ pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[1]
 SMALL, MIDDLE, LARGE = 4096, 16384, 65536
-# They sweep sizes, or start threads by the thousand, for longer than an emulator should take.
-TOO_LONG = {
-    "aligned_blocks_can_be_reallocated",
-    "blocks_outlive_their_thread",
-    "cancelled_threads_clean_up",
-    "detached_threads",
-    "every_new_goes_with_every_delete_of_its_kind",
-    "first_allocation_in_a_key_destructor",
-    "free_aligned_sized_takes_what_was_asked_for",
-    "good_size_tells_what_malloc_gives",
-    "handlers_that_jump_between_allocations",
-    "key_destructors_allocate_and_free",
-    "main_thread_ends_first",
-    "malloc_aligns_larger_sizes",
-    "no_call_is_a_cancellation_point",
-    "realloc_keeps_content_between_any_two_sizes",
-    "realloc_keeps_content_by_single_bytes",
-    "realloc_keeps_content_through_all_classes_to_64_mib",
-    "threads_that_end_leave_nothing_stranded",
-    "usable_size_is_enough_and_all_writable",
-}
 # What cases need of the system. The probe asks for all of it.
 NEEDS = {
     "character_sets": "character_sets",

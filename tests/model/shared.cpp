@@ -166,6 +166,7 @@ TEST_F(ThreadsThatShare, own_few_domains) {
 }
 
 TEST_F(ThreadsThatShare, use_caches_of_processors_where_there_are_any) {
+  if (!kHasSequences) GTEST_SKIP() << "Allod has no sequences on this processor";
   run_threads(kThreads, [&](std::uint64_t seed) {
     Random random{seed};
     for (int step = 0; step < 100; ++step) swap(random, 1000);

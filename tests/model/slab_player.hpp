@@ -90,7 +90,7 @@ class SlabPlayer {
   void start_slab(ClassIndex c) {
     if (!remote_.empty()) return;
     const sizes::SlabShape& shape = Sizes::shape_of(c);
-    slab().base = Address{1} << 40;
+    slab().base = Address{1} << (kAddressesAbound ? 40 : 30);
     slab().size = {shape.slices};
     slab().start(shape, c, owner_);
     free_.clear();

@@ -17,6 +17,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -110,8 +111,9 @@ struct Entry {
       Stamp found{};
       std::memcpy(&found, block, sizeof found);
       CHECK(found == expected,
-            "block %#lx of %lu bytes, number %lu of writer %lu, says that it is %#lx of %lu "
-            "bytes, number %lu of writer %lu",
+            "block %#" PRIx64 " of %" PRIu64 " bytes, number %" PRIu64 " of writer %" PRIu64
+            ", says that it is %#" PRIx64 " of %" PRIu64 " bytes, number %" PRIu64
+            " of writer %" PRIu64,
             expected.address, expected.size, expected.sequence, expected.writer, found.address,
             found.size, found.sequence, found.writer);
       start = sizeof(Stamp);
@@ -120,8 +122,9 @@ struct Entry {
       return;
     }
     CHECK(pattern_holds(start, kept),
-          "block %#lx of %lu bytes, number %lu of writer %lu, was overwritten", expected.address,
-          expected.size, expected.sequence, expected.writer);
+          "block %#" PRIx64 " of %" PRIu64 " bytes, number %" PRIu64 " of writer %" PRIu64
+          ", was overwritten",
+          expected.address, expected.size, expected.sequence, expected.writer);
   }
   void verify() const {
     check_seal();

@@ -107,12 +107,11 @@ CASE(posix_memalign_refuses_bad_alignment) {
 }
 
 CASE(posix_memalign_out_of_memory_stores_nothing) {
-  static const size_t impossible[][2] = {
-      {16, SIZE_MAX},          {16, (size_t)PTRDIFF_MAX + 1},
-      {16, PTRDIFF_MAX},       {8, SIZE_MAX - 100},
-      {4096, SIZE_MAX - 4095}, {64 * MIB, (size_t)PTRDIFF_MAX - 4096},
-      {(size_t)1 << 62, 1},    {(size_t)1 << 62, (size_t)1 << 62},
-      {(size_t)1 << 63, 1}};
+  const size_t kFar = SIZE_MAX / (sizeof(size_t) > 4 ? 4 : 2) + 1;
+  const size_t impossible[][2] = {
+      {16, SIZE_MAX},      {16, (size_t)PTRDIFF_MAX + 1}, {16, PTRDIFF_MAX},
+      {8, SIZE_MAX - 100}, {4096, SIZE_MAX - 4095},       {64 * MIB, (size_t)PTRDIFF_MAX - 4096},
+      {kFar, 1},           {kFar, SIZE_MAX / 4 + 1},      {SIZE_MAX / 2 + 1, 1}};
   for (size_t i = 0; i < sizeof impossible / sizeof *impossible; ++i) {
     void* block = kUntouched;
     errno = 12345;

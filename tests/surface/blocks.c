@@ -302,18 +302,20 @@ CASE(realloc_to_no_bytes_frees) {
 }
 
 CASE(failing_realloc_leaves_the_block) {
+  const size_t kLarge = sizeof(size_t) > 4 ? (SIZE_MAX >> 16) + 1 : SIZE_MAX / 2 + 1;
+  const size_t kHuge = sizeof(size_t) > 4 ? SIZE_MAX / 4 + 1 : kLarge;
   static const size_t sizes[] = {0, 1, 100, 5000, 40000, 100 * KIB, 3 * MIB, 40 * MIB};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
-    // The last ones look like the block's own size to whoever counts in 32 bits.
+    // The last ones look like the block's own size to whoever counts in fewer bits.
     size_t impossible[] = {SIZE_MAX,
                            SIZE_MAX - 4096,
                            (size_t)PTRDIFF_MAX + 1,
                            (size_t)PTRDIFF_MAX,
                            (size_t)PTRDIFF_MAX - 65536,
-                           (size_t)1 << 48,
-                           ((size_t)1 << 48) + sizes[i],
-                           ((size_t)1 << 48) + sizes[i] + 60000,
-                           ((size_t)1 << 62) + sizes[i]};
+                           kLarge,
+                           kLarge + sizes[i],
+                           kLarge + sizes[i] + 60000,
+                           kHuge + sizes[i]};
     void* block = obtain(sizes[i]);
     fill(block, sizes[i], 3);
     for (size_t j = 0; j < sizeof impossible / sizeof *impossible; ++j) {
@@ -339,9 +341,10 @@ CASE(reallocarray_multiplies_and_keeps_content) {
     CHECK(holds(block, count * 24, 5), "reallocarray to %zu lost content", next);
     fill(block, next * 24, 5);
   }
-  static const size_t products[][2] = {
-      {SIZE_MAX, 2},         {2, SIZE_MAX},         {(size_t)1 << 32, (size_t)1 << 32},
-      {SIZE_MAX / 2 + 1, 2}, {3, SIZE_MAX / 3 + 1}, {(size_t)1 << 33, (size_t)1 << 30}};
+  const size_t kHalf = (size_t)1 << sizeof(size_t) * 4;
+  const size_t products[][2] = {{SIZE_MAX, 2},         {2, SIZE_MAX},
+                                {kHalf, kHalf},        {SIZE_MAX / 2 + 1, 2},
+                                {3, SIZE_MAX / 3 + 1}, {2 * kHalf, kHalf / 4}};
   for (size_t i = 0; i < sizeof products / sizeof *products; ++i) {
     errno = 0;
     void* result = hidden(

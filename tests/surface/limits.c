@@ -7,6 +7,12 @@
 
 #include "cases.h"
 
+enum {
+  kBits = 8 * sizeof(size_t),
+  kIsWide = kBits == 64,  // more addresses than any system gives
+};
+static size_t power(int exponent) { return (size_t)1 << exponent; }
+
 static void* by_malloc(size_t size) { return malloc(size); }
 static void* by_calloc_of_one(size_t size) { return calloc(1, size); }
 static void* by_calloc_of_bytes(size_t size) { return calloc(size, 1); }
@@ -51,7 +57,7 @@ static void check_refused(size_t size) {
 
 CASE(sizes_above_ptrdiff_max_are_refused) {
   size_t limit = PTRDIFF_MAX;
-  for (size_t distance = 1; distance <= (size_t)1 << 62; distance *= 2) {
+  for (size_t distance = 1; distance <= power(kBits - 2); distance *= 2) {
     check_refused(limit + distance);
     check_refused(SIZE_MAX - distance + 1);
   }
@@ -70,11 +76,11 @@ CASE(sizes_beyond_the_address_space_are_refused) {
   for (size_t distance = 0; distance < 70; ++distance) {
     check_refused((size_t)PTRDIFF_MAX - distance);
   }
-  for (size_t size = (size_t)1 << 57; size <= (size_t)1 << 62; size *= 2) {
-    check_refused(size);
-    check_refused(size - 1);
+  for (int exponent = 57; kIsWide && exponent <= 62; ++exponent) {
+    check_refused(power(exponent));
+    check_refused(power(exponent) - 1);
   }
-  for (size_t distance = 4096; distance <= (size_t)1 << 40; distance *= 2) {
+  for (size_t distance = 4096; distance <= power(kIsWide ? 40 : 15); distance *= 2) {
     check_refused((size_t)PTRDIFF_MAX - distance);
   }
 }
@@ -87,13 +93,14 @@ static bool kernel_gives(size_t size) {
 // More than all memory there is: what is known of each part of so large a block would take a good
 // part of it.
 CASE(what_the_kernel_refuses_to_give_is_refused) {
-  size_t size = (size_t)64 * KIB * MIB;
-  while (size < (size_t)1 << 47 && kernel_gives(size)) size *= 2;
-  if (size >= (size_t)1 << 46) skip_case("the kernel overcommits any size");
+  if (!kIsWide) skip_case("the system has more memory than the process has addresses");
+  size_t size = power(kIsWide ? 36 : 0);
+  while (size < power(kIsWide ? 47 : 0) && kernel_gives(size)) size *= 2;
+  if (size >= power(kIsWide ? 46 : 0)) skip_case("the kernel overcommits any size");
   char* block = obtain(100 * MIB);
   fill(block, 8 * MIB, 1);
   size_t resident = resident_bytes();
-  for (; size < (size_t)1 << 47; size *= 2) {
+  for (; size < power(kIsWide ? 47 : 0); size *= 2) {
     check_refused(size);
     check_refused(size + size / 2 + 1);
     errno = 0;
@@ -107,19 +114,19 @@ CASE(what_the_kernel_refuses_to_give_is_refused) {
 }
 
 CASE(products_are_checked) {
-  static const size_t products[][2] = {
+  const size_t products[][2] = {
       {SIZE_MAX, 2},
       {SIZE_MAX, SIZE_MAX},
       {SIZE_MAX / 2 + 1, 2},
-      {(size_t)1 << 32, (size_t)1 << 32},
-      {((size_t)1 << 32) + 1, (size_t)1 << 32},
+      {power(kBits / 2), power(kBits / 2)},
+      {power(kBits / 2) + 1, power(kBits / 2)},
       {SIZE_MAX / 3 + 1, 3},
       {SIZE_MAX / 16 + 1, 16},
       {SIZE_MAX / 16 + 2, 16},
-      {(size_t)1 << 33, (size_t)1 << 30},
-      {(size_t)1 << 60, 8},
-      {(size_t)1 << 60, 16},
-      {((size_t)1 << 60) + 1, 16},
+      {power(kBits / 2 + 1), power(kBits / 2 - 2)},
+      {power(kBits - 4), 8},
+      {power(kBits - 4), 16},
+      {power(kBits - 4) + 1, 16},
       {PTRDIFF_MAX, 2},
       {PTRDIFF_MAX, 3},
   };
@@ -137,6 +144,50 @@ CASE(products_are_checked) {
       CHECK(errno == ENOMEM, "reallocarray(NULL, %zu, %zu) set errno to %d", count, size, errno);
     }
   }
+}
+
+// Adding an alignment to a size, or rounding a size up to it, must not wrap either.
+CASE(sizes_and_alignments_together_are_checked) {
+  void* const nothing = &(char){0};
+  for (int exponent = 4; exponent < kBits; ++exponent) {
+    const size_t alignment = power(exponent);
+    const size_t sizes[] = {
+        SIZE_MAX,
+        SIZE_MAX - 1,
+        SIZE_MAX - alignment,
+        SIZE_MAX - alignment + 1,
+        SIZE_MAX - alignment + 2,
+        SIZE_MAX - 65535,
+        (size_t)PTRDIFF_MAX + 1,
+        (size_t)PTRDIFF_MAX,
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+      const size_t size = sizes[i];
+      // 2^(kBits-1) bytes aligned to as much: the subtraction above has left a small size.
+      if (size < power(kBits - 2)) continue;
+      void* block = nothing;
+      int error = posix_memalign(&block, hidden_size(alignment), hidden_size(size));
+      CHECK(error == ENOMEM && block == nothing, "posix_memalign(%zu, %zu) is %d and %p", alignment,
+            size, error, block);
+      errno = 0;
+      block = hidden(memalign(hidden_size(alignment), hidden_size(size)));
+      CHECK(block == NULL && errno == ENOMEM, "memalign(%zu, %zu) is %p", alignment, size, block);
+      errno = 0;
+      block = hidden(aligned_alloc(hidden_size(alignment), hidden_size(size)));
+      CHECK(block == NULL && errno == ENOMEM, "aligned_alloc(%zu, %zu) is %p", alignment, size,
+            block);
+    }
+  }
+  // The largest alignments: no system has an address besides 0 for these.
+  for (size_t size = 0; size < 3; ++size) {
+    void* block = nothing;
+    CHECK(posix_memalign(&block, power(kBits - 1), hidden_size(size)) == ENOMEM, "%zu bytes", size);
+    CHECK(block == nothing, "posix_memalign has written %p", block);
+  }
+  void* block = nothing;
+  CHECK(posix_memalign(&block, SIZE_MAX, 1) == EINVAL, "an alignment that is no power of two");
+  CHECK(posix_memalign(&block, power(kBits - 1) + 8, 1) == EINVAL, "nor is this");
+  CHECK(block == nothing, "posix_memalign has written %p", block);
 }
 
 CASE(refusals_cost_no_memory) {

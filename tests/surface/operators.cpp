@@ -15,10 +15,10 @@ namespace {
 
 using namespace operator_forms;
 
-const size_t kImpossible[] = {std::numeric_limits<size_t>::max(),
-                              std::numeric_limits<size_t>::max() - 4095,
-                              static_cast<size_t>(PTRDIFF_MAX) + 1,
-                              static_cast<size_t>(PTRDIFF_MAX), static_cast<size_t>(1) << 60};
+const size_t kImpossible[] = {
+    std::numeric_limits<size_t>::max(), std::numeric_limits<size_t>::max() - 4095,
+    static_cast<size_t>(PTRDIFF_MAX) + 1, static_cast<size_t>(PTRDIFF_MAX),
+    std::numeric_limits<size_t>::max() / 2 + 1};
 
 enum class Outcome { kBlock, kNull, kBadAlloc, kOther };
 

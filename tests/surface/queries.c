@@ -76,7 +76,7 @@ CASE(good_size_tells_what_malloc_gives) {
     free(block);
     previous = good;
   }
-  for (size_t size = MIB; size <= (size_t)1 << 40; size *= 2) {
+  for (size_t size = MIB; size <= SIZE_MAX >> (sizeof(size_t) > 4 ? 24 : 2); size *= 2) {
     CHECK(good_size(size + 1) > size, "malloc_good_size(%zu) is too small", size + 1);
   }
   for (size_t distance = 0; distance < 100; ++distance) {

@@ -52,7 +52,7 @@ TEST(Units, round_to_multiples_of_powers_of_two) {
   Random random{2};
   for (int i = 0; i < 10'000; ++i) {
     const std::size_t alignment = std::size_t{1} << random.below(20);
-    const std::size_t value = random.below(std::size_t{1} << 40);
+    const std::size_t value = random.below(kMaxBlock / 64);
     const std::size_t up = align_up(value, alignment);
     const std::size_t down = align_down(value, alignment);
     EXPECT_EQ(up % alignment, 0U);
@@ -64,9 +64,65 @@ TEST(Units, round_to_multiples_of_powers_of_two) {
     EXPECT_LT(Slices::covering(value).bytes() - value, kSliceBytes);
   }
   EXPECT_TRUE(is_power_of_two(1));
-  EXPECT_TRUE(is_power_of_two(std::size_t{1} << 63));
+  EXPECT_TRUE(is_power_of_two(SIZE_MAX / 2 + 1));
   EXPECT_FALSE(is_power_of_two(0));
   EXPECT_FALSE(is_power_of_two(12));
+}
+
+TEST(Units, count_the_largest_block_and_the_largest_alignment_together) {
+  // Either is a multiple of slices, of which together one fewer is needed.
+  constexpr std::size_t kMost = 2 * kMaxBlock - kSliceBytes;
+  EXPECT_GT(kMost, kMaxBlock) << "has wrapped";
+  EXPECT_EQ(Slices::covering(kMost).bytes(), kMost);
+  EXPECT_EQ(Slices::covering(kMost - 1).bytes(), kMost);
+  EXPECT_EQ(Slices::covering(kMost - kSliceBytes).bytes(), kMost - kSliceBytes);
+  EXPECT_EQ(Slices::covering(kMaxBlock) + Slices::covering(kMaxBlock - kSliceBytes),
+            Slices::covering(kMost));
+  EXPECT_LE(kMaxBlock, std::size_t{PTRDIFF_MAX}) << "C allows no larger block";
+  EXPECT_TRUE(Slices::covering(kMost).just_covers(kMost));
+  for (const std::size_t wanted : {SIZE_MAX, SIZE_MAX - 1, kMost + 1, kMost - kSliceBytes}) {
+    EXPECT_FALSE(Slices::covering(kMost).just_covers(wanted)) << wanted;
+  }
+}
+
+TEST(Words, have_the_product_that_halves_of_them_make) {
+  Random random{23};
+  const auto expect_product = [](std::uint64_t a, std::uint64_t b) {
+    // In pieces of 16 bits, as at school.
+    std::array<std::uint64_t, 8> sums{};
+    for (unsigned i = 0; i < 4; ++i) {
+      for (unsigned j = 0; j < 4; ++j) {
+        const std::uint64_t part = (a >> 16 * i & 0xffff) * (b >> 16 * j & 0xffff);
+        sums[i + j] += part & 0xffff;
+        sums[i + j + 1] += part >> 16;
+      }
+    }
+    for (unsigned i = 0; i + 1 < 8; ++i) sums[i + 1] += sums[i] >> 16;
+    WideProduct expected{};
+    for (unsigned i = 0; i < 4; ++i) {
+      expected.low |= (sums[i] & 0xffff) << 16 * i;
+      expected.high |= (sums[i + 4] & 0xffff) << 16 * i;
+    }
+    const WideProduct product = wide_product(a, b);
+    EXPECT_EQ(product.low, expected.low) << a << " * " << b;
+    EXPECT_EQ(product.high, expected.high) << a << " * " << b;
+  };
+  constexpr std::uint64_t kAll = ~std::uint64_t{0};
+  for (const std::uint64_t a : {std::uint64_t{0}, std::uint64_t{1}, kAll, kAll >> 32, kAll << 32}) {
+    for (const std::uint64_t b : {std::uint64_t{1}, kAll, kAll >> 32, kAll << 32}) {
+      expect_product(a, b);
+    }
+  }
+  for (int i = 0; i < 10'000; ++i) {
+    expect_product(random.next() >> random.below(64), random.next() >> random.below(64));
+  }
+}
+
+TEST(Words, in_little_endian_order_begin_with_their_lowest_byte) {
+  const std::uint64_t word = little_endian(0x0102030405060708);
+  unsigned char bytes[sizeof word];
+  std::memcpy(bytes, &word, sizeof word);
+  for (unsigned char i = 0; i < 8; ++i) EXPECT_EQ(bytes[i], 8 - i);
 }
 
 struct Element {
@@ -128,15 +184,16 @@ TEST(Divider, divides_as_the_processor_does) {
   constexpr std::uint64_t kEnd = std::uint64_t{1} << 32;
   for (int i = 0; i < 100'000; ++i) {
     const std::uint64_t divisor =
-        2 + random.below(kEnd - 1) % (std::uint64_t{2} << random.below(32));
-    const std::uint64_t whole = random.below(kEnd) / divisor * divisor;
-    for (const std::uint64_t number : {whole, whole + 1, whole + divisor - 1, random.below(kEnd)}) {
+        2 + random.next() % (kEnd - 1) % (std::uint64_t{2} << random.below(32));
+    const std::uint64_t whole = random.next() % kEnd / divisor * divisor;
+    for (const std::uint64_t number :
+         {whole, whole + 1, whole + divisor - 1, random.next() % kEnd}) {
       if (number >= kEnd) continue;
       const auto [quotient, is_whole] = Divider{divisor}.divide(number);
       ASSERT_EQ(quotient, number / divisor) << number << " / " << divisor;
       ASSERT_EQ(is_whole, number % divisor == 0) << number << " / " << divisor;
     }
-    const std::uint64_t far = kEnd + random.below(kEnd) * kEnd;
+    const std::uint64_t far = kEnd + random.next() % kEnd * kEnd;
     ASSERT_GE(Divider{divisor}.divide(far).quotient, kEnd / divisor) << far << " / " << divisor;
   }
 }
@@ -158,7 +215,11 @@ TEST(Random, comes_from_chacha_with_8_rounds) {
   const random::StreamBlock block = random::stream_block(key, 0);
   const unsigned char expected[] = {0x3e, 0x00, 0xef, 0x2f, 0x89, 0x5f, 0x40, 0xd6,
                                     0x7f, 0x5b, 0xb8, 0xe8, 0x1f, 0x09, 0xa5, 0xa1};
-  EXPECT_EQ(std::memcmp(&block, expected, sizeof expected), 0);
+  std::uint32_t words[sizeof expected / 4];
+  std::memcpy(words, &block, sizeof words);
+  for (std::size_t i = 0; i < sizeof expected; ++i) {
+    EXPECT_EQ(words[i / 4] >> 8 * (i % 4) & 0xff, expected[i]) << i;
+  }
   const random::StreamBlock next = random::stream_block(key, 1);
   EXPECT_NE(std::memcmp(&block, &next, sizeof block), 0);
 }

@@ -68,7 +68,7 @@ class FakeMemory {
   [[nodiscard]] bool is_left_out_of_dumps(const void* address) {
     return advice_at(state().advice, address_of(address)).is_hidden;
   }
-  // First address of the arena, a multiple of 1 GiB.
+  // First address of the arena, a multiple of 1 GiB, or of 64 MiB with 32 bits.
   [[nodiscard]] Address arena() noexcept { return state().base; }
   [[nodiscard]] static constexpr std::size_t arena_bytes() noexcept { return kArenaBytes; }
   [[nodiscard]] Pages pages_at(const void* address) noexcept {
@@ -97,8 +97,8 @@ class FakeMemory {
   }
 
   static constexpr std::size_t kRealPage = 4096;
-  static constexpr std::size_t kArenaAlignment = std::size_t{1} << 30;
-  static constexpr std::size_t kArenaBytes = std::size_t{1} << 37;
+  static constexpr std::size_t kArenaAlignment = std::size_t{1} << (kAddressesAbound ? 30 : 26);
+  static constexpr std::size_t kArenaBytes = std::size_t{1} << (kAddressesAbound ? 37 : 30);
   static_assert(kArenaBytes > std::size_t{1} << (kAddressBits - kSliceShift + 4),
                 "a full page map must leave room");
 

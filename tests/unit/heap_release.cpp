@@ -202,8 +202,8 @@ TEST_F(HeapRelease, leaves_foreign_addresses_alone_unless_told_to_report_them) {
   const std::vector<void*> foreign{&on_stack,
                                    &in_data,
                                    reinterpret_cast<void*>(8),
-                                   reinterpret_cast<void*>(Address{1} << 47),
-                                   reinterpret_cast<void*>(Address{1} << 62),
+                                   reinterpret_cast<void*>(SIZE_MAX / 2 + 1),
+                                   reinterpret_cast<void*>(SIZE_MAX / 4 + 1),
                                    reinterpret_cast<void*>(~Address{7}),
                                    system.map(kSliceBytes)};
   release_all(domain, foreign);

@@ -160,8 +160,8 @@ TEST_F(HeapResize, moves_pages_instead_of_copying_when_a_huge_block_has_no_room)
 TEST_F(HeapResize, refuses_sizes_that_no_address_space_holds) {
   Domain& domain = attach();
   void* const block = allocate(domain, 2 * kMiB);
-  for (const std::size_t size : {SIZE_MAX, std::size_t{1} << 63, std::size_t{1} << 48,
-                                 (std::size_t{1} << 47) + 1, std::size_t{1} << 47}) {
+  for (const std::size_t size :
+       {SIZE_MAX, SIZE_MAX / 2 + 1, 2 * kMaxBlock, kMaxBlock + 1, kMaxBlock}) {
     EXPECT_EQ(resize(domain, block, size), nullptr) << size;
   }
 }

@@ -329,7 +329,7 @@ TEST(PurgeEach, takes_all_pieces_and_nothing_between_them) {
   const std::size_t page = system.page_size();
   auto* const memory = static_cast<unsigned char*>(system.map(kPages * page));
   ASSERT_NE(memory, nullptr);
-  for (const std::size_t count : {1UL, 2UL, kPages / 2}) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{2}, kPages / 2}) {
     std::memset(memory, 1, kPages * page);
     os::Piece pieces[kPages / 2];
     for (std::size_t i = 0; i < count; ++i) pieces[i] = {memory + 2 * i * page, page};

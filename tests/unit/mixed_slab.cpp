@@ -34,7 +34,7 @@ class LooseMixedSlab {
   MixedSlab& slab() const { return *static_cast<MixedSlab*>(memory_); }
   std::uint32_t give(void* block) { return slab().give_run(slab().index_of(address_of(block))); }
 
-  static constexpr Address kBase = Address{1} << 40;
+  static constexpr Address kBase = Address{1} << (kAddressesAbound ? 40 : 30);
 
  private:
   void* memory_;

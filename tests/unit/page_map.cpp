@@ -21,7 +21,7 @@ constexpr std::size_t kGiB = std::size_t{1} << 30;
 std::vector<Address> addresses_of_all_kinds() {
   std::vector<Address> addresses{
       0, 1, 8, kSliceBytes - 1, kSliceBytes, ~Address{0}, ~Address{0} - 7};
-  for (unsigned shift = 12; shift < 64; ++shift) {
+  for (unsigned shift = 12; shift < 8 * sizeof(Address); ++shift) {
     for (const Address offset : {Address{0}, Address{1}, Address{kSliceBytes}}) {
       addresses.push_back((Address{1} << shift) - offset);
       addresses.push_back((Address{1} << shift) + offset);
@@ -53,6 +53,8 @@ class PageMapOf : public testing::TestWithParam<std::size_t> {
 };
 INSTANTIATE_TEST_SUITE_P(pages, PageMapOf, testing::Values(4096, 16384, 65536));
 
+#if UINTPTR_MAX > UINT32_MAX
+
 TEST_P(PageMapOf, everything_covers_all_addresses_and_commits_nothing) {
   ASSERT_TRUE(map.start(system));
   EXPECT_EQ(system.usable_bytes(), 0U);
@@ -63,6 +65,22 @@ TEST_P(PageMapOf, everything_covers_all_addresses_and_commits_nothing) {
   expect_all_foreign();
 }
 
+#else
+
+TEST_P(PageMapOf, everything_is_a_small_table_whatever_the_limit) {
+  system.set_address_space_limit(256U << 20);
+  ASSERT_TRUE(map.start(system));
+  EXPECT_EQ(system.mapped_bytes(), std::size_t{512} << 10);
+  EXPECT_EQ(system.usable_bytes(), 0U);
+  EXPECT_TRUE(map.cover(system, system.arena(), kSliceBytes));
+  EXPECT_TRUE(map.cover(system, 0, kSliceBytes));
+  EXPECT_TRUE(map.cover(system, ~Address{0} - kSliceBytes + 1, kSliceBytes));
+  EXPECT_FALSE(map.cover(system, ~Address{0} - kSliceBytes + 1, 2 * kSliceBytes));
+  expect_all_foreign();
+}
+
+#endif
+
 TEST_P(PageMapOf, regions_that_are_near_take_no_mappings_of_their_own) {
   ASSERT_TRUE(map.start(system));
   ASSERT_TRUE(map.cover(system, system.arena(), kSliceBytes));
@@ -72,6 +90,9 @@ TEST_P(PageMapOf, regions_that_are_near_take_no_mappings_of_their_own) {
   }
   EXPECT_EQ(system.mappings(), before);
 }
+
+// With 32 bits there is no window: the map is small.
+#if UINTPTR_MAX > UINT32_MAX
 
 TEST_P(PageMapOf, a_window_answers_foreign_outside_of_it) {
   system.set_address_space_limit(256U << 20);
@@ -120,6 +141,8 @@ TEST_P(PageMapOf, a_window_becomes_smaller_until_the_system_agrees) {
   EXPECT_TRUE(map.cover(system, system.arena() + Fake::arena_bytes() - kSliceBytes, kSliceBytes));
 }
 
+#endif
+
 TEST_P(PageMapOf, a_system_without_addresses_fails_cleanly) {
   system.fail_from_call(1);
   EXPECT_FALSE(map.start(system));
@@ -139,7 +162,7 @@ TEST_P(PageMapOf, memory_that_is_refused_makes_cover_fail) {
 }
 
 TEST_P(PageMapOf, what_is_set_is_found_from_every_byte_and_from_none_besides) {
-  for (const bool windowed : {false, true}) {
+  for (const bool windowed : {false, kAddressesAbound}) {
     Fake here;
     here.set_page_size(GetParam());
     if (windowed) here.set_address_space_limit(kGiB);
@@ -165,6 +188,8 @@ TEST_P(PageMapOf, what_is_set_is_found_from_every_byte_and_from_none_besides) {
     }
   }
 }
+
+#if UINTPTR_MAX > UINT32_MAX
 
 // A map of everything, and a process that has got a limit.
 class PageMapNarrowed : public PageMapOf {
@@ -312,6 +337,8 @@ TEST_P(PageMapNarrowed, becomes_smaller_a_second_time_if_the_limit_does) {
   EXPECT_EQ(system.mapped_bytes(), last) << "nothing would be gained";
   expect_what_was_set();
 }
+
+#endif
 
 TEST(Tags, keep_owner_and_class_apart) {
   for (const std::uint32_t owner : {1U, 2U, 77U, space::kMaxOwner, space::kOrphanOwner}) {

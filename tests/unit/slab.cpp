@@ -57,7 +57,7 @@ class LooseSlab {
   }
 
   std::vector<std::uint32_t> doubles;
-  static constexpr Address kBase = Address{1} << 40;
+  static constexpr Address kBase = Address{1} << (kAddressesAbound ? 40 : 30);
 
  private:
   std::size_t bytes_ = 0;

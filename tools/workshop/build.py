@@ -70,6 +70,21 @@ GCC_ARM64 = (
     Requirement("aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu"),
     Requirement("/usr/src/googletest/CMakeLists.txt", "googletest"),
 )
+# Presets of the processors that came later, with Debian's cross compilers.
+CROSS_COMPILERS = {
+    "i386": Requirement("i686-linux-gnu-g++", "g++-i686-linux-gnu"),
+    "armhf": Requirement("arm-linux-gnueabihf-g++", "g++-arm-linux-gnueabihf"),
+    "s390x": Requirement("s390x-linux-gnu-g++", "g++-s390x-linux-gnu"),
+    "riscv64": Requirement("riscv64-linux-gnu-g++", "g++-riscv64-linux-gnu"),
+    "ppc64le": Requirement("powerpc64le-linux-gnu-g++", "g++-powerpc64le-linux-gnu"),
+}
+PORTS = tuple(CROSS_COMPILERS)
+# Products that Allod does not have there.
+ABSENT = {
+    "i386": {"liballod-hardened.so"},
+    "armhf": {"liballod-hardened.so"},
+    "s390x": {"liballod-hardened.so", "liballod-record.so"},
+}
 CLANG_ARM64 = (*CLANG, *GCC_ARM64)
 # musl, and what gcc has to be told to build for it.
 GCC_MUSL = (*GCC, Requirement("musl-gcc", "musl-tools"))
@@ -99,7 +114,6 @@ class Preset:
     makes_products: bool
     test_target: str = "all"
     products: tuple[str, ...] = PRODUCTS
-
 
 PRESETS = {
     preset.name: preset
@@ -142,6 +156,21 @@ PRESETS = {
             test_target="windows_tests",
             products=WINDOWS_PRODUCTS,
         ),
+        *(
+            Preset(
+                name,
+                f"the libraries for {name}, with gcc",
+                (compiler, *GCC_ARM64[1:]),
+                makes_products=True,
+                test_target="ports_tests",
+                products=tuple(
+                    library
+                    for library in PRODUCTS
+                    if library not in ABSENT.get(name, set())
+                ),
+            )
+            for name, compiler in CROSS_COMPILERS.items()
+        ),
         Preset("asan", "tests for address errors", CLANG, makes_products=False),
         Preset("tsan", "tests for data races", CLANG, makes_products=False),
         Preset("fuzz", "fuzzers", CLANG, makes_products=False),
@@ -167,6 +196,14 @@ def ensure_built(
         _compile(preset, tests=tests, jobs=jobs, echo=echo)
         _stamp(preset, tests=tests).write_text(digest)
     return True
+
+
+def ensure_target_built(preset: Preset, target: str) -> None:
+    """Brings a target of a preset up to date that is not its usual one."""
+    ensure_requirements((*BUILD_TOOLS, *preset.compilers))
+    with building(preset.name):
+        _configure(preset, tests=True, echo=False)
+        _compile_target(preset, target, jobs=None, echo=False)
 
 
 def ensure_live_built(name: str = "release", *, echo: bool = False) -> Path:
@@ -222,7 +259,7 @@ def is_current(preset: Preset, *, tests: bool) -> bool:
         stamp = _stamp(preset, tests=tests).read_text()
     except FileNotFoundError:
         return False
-    if preset.makes_products:
+    if preset.makes_products and not (tests and preset.name in PORTS):
         directory = build_dir(preset.name)
         if not all((directory / product).exists() for product in preset.products):
             return False

@@ -21,6 +21,7 @@ FIRST = (
     "tests/programs/",
     "tests/arm64/",
     "tests/windows/",
+    "tests/ports/",
     "tests/live/",
     "tests/traps/",
     "tests/test_clang_tidy.py",

@@ -40,7 +40,8 @@ enum class ValgrindRequest : std::uint64_t {
 ALLOD_INLINE std::uint64_t ask_valgrind(ValgrindRequest request, std::uint64_t a = 0,
                                         std::uint64_t b = 0, std::uint64_t c = 0,
                                         std::uint64_t d = 0) noexcept {
-  volatile std::uint64_t words[6] = {static_cast<std::uint64_t>(request), a, b, c, d, 0};
+  [[maybe_unused]] volatile std::uint64_t words[6] = {
+      static_cast<std::uint64_t>(request), a, b, c, d, 0};
   std::uint64_t result = 0;
 #if defined(__x86_64__)
   __asm__ volatile(

@@ -16,6 +16,30 @@ inline constexpr unsigned kWordBits = 64;
 // of the other factor (D. Knuth, The Art of Computer Programming, volume 3, 6.4).
 inline constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
 
+// The 128 bits of a product of two words.
+struct WideProduct {
+  std::uint64_t low;
+  std::uint64_t high;
+};
+[[nodiscard]] constexpr ALLOD_INLINE WideProduct wide_product(std::uint64_t a,
+                                                              std::uint64_t b) noexcept {
+#if defined(__SIZEOF_INT128__)
+  const auto product = static_cast<unsigned __int128>(a) * b;
+  return {static_cast<std::uint64_t>(product), static_cast<std::uint64_t>(product >> 64)};
+#else
+  constexpr std::uint64_t kHalf = 0xffffffff;
+  const std::uint64_t lowest = (a & kHalf) * (b & kHalf);
+  const std::uint64_t middle = (a >> 32) * (b & kHalf) + (lowest >> 32);
+  const std::uint64_t other = (a & kHalf) * (b >> 32) + (middle & kHalf);
+  return {other << 32 | (lowest & kHalf), (a >> 32) * (b >> 32) + (middle >> 32) + (other >> 32)};
+#endif
+}
+
+// The word whose bytes lie in memory from the lowest to the highest, on any processor.
+[[nodiscard]] constexpr ALLOD_INLINE std::uint64_t little_endian(std::uint64_t word) noexcept {
+  return std::endian::native == std::endian::big ? __builtin_bswap64(word) : word;
+}
+
 [[nodiscard]] constexpr std::uint32_t words_for(std::uint32_t bits) noexcept {
   return (bits + kWordBits - 1) / kWordBits;
 }

@@ -1,6 +1,5 @@
 // Conditionals on compiler and processor. Everything else that depends on the processor is in
-// os/linux/helper.hpp (the thread that the allocator starts), or in a file that exists for one
-// processor only.
+// base/processor/ and in os/linux/, which say by constants and macros what there is on it.
 #pragma once
 
 #include <atomic>
@@ -13,6 +12,22 @@
 // become resident.
 #define ALLOD_HOT __attribute__((hot))
 #define ALLOD_NOINLINE __attribute__((noinline))
+
+#include "allod/base/processor/features.hpp"
+
+#if defined(__i386__)
+#include "allod/base/processor/i386.hpp"
+#elif defined(__arm__)
+#include "allod/base/processor/arm.hpp"
+#elif defined(__riscv) && __riscv_xlen == 64
+#include "allod/base/processor/riscv64.hpp"
+#elif defined(__powerpc64__) && defined(__LITTLE_ENDIAN__)
+#include "allod/base/processor/ppc64.hpp"
+#elif defined(__s390x__)
+#include "allod/base/processor/s390x.hpp"
+#elif !defined(__x86_64__) && !defined(__aarch64__)
+#error "Allod supports x86-64, arm64, riscv64, ppc64le, s390x, and 32-bit x86 and ARM."
+#endif
 
 namespace allod {
 
@@ -34,8 +49,9 @@ template <class T>
 
 // Significant bits of user-space addresses, at most.
 inline constexpr unsigned kAddressBits = 47;
-// Whether thread-local variables of libraries lie above the thread pointer.
+// Whether thread-local variables of libraries lie above the thread pointer, less its bias.
 inline constexpr bool kTlsIsAbove = false;
+inline constexpr std::size_t kThreadPointerBias = 0;
 
 // Hints to the processor that this is a spin-wait loop.
 ALLOD_INLINE void cpu_relax() noexcept { __builtin_ia32_pause(); }
@@ -59,6 +75,7 @@ ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, l
 
 inline constexpr unsigned kAddressBits = 48;
 inline constexpr bool kTlsIsAbove = true;
+inline constexpr std::size_t kThreadPointerBias = 0;
 
 // isb, not yield: on current cores, only isb stalls long enough.
 ALLOD_INLINE void cpu_relax() noexcept { __asm__ volatile("isb" ::: "memory"); }
@@ -79,9 +96,18 @@ ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, l
   return x0;
 }
 
-#else
-#error "Allod supports x86-64 and arm64."
 #endif
+
+// The same for all accesses to thread-local variables.
+[[nodiscard]] ALLOD_INLINE void* thread_pointer() noexcept {
+#if defined(__powerpc64__)
+  void* pointer;
+  __asm__("mr %0, 13" : "=r"(pointer));
+  return pointer;
+#else
+  return __builtin_thread_pointer();
+#endif
+}
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "allod/base/cpu.hpp"
+#include "allod/base/bits.hpp"
 
 namespace allod {
 
@@ -24,9 +24,8 @@ class Divider {
     bool is_whole;
   };
   [[nodiscard]] constexpr ALLOD_INLINE Result divide(std::uint64_t number) const noexcept {
-    const auto product = static_cast<unsigned __int128>(number) * factor_;
-    return {static_cast<std::uint64_t>(product >> 64),
-            static_cast<std::uint64_t>(product) < factor_};
+    const WideProduct product = wide_product(number, factor_);
+    return {product.high, product.low < factor_};
   }
 
   friend constexpr bool operator==(const Divider&, const Divider&) noexcept = default;

@@ -1,6 +1,7 @@
 // Random numbers: secrets from the system, and fast ones.
 #pragma once
 
+#include "allod/base/bits.hpp"
 #include "allod/base/cpu.hpp"
 #include "allod/base/secret.hpp"
 #include "allod/base/thread_local.hpp"
@@ -19,8 +20,8 @@ namespace allod::random {
     return a ^ upper;
   }
 #endif
-  const auto product = static_cast<unsigned __int128>(a) * b;
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+  const WideProduct product = wide_product(a, b);
+  return product.low ^ product.high;
 }
 
 // Maps a place to a word that is unpredictable without the key, even from other places' words. A
@@ -111,9 +112,9 @@ class Sequence {
       std::uint64_t rest = word();
       const std::uint32_t stop = left > 8 ? (left - 1) / 8 * 8 : 1;
       for (; left > stop; --left) {
-        const auto product = static_cast<unsigned __int128>(rest) * left;
-        rest = static_cast<std::uint64_t>(product);
-        const auto chosen = static_cast<std::uint32_t>(product >> 64);
+        const WideProduct product = wide_product(rest, left);
+        rest = product.low;
+        const auto chosen = static_cast<std::uint32_t>(product.high);
         void* const item = items[chosen];
         items[chosen] = items[left - 1];
         items[left - 1] = item;

@@ -19,7 +19,7 @@ struct Slices {
   [[nodiscard]] constexpr std::size_t bytes() const noexcept {
     return std::size_t{count} << kSliceShift;
   }
-  // `bytes` must be at most 2 * kMaxBlock.
+  // `bytes` must be less than 2 * kMaxBlock.
   [[nodiscard]] static constexpr Slices covering(std::size_t bytes) noexcept {
     return {static_cast<std::uint32_t>((bytes + kSliceBytes - 1) >> kSliceShift)};
   }
@@ -32,8 +32,14 @@ struct Slices {
   friend constexpr Slices operator-(Slices a, Slices b) noexcept { return {a.count - b.count}; }
 };
 
-// Largest block and largest alignment, so that Slices can count one of each together.
-inline constexpr std::size_t kMaxBlock = std::size_t{1} << (kSliceShift + 31);
+// Whether there are many more addresses than memory.
+inline constexpr bool kAddressesAbound = sizeof(std::size_t) > 4;
+
+// Largest block and largest alignment, a power of two, so that Slices can count one of each
+// together. With 32 bits, the largest block is what C allows, in whole slices.
+inline constexpr std::size_t kMaxBlock =
+    kAddressesAbound ? static_cast<std::size_t>(std::uint64_t{1} << (kSliceShift + 31))
+                     : std::size_t{PTRDIFF_MAX} & ~(kSliceBytes - 1);
 
 // Index of a size class.
 using ClassIndex = std::uint32_t;

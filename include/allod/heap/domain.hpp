@@ -227,7 +227,10 @@ struct Front {
 
  private:
   static constexpr space::Tag kApart = space::Tag{1} << space::kOwnerShift;
-  static constexpr std::size_t kBefore = sizeof magazines + 3 * sizeof(std::uint64_t);
+  static constexpr std::size_t kBefore =
+      align_up(sizeof magazines + 2 * sizeof(space::Tag) + sizeof(ClassCount*),
+               alignof(std::uint64_t)) +
+      sizeof(std::uint64_t);
   static_assert(kBefore < kApart);
   unsigned char unused_[kApart - kBefore] = {};
 

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "allod/base/units.hpp"
+
 namespace allod::heap {
 
 // Fresh memory that is made present before its first use.
@@ -17,7 +19,7 @@ enum class Populate : std::uint8_t {
 enum class Caches : std::uint8_t { mixed, thread, processor };
 
 struct HeapOptions {
-  std::size_t region_bytes = std::size_t{64} << 20;
+  std::size_t region_bytes = std::size_t{kAddressesAbound ? 64 : 8} << 20;
   std::size_t magazine_bytes = std::size_t{256} << 10;  // of one class, at most
   std::size_t burst_bytes = std::size_t{1} << 20;       // of all classes, beyond the usual
   std::size_t large_cache_bytes = std::size_t{1} << 20;

@@ -36,16 +36,17 @@ class Written {
 
  private:
   static constexpr unsigned kBits = 16;  // for each of four blocks
-  static constexpr std::uint64_t kWhole = (1U << kBits) - 1;
+  static constexpr std::size_t kWhole = (1U << kBits) - 1;
   // In a row; each of these asks one more to tell its part.
   static constexpr std::uint32_t kSilent = 16;
   static constexpr std::uint32_t kMostSilent = 4 * kSilent;
   static constexpr std::uint32_t kMostAsked = 64;
   [[nodiscard]] std::size_t least() const noexcept {
     if (silent_.load(std::memory_order_relaxed) > kMostSilent) return 0;
-    std::uint64_t least = kWhole;
+    std::size_t least = kWhole;
     for (std::uint64_t left = shares_.load(std::memory_order_relaxed), i = 0; i < 4; ++i) {
-      if ((left & kWhole) < least) least = left & kWhole;
+      const auto share = static_cast<std::size_t>(left & kWhole);
+      if (share < least) least = share;
       left >>= kBits;
     }
     return least;

@@ -202,7 +202,7 @@ void Heap<Policy>::check_unwritten(HeapDomain& heap, const Slab& slab, void* blo
 // For a span of its own, which does not wait.
 template <class Policy>
 bool Heap<Policy>::is_huge_intact(const HeapDomain& heap, const space::Span& span) noexcept {
-  const std::size_t size = span.block_state;
+  const auto size = static_cast<std::size_t>(span.block_state);
   return heap.hardening->canary.read(span.base, sealed_bytes(size)) == size;
 }
 
@@ -210,7 +210,7 @@ bool Heap<Policy>::is_huge_intact(const HeapDomain& heap, const space::Span& spa
 template <class Policy>
 ALLOD_NOINLINE void Heap<Policy>::report_huge(const space::Span& span) const noexcept {
   Misuse misuse = describe(MisuseKind::overflow, reinterpret_cast<void*>(span.base));
-  misuse.requested = span.block_state;
+  misuse.requested = static_cast<std::size_t>(span.block_state);
   misuse.state = slab::BlockState::live(slab::Origin::any, 0);
   Reporter::report(misuse);
 }
@@ -353,7 +353,7 @@ template <class Policy>
 Bounds Heap<Policy>::sealed_bounds(const space::Span& span, space::Tag tag,
                                    const Bounds& whole) const noexcept {
   const bool is_huge = space::class_of(tag) == space::kHugeClass;
-  const std::size_t asked = span.block_state;
+  const auto asked = static_cast<std::size_t>(span.block_state);
   const auto* const heap =
       is_huge ? static_cast<const HeapDomain*>(span.heap)
               : static_cast<const HeapDomain*>(static_cast<const Slab&>(span).owner());

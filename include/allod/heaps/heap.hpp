@@ -232,7 +232,7 @@ class Heap : public heap::Engine<Policy, Heap<Policy>> {
   void tell_findings(HeapDomain& heap) noexcept;
   void settle_hardening(HeapDomain& heap) noexcept;
   [[nodiscard]] static std::size_t canary_end(const space::Span& span, std::size_t step) noexcept {
-    return span.home == nullptr ? sealed_bytes(span.block_state) : step;
+    return span.home == nullptr ? sealed_bytes(static_cast<std::size_t>(span.block_state)) : step;
   }
   [[nodiscard]] std::size_t sealed_size(const HeapDomain& heap, const Misuse& block) const noexcept;
   [[nodiscard]] bool is_sealed_nothing(const HeapDomain& heap, const Misuse& block) const noexcept;

@@ -391,7 +391,7 @@ bool Heap<Policy>::walk_span(HeapDomain& heap, Address base, Visit&& visit) noex
       is_sealed = heap.hardening != nullptr;
       if (is_sealed) hide_waiting(heap, slab, used);
     } else if (heap.hardening != nullptr) {
-      step = span->block_state;
+      step = static_cast<std::size_t>(span->block_state);
     }
   }
   for (std::uint32_t word = 0; word < words; ++word) {

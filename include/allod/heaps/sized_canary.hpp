@@ -22,7 +22,7 @@ class SizedCanary {
     const Address end = block + bytes - kBytes;
     const std::size_t gap = end - block - requested;
     __builtin_memset(reinterpret_cast<void*>(block + requested), fill_of(block), filled(gap));
-    *reinterpret_cast<std::uint64_t*>(end) = word_of(block, gap);
+    *reinterpret_cast<std::uint64_t*>(end) = little_endian(word_of(block, gap));
   }
   // The requested size, or kDamaged.
   [[nodiscard]] std::size_t read(Address block, std::size_t bytes) const noexcept {
@@ -35,8 +35,8 @@ class SizedCanary {
     const Address end = block + bytes - kBytes;
     const auto* const last = reinterpret_cast<const std::uint64_t*>(see(end, kBytes));
     if (last == nullptr) return kDamaged;
-    const std::uint64_t word = *last;
-    const std::size_t gap = (word ^ mixed(block, 0)) >> 32;
+    const std::uint64_t word = little_endian(*last);
+    const auto gap = static_cast<std::size_t>((word ^ mixed(block, 0)) >> 32);
     if (gap > bytes - kBytes || word != word_of(block, gap)) return kDamaged;
     if (gap == 0) return bytes - kBytes;
     const unsigned char fill = fill_of(block);

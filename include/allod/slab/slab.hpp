@@ -88,7 +88,7 @@ class Slab : public space::Span {
       Word bits = free_bits()[word];
       if (bits == 0) continue;
       Address const start = base + std::size_t{word} * kWordBits * step;
-      if (bits == ~Word{0} && to - out >= kWordBits) {
+      if (bits == ~Word{0} && to - out >= std::ptrdiff_t{kWordBits}) {
         for (Address block = start; block != start + kWordBits * step; block += step) {
           *--to = reinterpret_cast<void*>(block);
         }

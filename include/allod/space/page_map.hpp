@@ -14,12 +14,13 @@ namespace allod::space {
 
 struct Span;
 
-// The upper 20 bits of a tag are the owner; the lower 12 are 24 times the size class. A domain's
-// own tag has class 0. So `tag ^ own` is less than 24 times the number of classes if and only if
-// the domain owns the slab. It is then the offset of the class in an array of 24-byte elements.
+// The upper 20 bits of a tag are the owner; the lower 12 are a stride times the size class: 24, or
+// 12 with 32 bits. A domain's own tag has class 0. So `tag ^ own` is less than the stride times the
+// number of classes if and only if the domain owns the slab. It is then the offset of the class in
+// an array of elements of three pointers.
 using Tag = std::uint32_t;
 inline constexpr unsigned kOwnerShift = 12;
-inline constexpr std::uint32_t kClassStride = 24;
+inline constexpr std::uint32_t kClassStride = 3 * sizeof(void*);
 inline constexpr std::uint32_t kMaxClasses = (1U << kOwnerShift) / kClassStride;
 inline constexpr std::uint32_t kMaxOwner = 0xffff0;
 
@@ -187,6 +188,9 @@ class PageMap {
   using TagCell = std::atomic<Tag>;
   using SpanCell = std::atomic<Span*>;
   static constexpr std::size_t kBytesPerSlice = sizeof(TagCell) + sizeof(SpanCell);
+  // Of all addresses. With 32 bits, the map is small and always covers all of them.
+  static constexpr std::size_t kAllSlices = std::size_t{1} << (kAddressBits - kSliceShift);
+  static constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
   // Slices of 1 GiB, whose elements become writable together. Untouched ones take no memory.
   static constexpr std::size_t kGrain = std::size_t{1} << (30 - kSliceShift);
 
@@ -254,22 +258,23 @@ class PageMap {
 
 template <os::Platform P>
 bool PageMap::start(P& platform) noexcept {
-  const std::size_t limit = platform.address_space_limit();
-  const std::size_t everything = std::size_t{1} << kAddressBits;
-  if (limit == 0 && reserve(platform, 0, everything >> kSliceShift)) return true;
+  const std::uint64_t limit = kAddressesAbound ? platform.address_space_limit() : 0;
+  if (limit == 0 && reserve(platform, 0, kAllSlices)) return true;
+  if (!kAddressesAbound) return false;
 
   // Mappings are placed downwards from one address. So a window below it that is some times larger
   // than the limit holds all of them.
   void* const probe = platform.reserve(kSliceBytes, kSliceBytes);
   if (probe == nullptr) return false;
   platform.unmap(probe, kSliceBytes);
-  constexpr std::size_t kGiB = std::size_t{1} << 30;
-  const Address end = align_up(address_of(probe), kGiB) + kGiB;
-  std::size_t window = limit == 0 ? 1024 * kGiB : 4 * kGiB;
-  while (window < 4 * limit && window < everything) window *= 2;
+  constexpr std::uint64_t kEverything = std::uint64_t{1} << kAddressBits;
+  const std::uint64_t end = align_up(std::uint64_t{address_of(probe)}, kGiB) + kGiB;
+  std::uint64_t window = limit == 0 ? 1024 * kGiB : 4 * kGiB;
+  while (window < 4 * limit && window < kEverything) window *= 2;
   for (; window >= kGiB; window /= 2) {
-    const Address base = end > window ? end - window : 0;
-    if (reserve(platform, base, (end - base) >> kSliceShift)) return true;
+    const std::uint64_t base = end > window ? end - window : 0;
+    const auto slices = static_cast<std::size_t>((end - base) >> kSliceShift);
+    if (reserve(platform, static_cast<Address>(base), slices)) return true;
   }
   return false;
 }
@@ -296,7 +301,7 @@ bool PageMap::reserve(P& platform, Address base, std::size_t slices) noexcept {
 template <os::Platform P, class Regions, class Mappings>
 void PageMap::narrow(P& platform, std::size_t limit, bool is_alone, Regions&& each_region,
                      Mappings&& each_mapping) noexcept {
-  if (base_ != 0 || all_slices_ == 0) return;
+  if (!kAddressesAbound || base_ != 0 || all_slices_ == 0) return;
   const std::size_t whole = bytes_for(all_slices_, platform);
   const std::size_t part_bytes = part_slices_ * kBytesPerSlice;
   Parts* const before = parts_.load(std::memory_order_relaxed);
@@ -322,18 +327,17 @@ void PageMap::narrow(P& platform, std::size_t limit, bool is_alone, Regions&& ea
       kept += part_bytes;
     }
   };
-  constexpr std::size_t kGiB = std::size_t{1} << 30;
-  std::size_t room = limit / 32 / kBytesPerSlice << kSliceShift;
+  std::uint64_t room = limit / 32 / kBytesPerSlice << kSliceShift;
   room = room < 4 * kGiB ? 4 * kGiB : room;
   const auto keep_with_room = [&](Address from, Address to) noexcept {
-    keep(from > room ? from - room : 0, to);
+    keep(from > room ? static_cast<Address>(from - room) : 0, to);
   };
   each_region(keep);
   keep_with_room(address_of(spans_), address_of(spans_) + whole);
   if constexpr (requires { platform.stay_together(); }) platform.stay_together();
   if (void* const next = platform.reserve(kSliceBytes, kSliceBytes)) {
     platform.unmap(next, kSliceBytes);
-    keep_with_room(address_of(next), address_of(next) + kGiB);
+    keep_with_room(address_of(next), address_of(next) + static_cast<Address>(kGiB));
   }
   if (kept > (limit < now ? limit : now) / 2) return platform.unmap(parts, bytes);
 

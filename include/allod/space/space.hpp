@@ -246,7 +246,7 @@ class Space {
   static constexpr Slices kFeed{2};  // the least slices that become metadata at a time
   // Kept free behind the first of adjacent regions, for the next ones. The kernel places the
   // program's mappings from its end.
-  static constexpr std::size_t kRoom = std::size_t{4} << 30;
+  static constexpr std::size_t kRoom = std::size_t{kAddressesAbound ? 4096 : 64} << 20;
   // Mappings of pages that moved: an eighth of vm.max_map_count.
   static constexpr std::uint32_t kMostSeams = 8192;
   static constexpr const char* kName = "allod: heap";

@@ -13,9 +13,9 @@ struct SpaceCounters {
   std::size_t peak_used = 0;
   std::size_t dirty = 0;      // in free spans whose memory is present
   std::size_t clean = 0;      // in free spans without memory
-  std::size_t purged = 0;     // purged so far
+  std::uint64_t purged = 0;   // purged so far
   std::uint64_t purges = 0;   // calls of the system for that
-  std::size_t moved = 0;      // in pages that moved to a used span
+  std::uint64_t moved = 0;    // in pages that moved to a used span
   std::uint64_t moves = 0;    // calls of the system for that
   std::uint64_t regions = 0;  // present regions
   std::uint64_t refused = 0;  // requests that the system refused

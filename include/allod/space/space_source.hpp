@@ -32,7 +32,7 @@ int Space<P, kChecks>::adopt_buffer(PageSource& source) noexcept {
   const Address to = from + source.wishes.buffer_bytes;
   const Address first = align_up(from, kSliceBytes);
   const Address last = align_down(to, kSliceBytes);
-  if (to < from || to > Address{1} << kAddressBits) return EINVAL;
+  if (to < from || std::uint64_t{to} > std::uint64_t{1} << kAddressBits) return EINVAL;
   if (!map_.cover(platform_, align_down(from, kSliceBytes),
                   align_up(to, kSliceBytes) - align_down(from, kSliceBytes))) {
     return ENOMEM;

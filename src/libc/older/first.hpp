@@ -3,7 +3,7 @@
 // started with a glibc before 2.34 and without these libraries.
 #pragma once
 
-#include "libc/older/first_version.hpp"
+#include "allod/os/linux/first_version.hpp"
 
 // Declares first_NAME.
 #define ALLOD_FIRST(name)                                 \

@@ -20,6 +20,8 @@
 
 #include "allod/base/base.hpp"
 #include "allod/base/lock.hpp"
+#include "allod/os/linux/calls.hpp"
+#include "allod/os/linux/clone.hpp"
 
 namespace allod::os {
 
@@ -124,13 +126,13 @@ class LinuxHelper {
   // is shared.
   static void nap(std::uint32_t thread) noexcept {
     const timespec timeout{0, 1'000'000};
-    raw_syscall(SYS_futex, as_long(&alive_), FUTEX_WAIT, thread, as_long(&timeout));
+    raw_syscall(calls::kWait, as_long(&alive_), FUTEX_WAIT, thread, as_long(&timeout));
   }
 
   // Thread-local variables have the same distance from the thread pointer in every thread. It may
   // be large, since the program's variables lie in between. Null if memory is exhausted.
   static unsigned char* thread_pointer() noexcept {
-    const Address here = address_of(__builtin_thread_pointer());
+    const Address here = address_of(allod::thread_pointer()) - kThreadPointerBias;
     const Address variable = HeldLocks::place();
     const std::size_t distance = (kTlsIsAbove ? variable - here : here - variable) + kAround;
     unsigned char* block = thread_block_;
@@ -139,14 +141,14 @@ class LinuxHelper {
       bytes = align_up(distance + kBehind, kThreadBlockBytes);
       if (large_block_ == nullptr) {
         const long mapped =
-            raw_syscall(SYS_mmap, 0, static_cast<long>(bytes), PROT_READ | PROT_WRITE,
+            raw_syscall(calls::kMap, 0, static_cast<long>(bytes), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (mapped < 0) return nullptr;
+        if (mapped < 0 && mapped > -4096) return nullptr;
         large_block_ = reinterpret_cast<unsigned char*>(mapped);
       }
       block = large_block_;
     }
-    return kTlsIsAbove ? block + kBehind : block + bytes - kBehind;
+    return (kTlsIsAbove ? block + kBehind : block + bytes - kBehind) + kThreadPointerBias;
   }
 
 #if defined(__x86_64__)
@@ -179,7 +181,7 @@ class LinuxHelper {
         : "rcx", "r11", "memory");
     return result;
   }
-#else
+#elif defined(__aarch64__)
   static long clone_onto(unsigned char* top, unsigned char* pointer, void (*function)(void*),
                          void* argument) noexcept {
     auto** const frame = reinterpret_cast<void**>(top) - 2;
@@ -206,6 +208,27 @@ class LinuxHelper {
         : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), [exit] "i"(SYS_exit)
         : "memory");
     return x0;
+  }
+#else
+  static long clone_onto(unsigned char* top, unsigned char* pointer, void (*function)(void*),
+                         void* argument) noexcept {
+    auto** const frame = reinterpret_cast<void**>(top) - 2;
+    frame[0] = reinterpret_cast<void*>(function);
+    frame[1] = argument;
+    ThreadPointerArgument area{pointer};
+    const int error = errno;
+    const int thread =
+        __clone(&run, frame, static_cast<int>(kFlags), frame, &alive_, area.value(), &alive_);
+    const long result = thread > 0 ? thread : -errno;
+    errno = error;
+    return result;
+  }
+  // Does not return into libc, which may read what a thread of libc's has.
+  static int run(void* what) noexcept {
+    auto* const frame = static_cast<void**>(what);
+    reinterpret_cast<void (*)(void*)>(frame[0])(frame[1]);
+    raw_syscall(SYS_exit, 0);
+    __builtin_trap();
   }
 #endif
 

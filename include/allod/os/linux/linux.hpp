@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "allod/os/linux/at_fork.hpp"
+#include "allod/os/linux/calls.hpp"
 #include "allod/os/linux/control_groups.hpp"
 #include "allod/os/linux/guest.hpp"
 #include "allod/os/linux/helper.hpp"
@@ -37,7 +38,8 @@ class Linux {
   [[nodiscard]] std::size_t address_space_limit() const noexcept {
     rlimit64 limit{};
     const long failed = raw_syscall(SYS_prlimit64, 0, RLIMIT_AS, 0, to_long(&limit));
-    return failed != 0 || limit.rlim_cur == RLIM64_INFINITY ? 0 : limit.rlim_cur;
+    if (failed != 0 || limit.rlim_cur == RLIM64_INFINITY) return 0;
+    return static_cast<std::size_t>(limit.rlim_cur < SIZE_MAX ? limit.rlim_cur : SIZE_MAX);
   }
 
   [[nodiscard]] std::size_t memory_limit() const noexcept { return ControlGroups{}.memory_limit(); }
@@ -54,7 +56,7 @@ class Linux {
   [[nodiscard]] bool reserve_at(void* address, std::size_t bytes) noexcept {
     const long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | kFixedNoReplace;
     const long result =
-        raw_syscall(SYS_mmap, to_long(address), to_long(bytes), PROT_NONE, flags, -1, 0);
+        raw_syscall(calls::kMap, to_long(address), to_long(bytes), PROT_NONE, flags, -1, 0);
     if (result == -ENOMEM) return lengthen_to(address, bytes);
     if (is_error(result)) return false;
     if (result == to_long(address)) return true;
@@ -167,7 +169,7 @@ class Linux {
   }
   [[nodiscard]] bool renew(void* address, std::size_t bytes) noexcept {
     const long flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-    if (is_error(raw_syscall(SYS_mmap, to_long(address), to_long(bytes), PROT_READ | PROT_WRITE,
+    if (is_error(raw_syscall(calls::kMap, to_long(address), to_long(bytes), PROT_READ | PROT_WRITE,
                              flags, -1, 0))) {
       return false;
     }
@@ -181,7 +183,7 @@ class Linux {
   [[nodiscard]] void* map_huge(std::size_t bytes, unsigned shift, int* error) noexcept {
     // Huge pages are reserved for the mapping at once, so faults never lack them.
     const unsigned kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (shift << kHugeShift);
-    const long result = raw_syscall(SYS_mmap, 0, to_long(bytes), PROT_READ | PROT_WRITE,
+    const long result = raw_syscall(calls::kMap, 0, to_long(bytes), PROT_READ | PROT_WRITE,
                                     static_cast<long>(kind), -1, 0);
     if (is_error(result)) {
       *error = static_cast<int>(-result);
@@ -251,7 +253,7 @@ class Linux {
     std::uint64_t mask[16] = {};  // for 1024 processors
     const long bytes = raw_syscall(SYS_sched_getaffinity, 0, sizeof mask, to_long(&mask));
     std::uint32_t count = 0;
-    for (long word = 0; word < bytes / 8; ++word) count += count_bits(mask[word]);
+    for (long word = 0; word * 8 < bytes; ++word) count += count_bits(mask[word]);
     return count > 0 ? count : 1;
   }
   [[nodiscard]] std::uint32_t processor_quota() const noexcept {
@@ -305,7 +307,7 @@ class Linux {
     futex_wait_ms(&nobody, 0, 1);
   }
   void yield() noexcept { raw_syscall(SYS_sched_yield); }
-  static void* self() noexcept { return __builtin_thread_pointer(); }
+  static void* self() noexcept { return thread_pointer(); }
   static ALLOD_INLINE void*& own_word() noexcept { return own_word_; }
   [[nodiscard]] static std::uint64_t block_signals() noexcept {
     constexpr std::uint64_t kAll = ~std::uint64_t{0};
@@ -317,29 +319,29 @@ class Linux {
     raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, to_long(&mask), 0, sizeof mask);
   }
   static void futex_wait(std::atomic<std::uint32_t>* word, std::uint32_t expected) noexcept {
-    raw_syscall(SYS_futex, to_long(word), FUTEX_WAIT_PRIVATE, expected);
+    raw_syscall(calls::kWait, to_long(word), FUTEX_WAIT_PRIVATE, expected);
   }
   static void futex_wait_us(std::atomic<std::uint32_t>* word, std::uint32_t expected,
                             std::uint64_t microseconds) noexcept {
     const timespec timeout{static_cast<time_t>(microseconds / 1'000'000),
                            static_cast<long>(microseconds % 1'000'000) * 1000};
-    raw_syscall(SYS_futex, to_long(word), FUTEX_WAIT_PRIVATE, expected, to_long(&timeout));
+    raw_syscall(calls::kWait, to_long(word), FUTEX_WAIT_PRIVATE, expected, to_long(&timeout));
   }
   static void futex_wait_ms(std::atomic<std::uint32_t>* word, std::uint32_t expected,
                             std::uint32_t milliseconds) noexcept {
     futex_wait_us(word, expected, std::uint64_t{milliseconds} * 1000);
   }
   static void futex_wake(std::atomic<std::uint32_t>* word, int count) noexcept {
-    raw_syscall(SYS_futex, to_long(word), FUTEX_WAKE_PRIVATE, count);
+    raw_syscall(calls::kWait, to_long(word), FUTEX_WAKE_PRIVATE, count);
   }
 
  protected:
   // Whether the kernel would grant so much without overcommitting; it may refuse more than the
   // physical memory. Asks only for sizes whose page map alone takes much memory.
   [[nodiscard]] static bool is_granted(std::size_t bytes) noexcept {
-    constexpr std::size_t kLarge = std::size_t{64} << 30;
+    constexpr std::uint64_t kLarge = std::uint64_t{64} << 30;
     if (bytes < kLarge) return true;
-    const long result = raw_syscall(SYS_mmap, 0, to_long(bytes), PROT_READ | PROT_WRITE,
+    const long result = raw_syscall(calls::kMap, 0, to_long(bytes), PROT_READ | PROT_WRITE,
                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (is_error(result)) return false;
     raw_syscall(SYS_munmap, result, to_long(bytes));
@@ -441,7 +443,7 @@ class Linux {
     return raw_syscall(SYS_madvise, to_long(address), to_long(page_size_), kCold) == -EINVAL;
   }
   static void* map_anonymous(std::size_t bytes, int protection) noexcept {
-    const long result = raw_syscall(SYS_mmap, 0, to_long(bytes), protection,
+    const long result = raw_syscall(calls::kMap, 0, to_long(bytes), protection,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return is_error(result) ? nullptr : reinterpret_cast<void*>(result);
   }

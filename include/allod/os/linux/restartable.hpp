@@ -17,6 +17,8 @@
 
 namespace allod::os {
 
+#ifdef ALLOD_HAS_SEQUENCES
+
 // Linux restartable sequences (rseq): a sequence ends with a single store. If the kernel interrupts
 // a thread in it, to run another thread or a signal handler, the thread restarts at an abort
 // handler. So only one thread of a processor is within a sequence, without a lock. Per-processor
@@ -256,5 +258,30 @@ class Restartable {
 
 #undef ALLOD_SEQUENCE
 #undef ALLOD_SEQUENCE_INPUTS
+
+#else
+
+// A processor for which they are not written. No thread has a place on a processor.
+class Restartable {
+ public:
+  using Area = SequenceArea;
+  struct Place {
+    std::size_t processor;
+  };
+
+  [[nodiscard]] static bool start() noexcept { return false; }
+  [[nodiscard]] static bool close() noexcept { return true; }
+  static void open() noexcept {}
+  static void reset_in_child() noexcept {}
+  [[nodiscard]] static Place place() noexcept { return {~std::size_t{0}}; }
+  [[nodiscard]] static Sequence push(Place, void***, void** const*, void*) noexcept {
+    return Sequence::refused;
+  }
+  [[nodiscard]] static Sequence pop(Place, void***, void** const*, void**) noexcept {
+    return Sequence::refused;
+  }
+};
+
+#endif
 
 }  // namespace allod::os

@@ -14,6 +14,7 @@
 
 #include "allod/base/auxiliary.hpp"
 #include "allod/base/base.hpp"
+#include "allod/os/linux/calls.hpp"
 
 namespace allod::os {
 
@@ -28,7 +29,7 @@ class LinuxRights {
     file_ = -1;
     constexpr long kUnshare = 2;  // CLOSE_RANGE_UNSHARE, Linux 5.9
     if (Auxiliary::value(AT_EUID) != 0) return;
-    if (Auxiliary::value(AT_UID) == 0 && raw_syscall(SYS_getuid) != 0) return;
+    if (Auxiliary::value(AT_UID) == 0 && raw_syscall(calls::kUser) != 0) return;
     if (raw_syscall(SYS_close_range, 0, ~0U, kUnshare) != 0) return;
     file_ = raw_syscall(SYS_openat, AT_FDCWD, as_long("/proc/self/status"), O_RDONLY | O_CLOEXEC);
   }
@@ -42,12 +43,12 @@ class LinuxRights {
     Ids user;
     Ids group;
     if (!find(text, "\nUid:", &user) || !find(text, "\nGid:", &group)) return;
-    if (user == own_ids(SYS_getresuid) && group == own_ids(SYS_getresgid)) return;
+    if (user == own_ids(calls::kUsers) && group == own_ids(calls::kGroups)) return;
     // A change of user makes the process undumpable; restore what the program has set.
     const long dumpable = raw_syscall(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0);
-    raw_syscall(SYS_setgroups, 0, 0);
-    raw_syscall(SYS_setresgid, group.real, group.effective, group.saved);
-    raw_syscall(SYS_setresuid, user.real, user.effective, user.saved);
+    raw_syscall(calls::kSetFurtherGroups, 0, 0);
+    raw_syscall(calls::kSetGroups, group.real, group.effective, group.saved);
+    raw_syscall(calls::kSetUsers, user.real, user.effective, user.saved);
     if (dumpable == 1) raw_syscall(SYS_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0);
   }
 

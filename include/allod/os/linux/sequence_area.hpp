@@ -45,8 +45,7 @@ class SequenceArea {
     }
     // The kernel refuses the address 0 with this error, if it has the call.
     if (&rseq_register_current_thread != nullptr || rseq(0, 0, 0) != -EINVAL) return false;
-    offset_ =
-        reinterpret_cast<const char*>(&own_) - static_cast<const char*>(__builtin_thread_pointer());
+    offset_ = reinterpret_cast<const char*>(&own_) - static_cast<const char*>(thread_pointer());
     is_own_ = true;
     return true;
   }
@@ -82,7 +81,7 @@ class SequenceArea {
   // The thread's current processor; negative without an area. A hint.
   [[nodiscard]] static std::int32_t processor() noexcept {
     if (!is_libcs()) return own_.processor;
-    const auto* const area = static_cast<const char*>(__builtin_thread_pointer()) + __rseq_offset;
+    const auto* const area = static_cast<const char*>(thread_pointer()) + __rseq_offset;
     return *reinterpret_cast<const volatile std::int32_t*>(area + kProcessor);
   }
 

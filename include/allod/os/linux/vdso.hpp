@@ -9,6 +9,7 @@
 
 #include "allod/base/auxiliary.hpp"
 #include "allod/base/base.hpp"
+#include "allod/os/linux/calls.hpp"
 #include "allod/os/linux/symbol_table.hpp"
 
 namespace allod::os {
@@ -73,12 +74,14 @@ class Vdso {
   using Clock = int(clockid_t, timespec*);
   using Processor = int(unsigned* processor, unsigned* node, void* unused);
 
-#if defined(__x86_64__)
-  static constexpr const char* kClock = "__vdso_clock_gettime";
+  // Not every processor has both.
+#if defined(__x86_64__) || defined(__i386__) || defined(__arm__) || defined(__riscv)
+  static constexpr const char* kClock =
+      calls::kHasWideTimes ? "__vdso_clock_gettime64" : "__vdso_clock_gettime";
   static constexpr const char* kProcessor = "__vdso_getcpu";
 #else
   static constexpr const char* kClock = "__kernel_clock_gettime";
-  static constexpr const char* kProcessor = "__kernel_getcpu";  // missing on arm64
+  static constexpr const char* kProcessor = "__kernel_getcpu";
 #endif
 
   template <class Function>
@@ -87,7 +90,7 @@ class Vdso {
     return at == 0 ? otherwise : reinterpret_cast<Function*>(at);
   }
   static int ask_clock(clockid_t clock, timespec* now) noexcept {
-    return static_cast<int>(raw_syscall(SYS_clock_gettime, clock, as_long(now)));
+    return static_cast<int>(raw_syscall(calls::kClock, clock, as_long(now)));
   }
   static int ask_processor(unsigned* processor, unsigned* node, void*) noexcept {
     return static_cast<int>(raw_syscall(SYS_getcpu, as_long(processor), as_long(node), 0));

@@ -1,4 +1,5 @@
-// The version that glibc's first symbols have on this processor.
+// The version that glibc's first symbols have on a processor, where libraries load with any glibc
+// since 2.17.
 #pragma once
 
 #if defined(__x86_64__)

@@ -1,11 +1,13 @@
-// The clock of traces: a processor counter that all cores share, with ticks of a few nanoseconds.
+// The clock of traces: a counter that all processors of a machine share, with ticks of a few
+// nanoseconds.
 #pragma once
 
 #include <cstdint>
 
 #include "allod/base/base.hpp"
+#include "allod/os/linux/vdso.hpp"
 
-namespace allod::record {
+namespace allod::os {
 
 #if defined(__x86_64__)
 
@@ -34,6 +36,18 @@ ALLOD_INLINE std::uint64_t read_ticks() noexcept {
   return value;
 }
 
+#else
+
+// Nanoseconds of the system's clock: about a microsecond.
+inline constexpr std::uint64_t kBriefTicks = 1024;
+
+inline std::uint64_t read_ticks() noexcept {
+  timespec now{};
+  Vdso::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
 #endif
 
-}  // namespace allod::record
+}  // namespace allod::os
