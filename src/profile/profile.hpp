@@ -56,7 +56,7 @@ class AtRest {
   // Of what can be read. `begin` if the block was freed and waits.
   [[nodiscard]] static Address end_of(const Suspect& suspect) noexcept {
     if (suspect.units == Suspect::kLarge) return end_of_large(suspect);
-    return suspect.begin + suspect.units * Suspect::kUnit;
+    return suspect.start() + suspect.units * Suspect::kUnit;
   }
   // Adds up leaks by stack.
   static void note(const Suspect* suspects, std::size_t count) noexcept;
