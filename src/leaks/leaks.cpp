@@ -129,7 +129,7 @@ class Graph {
     return begin >= end || suspect.link == (end - begin) / page_;
   }
   void queue(std::size_t index) noexcept {
-    __builtin_prefetch(reinterpret_cast<const void*>(Address{suspects_[index].begin}));
+    __builtin_prefetch(reinterpret_cast<const void*>(suspects_[index].start()));
     suspects_[index].link = static_cast<std::uint32_t>(queued_);
     queued_ = index + 1;
   }

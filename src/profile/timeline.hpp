@@ -19,8 +19,9 @@ class Timeline {
   // Requires a lock of its user's. `ms`: since the profile began.
   void note(std::uint64_t ms, std::uint64_t live, std::uint64_t total) noexcept {
     while (ms / period_ms() >= kMost) halve();
+    const auto period = static_cast<std::size_t>(ms / period_ms());
     // Threads may come late.
-    const std::size_t index = std::max<std::size_t>(ms / period_ms(), count_ == 0 ? 0 : count_ - 1);
+    const std::size_t index = std::max<std::size_t>(period, count_ == 0 ? 0 : count_ - 1);
     for (; count_ <= index; ++count_) periods_[count_] = last_;
     periods_[index].live = std::max(periods_[index].live, live);
     periods_[index].total = total;

@@ -101,11 +101,12 @@ constexpr Option kOptions[] = {
 
 // Options of other systems. Tests compare both lists with the table of those.
 constexpr std::string_view kAbsent[] = {
-    "VERBOSE",        "STATS_FILE", "REPORT_FD",  "HARDENED",     "DEEPBIND",      "MOVE_PAGES",
-    "HUGE_PAGES",     "CACHES",     "NODES",      "PROFILE",      "PROFILE_FILE",  "PROFILE_PEAKS",
-    "PROFILE_SIGNAL", "LEAKS",      "LEAKS_FILE", "GUARD_SAMPLE", "GUARD_SLOTS",   "POPULATE",
-    "LIVE",           "LIVE_TOKEN", "LIVE_LINK",  "LIVE_HOSTS",   "LIVE_WRAPPERS", "LIVE_ONLY",
-    "LIVE_CHILDREN",  "ATTACH",
+    "VERBOSE",      "STATS_FILE",        "REPORT_FD",      "HARDENED",  "DEEPBIND",
+    "MOVE_PAGES",   "HUGE_PAGES",        "CACHES",         "NODES",     "PROFILE",
+    "PROFILE_FILE", "PROFILE_PEAKS",     "PROFILE_SIGNAL", "LEAKS",     "LEAKS_FILE",
+    "GUARD_SAMPLE", "GUARD_SLOTS",       "POPULATE",       "LIVE",      "LIVE_TOKEN",
+    "LIVE_LINK",    "LIVE_HOSTS",        "LIVE_WRAPPERS",  "LIVE_ONLY", "LIVE_CHILDREN",
+    "LIVE_PUSH",    "LIVE_PUSH_SECONDS", "ATTACH",
 };
 
 [[nodiscard]] const Option* find_option(std::string_view name) noexcept {

@@ -98,6 +98,7 @@ ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, l
 
 #endif
 
+#if !defined(_WIN32)
 // The same for all accesses to thread-local variables.
 [[nodiscard]] ALLOD_INLINE void* thread_pointer() noexcept {
 #if defined(__powerpc64__)
@@ -108,6 +109,7 @@ ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, l
   return __builtin_thread_pointer();
 #endif
 }
+#endif
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
