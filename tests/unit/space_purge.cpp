@@ -1,7 +1,7 @@
 // Layer 3: memory that is given back to the system.
 #include <gtest/gtest.h>
 
-#include <semaphore>
+#include <future>
 #include <thread>
 
 #include "space_world.hpp"
@@ -191,26 +191,26 @@ TEST_F(SpacePurge, waits_for_what_is_being_given_back_before_it_has_no_memory) {
   ASSERT_NE(before, nullptr);
   space.free(before);
   std::thread other;
-  std::binary_semaphore may_go_on{0};
-  std::binary_semaphore is_purging{0};
+  std::promise<void> may_go_on;
+  std::promise<void> is_purging;
   bool has_begun = false;
   system.set_observer([&](Fake::Call call) {
     if (call == Fake::Call::purge && !has_begun) {
       has_begun = true;
-      is_purging.release();
-      may_go_on.acquire();
+      is_purging.set_value();
+      may_go_on.get_future().wait();
     } else if (call == Fake::Call::yield && other.joinable()) {
-      may_go_on.release();
+      may_go_on.set_value();
       other.join();
     }
   });
   other = std::thread{[&] { space.purge(0, 0, large.bytes()); }};
-  is_purging.acquire();
+  is_purging.get_future().wait();
   system.set_address_space_limit(system.mapped_bytes() + Slices{1000}.bytes());
   EXPECT_NE(space.allocate(large + Slices{1}, {1}), nullptr);
   EXPECT_FALSE(other.joinable()) << "it has waited";
   if (other.joinable()) {
-    may_go_on.release();
+    may_go_on.set_value();
     other.join();
   }
   space.check_invariants();

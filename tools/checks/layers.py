@@ -88,10 +88,10 @@ def violations(include: Path) -> Iterator[str]:
 
 def system_violations(*folders: Path) -> Iterator[str]:
     """Conditionals on the system outside of the layers that know it."""
+    know: set[tuple[str, ...]] = {("allod", layer) for layer in KNOWS_SYSTEM}
     for folder in folders:
         for file in sorted(folder.rglob("*")):
-            known = file.relative_to(folder).parts[:2]
-            if known in (("allod", layer) for layer in KNOWS_SYSTEM):
+            if file.relative_to(folder).parts[:2] in know:
                 continue
             if file.suffix not in SUFFIXES | {".cpp", ".S"}:
                 continue

@@ -2,7 +2,7 @@
 // for the first versions of what later releases have moved into libc.so.
 #pragma once
 
-#include "libc/older/first_version.hpp"
+#include "allod/os/linux/first_version.hpp"
 
 #define ALLOD_TAKE_FIRST(name) __asm__(".symver " #name ", " #name "@" ALLOD_FIRST_VERSION)
 

@@ -115,6 +115,7 @@ class Preset:
     test_target: str = "all"
     products: tuple[str, ...] = PRODUCTS
 
+
 PRESETS = {
     preset.name: preset
     for preset in (
