@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from checks import abi, budgets, install, style, symbols, versions, words
 from workshop.build import ensure_live_built
-from workshop.environment import ensure_bench
+from workshop.environment import ensure_bench, ensure_collector
 from workshop.paths import ROOT
 
 SCRIPTS = (
@@ -50,6 +50,7 @@ def test_sources_are_formatted_and_free_of_lint(
     debian_packages(*check.packages)
     if check.name == "mypy":
         ensure_bench()
+        ensure_collector()
     complaint = check.complaint()
     if complaint is not None:
         pytest.fail(complaint, pytrace=False)
