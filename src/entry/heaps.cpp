@@ -8,6 +8,7 @@
 #include "instance/memory_tags.hpp"
 #include "process/faults.hpp"
 #include "report/heap_reports.hpp"
+#include "settings/heap_wishes.hpp"
 #include "statistics/stats.hpp"
 
 namespace allod::heaps {
@@ -136,27 +137,6 @@ ALLOD_INLINE void release(Domain& heap, void* block, std::size_t claimed) noexce
   return moved;
 }
 
-// False if an option is unknown or options contradict each other.
-[[nodiscard]] bool read_wishes(const allod_heap_options_t& options,
-                               space::PageWishes& wishes) noexcept {
-  if (options.pages > ALLOD_PAGES_1G || options.purge > ALLOD_PURGE_AFTER_DELAY) return false;
-  wishes.pages = static_cast<space::Pages>(options.pages);
-  wishes.purging = static_cast<space::Purging>(options.purge);
-  wishes.locked = options.locked != 0;
-  wishes.nodes = options.nodes;
-  wishes.delay_ms = options.purge_delay_ms;
-  if (wishes.delay_ms != 0 && wishes.purging != space::Purging::after_delay) return false;
-  const bool stays = wishes.locked || options.pages >= ALLOD_PAGES_2M;
-  const bool goes =
-      wishes.purging == space::Purging::at_once || wishes.purging == space::Purging::after_delay;
-  if (stays && goes) return false;
-  if (options.memory == nullptr) return options.memory_bytes == 0;
-  const bool is_all = wishes.are_any();
-  wishes.buffer = address_of(options.memory);
-  wishes.buffer_bytes = options.memory_bytes;
-  return !is_all && options.memory_bytes >= kSliceBytes;
-}
-
 [[nodiscard]] allod_heap_stats_t stats_of(const HeapFigures& figures) noexcept {
   return {.live = figures.live,
           .live_blocks = figures.live_blocks,
@@ -217,7 +197,7 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
     memcpy(&chosen, options, options->struct_size);
   }
   allod::space::PageWishes wishes;
-  if (!heaps::read_wishes(chosen, wishes) || (chosen.hardened != 0 && chosen.memory != nullptr)) {
+  if (!allod::read_wishes(chosen, wishes) || (chosen.hardened != 0 && chosen.memory != nullptr)) {
     errno = EINVAL;
     return nullptr;
   }

@@ -2,10 +2,9 @@
 
 #include <sys/syscall.h>
 
-#include <algorithm>
-
 #include "guards/guards.hpp"
 #include "hardened/hardened.hpp"
+#include "settings/heap_values.hpp"
 #include "settings/options.hpp"
 #include "settings/variant.hpp"
 #include "text/text.hpp"
@@ -25,14 +24,9 @@ void start_samples() noexcept {
 }
 
 void respect_memory_limit(std::size_t limit) noexcept {
-  constexpr std::size_t kShare = 16;
-  constexpr std::size_t kLeast = std::size_t{1} << 20;
   if (limit == 0 || settings().has_purge_budget) return;
-  const std::size_t share = std::max(limit / kShare, kLeast);
-  for (heap::HeapOptions* options : {&settings().heap, &Process::heap().options()}) {
-    options->most_below_peak = share;
-    options->purge_budget = std::min(options->purge_budget, share);
-  }
+  limit_kept_memory(settings().heap, limit);
+  limit_kept_memory(Process::heap().options(), limit);
 }
 
 int set_option(const char* name, const char* value) noexcept {

@@ -13,46 +13,6 @@ namespace allod {
 
 namespace {
 
-std::string_view name_of(heap::MisuseKind kind) noexcept {
-  switch (kind) {
-    case heap::MisuseKind::double_free:
-      return "double free of ";
-    case heap::MisuseKind::invalid_free:
-      return "invalid free of ";
-    case heap::MisuseKind::foreign_free:
-      return "free of foreign address ";
-    case heap::MisuseKind::size_mismatch:
-      return "free with the wrong size of ";
-    case heap::MisuseKind::wrong_heap:
-      return "free to the wrong heap of ";
-    case heap::MisuseKind::overflow:
-      return "write past the end of ";
-    case heap::MisuseKind::write_after_free:
-      return "write after free to ";
-    case heap::MisuseKind::wrong_function:
-      return "free with the wrong function of ";
-    case heap::MisuseKind::copy_past_the_end:
-      return "copy past the end of the block at ";
-    case heap::MisuseKind::copy_after_free:
-      return "copy after free at ";
-    case heap::MisuseKind::underflow:
-      return "write before the start of ";
-    case heap::MisuseKind::stray_write:
-      return "stray write to ";
-    case heap::MisuseKind::access_after_free:
-      return "access after free to ";
-    case heap::MisuseKind::access_past_the_end:
-      return "access past the end at ";
-    case heap::MisuseKind::access_before_the_start:
-      return "access before the start at ";
-    case heap::MisuseKind::access_to_nothing:
-      return "access to a block of no bytes at ";
-    case heap::MisuseKind::wrong_tag:
-      return "access by a pointer to another block to ";
-  }
-  return "misuse of ";
-}
-
 // Names in JSON reports.
 std::string_view word_for(heap::MisuseKind kind) noexcept {
   constexpr std::string_view kWords[] = {"double_free",
@@ -296,7 +256,7 @@ void ReportToUser::report(const heap::Misuse& found) noexcept {
   }
   if (settings().show_errors || error != 0) {
     Message message;
-    message << "error: " << name_of(misuse.kind) << Hex{address_of(misuse.address)};
+    message << "error: " << heap::start_of_report(misuse.kind) << Hex{address_of(misuse.address)};
     write_block(message, misuse);
     if (misuse.kind == heap::MisuseKind::size_mismatch) {
       message << "\nallod:   the caller says " << std::uint64_t{misuse.claimed_bytes} << " bytes";

@@ -13,7 +13,7 @@
 #include "allod/base/auxiliary.hpp"
 #include "allod/os/linux/calls.hpp"
 #include "libc/stop_signal.hpp"
-#include "settings/values.hpp"
+#include "settings/heap_values.hpp"
 #include "settings/variant.hpp"
 #include "text/spelling.hpp"
 
@@ -139,11 +139,7 @@ constexpr Option kOptions[] = {
      }},
     {"FOREIGN_FREE", "ignore, report", kReportsForeign ? "report" : "ignore", false,
      "when the program frees memory of another allocator: ignore the call, or report it",
-     [](Settings& s, std::string_view v) noexcept {
-       if (v != "ignore" && v != "report") return false;
-       s.heap.report_foreign = v == "report";
-       return true;
-     }},
+     take_foreign_free},
     {"DEEPBIND", "ignore, keep", "ignore", false,
      "RTLD_DEEPBIND in calls of dlopen. ignore: the opened library uses Allod; keep: it uses "
      "libc's malloc, and neither side may free blocks of the other",
@@ -155,25 +151,15 @@ constexpr Option kOptions[] = {
     {"PURGE_DELAY", "milliseconds, 0 or -1", "500", false,
      "how long to keep free memory before it goes back to the system; 0: not at all, -1: until the "
      "program calls malloc_trim",
-     [](Settings& s, std::string_view v) noexcept {
-       std::int64_t delay = 0;
-       if (!parse_number(v, &delay) || delay < -1 || delay > 0x7fffffff) return false;
-       s.heap.purge_delay_ms = static_cast<std::int32_t>(delay);
-       return true;
-     }},
+     take_purge_delay},
     {"PURGE_BUDGET", "bytes", "64M", false,
      "most free memory to keep; the rest goes back without delay. By default, memory that was in "
      "use during the last second may stay, too; in a container, at most 1/16 of its memory limit",
-     [](Settings& s, std::string_view v) noexcept {
-       if (!parse_size(v, &s.heap.purge_budget)) return false;
-       s.heap.most_below_peak = 0;
-       s.has_purge_budget = true;
-       return true;
-     }},
+     take_purge_budget},
     {"PURGE_THREAD", "0, 1", "1", false,
      "start a thread that gives free memory back while the program is idle; it ends when nothing "
      "is left to give back",
-     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.heap.purge_thread); }},
+     take_purge_thread},
     {"MOVE_PAGES", "0, 1", "1", false,
      "a new block above 4 MiB gets the pages of free memory, if the blocks before it were written "
      "as far",
@@ -198,12 +184,7 @@ constexpr Option kOptions[] = {
      }},
     {"PROCESSORS", "1 to 1024", "those of the process", true,
      "for tests: the number of processors to prepare for, whatever the machine has",
-     [](Settings& s, std::string_view v) noexcept {
-       std::int64_t number = 0;
-       if (!parse_number(v, &number) || number < 1 || number > 1024) return false;
-       s.heap.processors = static_cast<std::uint32_t>(number);
-       return true;
-     }},
+     take_processors},
     {"NODES", "1 to 16", "those of the system", true,
      "the number of memory nodes to keep apart; 1: none. By default 1, too, for a process with a "
      "memory policy",
@@ -284,17 +265,7 @@ constexpr Option kOptions[] = {
        return true;
      }},
     {"REGION_SIZE", kAddressesAbound ? "bytes, 1M to 64G" : "bytes, 1M to 1G",
-     kAddressesAbound ? "64M" : "8M", true, "address space to reserve at a time",
-     [](Settings& s, std::string_view v) noexcept {
-       constexpr auto kMost =
-           static_cast<std::size_t>(std::uint64_t{kAddressesAbound ? 64 : 1} << 30);
-       std::size_t bytes = 0;
-       if (!parse_size(v, &bytes) || bytes < std::size_t{1} << 20 || bytes > kMost) {
-         return false;
-       }
-       s.heap.region_bytes = bytes;
-       return true;
-     }},
+     kAddressesAbound ? "64M" : "8M", true, "address space to reserve at a time", take_region_size},
     // Read by liballod-live.so itself.
     {"LIVE", "address:port, or 1", "none", true,
      "address of the live page, if liballod-live.so is preloaded, too; 1: any free port at "
@@ -322,13 +293,7 @@ constexpr Option kOptions[] = {
      "let the same user or root open the live page of the running process (allod live PID)",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.takes_requests); }},
     {"MAGAZINE_BYTES", "bytes, 0 to 16M", "256K", false,
-     "most bytes of one size class that a thread caches",
-     [](Settings& s, std::string_view v) noexcept {
-       std::size_t bytes = 0;
-       if (!parse_size(v, &bytes) || bytes > std::size_t{16} << 20) return false;
-       s.heap.magazine_bytes = bytes;
-       return true;
-     }},
+     "most bytes of one size class that a thread caches", take_magazine_bytes},
 };
 
 ALLOD_HOT const Option* find_option(std::string_view name) noexcept {

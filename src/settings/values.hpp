@@ -26,6 +26,15 @@ namespace allod {
   return true;
 }
 
+template <class T>
+[[nodiscard]] bool parse_within(std::string_view text, std::int64_t least, std::int64_t most,
+                                T* value) noexcept {
+  std::int64_t number = 0;
+  if (!parse_number(text, &number) || number < least || number > most) return false;
+  *value = static_cast<T>(number);
+  return true;
+}
+
 [[nodiscard]] inline bool parse_size(std::string_view text, std::size_t* value) noexcept {
   unsigned shift = 0;
   bool unit_must_follow = false;

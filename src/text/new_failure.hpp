@@ -12,7 +12,7 @@ namespace allod::entry {
 // The same, but returns null instead of throwing, even if the handler throws.
 [[gnu::cold, gnu::noinline]] void* new_or_null(std::size_t size, std::size_t alignment) noexcept;
 
-// Returns a block or null. Defined in entry.cpp, since this room must not depend on the heap.
+// Returns a block or null. Defined by who has the heap: this room must not depend on it.
 [[nodiscard, gnu::cold]] void* try_new(std::size_t size, std::size_t alignment) noexcept;
 
 // Calls a form that the program has replaced. Returns null if it throws.

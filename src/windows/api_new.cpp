@@ -1,9 +1,10 @@
 // The prefixed operators new and delete. A source of its own: it needs a C++ runtime where the
 // library is linked statically.
 #include "allod.h"
+#include "text/new_failure.hpp"
 #include "windows/heap.hpp"
-#include "windows/new_failure.hpp"
 
+namespace entry = allod::entry;
 namespace windows = allod::windows;
 using windows::Process;
 
@@ -15,17 +16,17 @@ constexpr windows::Runtime kNone{};
 
 extern "C" {
 
-void* allod_new(size_t size) { return Process::allocate<windows::ThrowBadAlloc>(size); }
+void* allod_new(size_t size) { return Process::allocate<entry::ThrowBadAlloc>(size); }
 void* allod_new_aligned(size_t size, size_t alignment) {
-  void* const block = windows::try_new(size, alignment);
-  return block != nullptr ? block : windows::new_or_throw(size, alignment);
+  void* const block = entry::try_new(size, alignment);
+  return block != nullptr ? block : entry::new_or_throw(size, alignment);
 }
 void* allod_new_nothrow(size_t size) noexcept {
-  return Process::allocate<windows::NewReturnsNull>(size);
+  return Process::allocate<entry::NewReturnsNull>(size);
 }
 void* allod_new_aligned_nothrow(size_t size, size_t alignment) noexcept {
-  void* const block = windows::try_new(size, alignment);
-  return block != nullptr ? block : windows::new_or_null(size, alignment);
+  void* const block = entry::try_new(size, alignment);
+  return block != nullptr ? block : entry::new_or_null(size, alignment);
 }
 void allod_delete(void* block) noexcept { windows::release(block, kNone); }
 void allod_delete_sized(void* block, size_t) noexcept { windows::release(block, kNone); }

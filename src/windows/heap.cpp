@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-#include "windows/new_failure.hpp"
+#include "text/new_failure.hpp"
 
 template class allod::heap::Engine<allod::windows::Policy,
                                    allod::heaps::Heap<allod::windows::Policy>>;
@@ -74,11 +74,6 @@ void* allocate_aligned(std::size_t size, std::size_t alignment) noexcept {
   return block != nullptr ? block : SetErrno::out_of_memory(size);
 }
 
-void* try_new(std::size_t size, std::size_t alignment) noexcept {
-  if (alignment <= 8) return Process::allocate<ReturnNull>(size);
-  return Process::allocate_aligned(size, alignment);
-}
-
 std::size_t usable_size(const void* block, const Runtime& other) noexcept {
   std::size_t bytes;
   if (Process::heap().fast_usable_size(block, &bytes)) return bytes;
@@ -94,3 +89,8 @@ std::size_t good_size(std::size_t size) noexcept {
 }
 
 }  // namespace allod::windows
+
+void* allod::entry::try_new(std::size_t size, std::size_t alignment) noexcept {
+  if (alignment <= 8) return windows::Process::allocate<windows::ReturnNull>(size);
+  return windows::Process::allocate_aligned(size, alignment);
+}

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "allod.h"
+#include "settings/heap_wishes.hpp"
 #include "windows/heap.hpp"
 
 namespace allod::windows {
@@ -68,20 +69,7 @@ void release_in(Domain& heap, void* block) noexcept {
                               space::PageWishes& wishes) noexcept {
   if (options.pages > ALLOD_PAGES_1G || options.purge > ALLOD_PURGE_AFTER_DELAY) return EINVAL;
   if (options.hardened != 0 || options.report_leaks != 0 || options.nodes != 0) return ENOSYS;
-  wishes.pages = static_cast<space::Pages>(options.pages);
-  wishes.purging = static_cast<space::Purging>(options.purge);
-  wishes.locked = options.locked != 0;
-  wishes.delay_ms = options.purge_delay_ms;
-  if (wishes.delay_ms != 0 && wishes.purging != space::Purging::after_delay) return EINVAL;
-  const bool stays = wishes.locked || options.pages >= ALLOD_PAGES_2M;
-  const bool goes =
-      wishes.purging == space::Purging::at_once || wishes.purging == space::Purging::after_delay;
-  if (stays && goes) return EINVAL;
-  if (options.memory == nullptr) return options.memory_bytes == 0 ? 0 : EINVAL;
-  const bool is_all = wishes.are_any();
-  wishes.buffer = address_of(options.memory);
-  wishes.buffer_bytes = options.memory_bytes;
-  return !is_all && options.memory_bytes >= kSliceBytes ? 0 : EINVAL;
+  return allod::read_wishes(options, wishes) ? 0 : EINVAL;
 }
 
 [[nodiscard]] char* copy_text(Domain& heap, const char* text, std::size_t length) noexcept {

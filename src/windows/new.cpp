@@ -1,14 +1,15 @@
 // All replaceable operators new and delete of a program that links Allod statically.
 #include <new>
 
+#include "text/new_failure.hpp"
 #include "windows/heap.hpp"
-#include "windows/new_failure.hpp"
 
-using allod::windows::NewReturnsNull;
+using allod::entry::NewReturnsNull;
+using allod::entry::ThrowBadAlloc;
 using allod::windows::Process;
-using allod::windows::ThrowBadAlloc;
 using std::align_val_t;
 using std::nothrow_t;
+namespace entry = allod::entry;
 namespace windows = allod::windows;
 
 namespace {
@@ -22,13 +23,13 @@ ALLOD_INLINE void* allocate_or_null(std::size_t size) noexcept {
 }
 void* allocate(std::size_t size, align_val_t alignment) {
   const auto bytes = static_cast<std::size_t>(alignment);
-  void* const block = windows::try_new(size, bytes);
-  return block != nullptr ? block : windows::new_or_throw(size, bytes);
+  void* const block = entry::try_new(size, bytes);
+  return block != nullptr ? block : entry::new_or_throw(size, bytes);
 }
 void* allocate_or_null(std::size_t size, align_val_t alignment) noexcept {
   const auto bytes = static_cast<std::size_t>(alignment);
-  void* const block = windows::try_new(size, bytes);
-  return block != nullptr ? block : windows::new_or_null(size, bytes);
+  void* const block = entry::try_new(size, bytes);
+  return block != nullptr ? block : entry::new_or_null(size, bytes);
 }
 ALLOD_INLINE void release(void* block) noexcept { windows::release(block, kNone); }
 

@@ -1,9 +1,9 @@
 // For programs that link statically, with the C++ runtime that they have. Compiled with exceptions.
-#include "windows/new_failure.hpp"
+#include "text/new_failure.hpp"
 
 #include <new>
 
-namespace allod::windows {
+namespace allod::entry {
 
 namespace {
 
@@ -32,4 +32,4 @@ void* new_or_null(std::size_t size, std::size_t alignment) noexcept {
   }
 }
 
-}  // namespace allod::windows
+}  // namespace allod::entry

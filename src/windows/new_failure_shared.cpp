@@ -1,13 +1,13 @@
 // For allod.dll, which has no C++ runtime: that of gcc is asked if the program has it as a library
 // of its own. Another one cannot be found.
 #include "allod/os/windows/calls.hpp"
+#include "text/new_failure.hpp"
 #include "text/text.hpp"
-#include "windows/new_failure.hpp"
 
 extern "C" int allod_win_end(void* process, std::uint32_t status) noexcept  // NOLINT
     __asm__("TerminateProcess");
 
-namespace allod::windows {
+namespace allod::entry {
 
 namespace {
 
@@ -49,4 +49,4 @@ void* new_or_null(std::size_t size, std::size_t alignment) noexcept {
   return new_with_handler(size, alignment);
 }
 
-}  // namespace allod::windows
+}  // namespace allod::entry

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "settings/values.hpp"
+#include "settings/heap_values.hpp"
 #include "settings/variant.hpp"
 
 extern "C" {
@@ -31,14 +31,6 @@ struct Option {
   bool (*set)(Settings& settings, std::string_view value) noexcept;
 };
 
-template <std::int64_t kLeast, std::int64_t kMost, class T>
-[[nodiscard]] bool take_number(std::string_view text, T* value) noexcept {
-  std::int64_t number = 0;
-  if (!parse_number(text, &number) || number < kLeast || number > kMost) return false;
-  *value = static_cast<T>(number);
-  return true;
-}
-
 constexpr Option kOptions[] = {
     {"HELP", "0, 1", "0", true, "print this list at start; the program then runs as usual",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.help); }},
@@ -52,51 +44,21 @@ constexpr Option kOptions[] = {
     {"FOREIGN_FREE", "ignore, report", "ignore", false,
      "when the program frees memory of another allocator that is not the C runtime's: ignore the "
      "call, or report it",
-     [](Settings& s, std::string_view v) noexcept {
-       if (v != "ignore" && v != "report") return false;
-       s.heap.report_foreign = v == "report";
-       return true;
-     }},
+     take_foreign_free},
     {"PURGE_DELAY", "milliseconds, 0 or -1", "500", false,
      "how long to keep free memory before it goes back to the system; 0: not at all, -1: until the "
      "program calls allod_malloc_trim",
-     [](Settings& s, std::string_view v) noexcept {
-       return take_number<-1, 0x7fffffff>(v, &s.heap.purge_delay_ms);
-     }},
+     take_purge_delay},
     {"PURGE_BUDGET", "bytes", "64M", false,
-     "most free memory to keep; the rest goes back without delay",
-     [](Settings& s, std::string_view v) noexcept {
-       if (!parse_size(v, &s.heap.purge_budget)) return false;
-       s.heap.most_below_peak = 0;
-       s.has_purge_budget = true;
-       return true;
-     }},
+     "most free memory to keep; the rest goes back without delay", take_purge_budget},
     {"PURGE_THREAD", "0, 1", "1", false,
-     "start a thread that gives free memory back while the program is idle",
-     [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.heap.purge_thread); }},
+     "start a thread that gives free memory back while the program is idle", take_purge_thread},
     {"PROCESSORS", "1 to 1024", "those of the process", true,
-     "for tests: the number of processors to prepare for",
-     [](Settings& s, std::string_view v) noexcept {
-       return take_number<1, 1024>(v, &s.heap.processors);
-     }},
+     "for tests: the number of processors to prepare for", take_processors},
     {"REGION_SIZE", "bytes, 1M to 64G", "64M", true, "address space to reserve at a time",
-     [](Settings& s, std::string_view v) noexcept {
-       std::size_t bytes = 0;
-       if (!parse_size(v, &bytes) || bytes < std::size_t{1} << 20 ||
-           bytes > std::size_t{64} << 30) {
-         return false;
-       }
-       s.heap.region_bytes = bytes;
-       return true;
-     }},
+     take_region_size},
     {"MAGAZINE_BYTES", "bytes, 0 to 16M", "256K", false,
-     "most bytes of one size class that a thread caches",
-     [](Settings& s, std::string_view v) noexcept {
-       std::size_t bytes = 0;
-       if (!parse_size(v, &bytes) || bytes > std::size_t{16} << 20) return false;
-       s.heap.magazine_bytes = bytes;
-       return true;
-     }},
+     "most bytes of one size class that a thread caches", take_magazine_bytes},
 };
 
 // Options of other systems. Tests compare both lists with the table of those.

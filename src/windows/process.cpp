@@ -1,4 +1,5 @@
 // Start and end of the process, and what it is told of its mistakes.
+#include "settings/heap_values.hpp"
 #include "windows/heap.hpp"
 #include "windows/options.hpp"
 #include "windows/statistics.hpp"
@@ -18,39 +19,18 @@ namespace {
 
 void report_failed_check(const char* what) noexcept { Message{} << "internal error: " << what; }
 
-// In a container, a share of its memory.
 void respect_job(heap::HeapOptions& options) noexcept {
-  constexpr std::size_t kShare = 16;
-  constexpr std::size_t kLeast = std::size_t{1} << 20;
   if (const std::uint32_t quota = os::Native::processor_quota();
       quota != 0 && options.processors == 0) {
     options.processors = quota;
   }
   const std::size_t limit = os::Native::memory_limit();
-  if (limit == 0 || settings().has_purge_budget) return;
-  const std::size_t share = limit / kShare < kLeast ? kLeast : limit / kShare;
-  options.most_below_peak = share;
-  if (options.purge_budget > share) options.purge_budget = share;
-}
-
-[[nodiscard]] std::string_view name_of(heap::MisuseKind kind) noexcept {
-  switch (kind) {
-    case heap::MisuseKind::double_free:
-      return "double free of ";
-    case heap::MisuseKind::invalid_free:
-      return "invalid free of ";
-    case heap::MisuseKind::foreign_free:
-      return "free of foreign address ";
-    case heap::MisuseKind::size_mismatch:
-      return "free with the wrong size of ";
-    default:
-      return "misuse of ";
-  }
+  if (limit != 0 && !settings().has_purge_budget) limit_kept_memory(options, limit);
 }
 
 void write_report(const heap::Misuse& misuse) noexcept {
   Message message;
-  message << "error: " << name_of(misuse.kind) << Hex{address_of(misuse.address)};
+  message << "error: " << heap::start_of_report(misuse.kind) << Hex{address_of(misuse.address)};
   if (misuse.block == nullptr) return;
   const std::size_t offset = address_of(misuse.address) - address_of(misuse.block);
   if (offset != 0) message << ", " << offset << " bytes into";

@@ -1,6 +1,8 @@
 // Misuse of the heap by the program, as it is reported.
 #pragma once
 
+#include <string_view>
+
 #include "allod/slab/block_state.hpp"
 
 namespace allod::heap {
@@ -31,6 +33,47 @@ enum class MisuseKind : std::uint8_t {
 // Whether it is a fault, after which the program cannot go on.
 [[nodiscard]] constexpr bool is_fault(MisuseKind kind) noexcept {
   return kind >= MisuseKind::access_after_free;
+}
+
+// The words before the address.
+[[nodiscard]] constexpr std::string_view start_of_report(MisuseKind kind) noexcept {
+  switch (kind) {
+    case MisuseKind::double_free:
+      return "double free of ";
+    case MisuseKind::invalid_free:
+      return "invalid free of ";
+    case MisuseKind::foreign_free:
+      return "free of foreign address ";
+    case MisuseKind::size_mismatch:
+      return "free with the wrong size of ";
+    case MisuseKind::wrong_heap:
+      return "free to the wrong heap of ";
+    case MisuseKind::overflow:
+      return "write past the end of ";
+    case MisuseKind::write_after_free:
+      return "write after free to ";
+    case MisuseKind::wrong_function:
+      return "free with the wrong function of ";
+    case MisuseKind::copy_past_the_end:
+      return "copy past the end of the block at ";
+    case MisuseKind::copy_after_free:
+      return "copy after free at ";
+    case MisuseKind::underflow:
+      return "write before the start of ";
+    case MisuseKind::stray_write:
+      return "stray write to ";
+    case MisuseKind::access_after_free:
+      return "access after free to ";
+    case MisuseKind::access_past_the_end:
+      return "access past the end at ";
+    case MisuseKind::access_before_the_start:
+      return "access before the start at ";
+    case MisuseKind::access_to_nothing:
+      return "access to a block of no bytes at ";
+    case MisuseKind::wrong_tag:
+      return "access by a pointer to another block to ";
+  }
+  return "misuse of ";
 }
 
 inline constexpr std::size_t kUnknownBytes = ~std::size_t{0};
