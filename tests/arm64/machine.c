@@ -53,35 +53,3 @@ CASE(requests_of_all_addresses_are_refused) {
   }
   free(block);
 }
-
-CASE(pages_are_as_large_as_the_system_says) {
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  for (size_t size = 1; size < 3 * page; size += page / 3) {
-    void* whole = hidden(pvalloc(size));
-    CHECK(is_aligned(whole, page), "pvalloc(%zu) is %p", size, whole);
-    CHECK(malloc_usable_size(whole) % page == 0, "pvalloc(%zu) has %zu bytes", size,
-          malloc_usable_size(whole));
-    void* aligned = hidden(valloc(size));
-    CHECK(is_aligned(aligned, page), "valloc(%zu) is %p", size, aligned);
-    free(whole);
-    free(aligned);
-  }
-}
-
-// Nothing but the library's own thread can give the memory back: this one only waits.
-CASE(memory_goes_back_while_idle) {
-  for (int round = 0; round < 3; ++round) {
-    const uint64_t before = stats().purged;
-    const size_t size = 64 * MIB;
-    void* block = obtain(size);
-    memset(block, 1, size);
-    free(block);
-    for (const uint64_t start = now_ms(); stats().purged < before + size;) {
-      CHECK(now_ms() < start + 20000, "%zu KiB are back", (size_t)(stats().purged - before) / KIB);
-      pass_a_millisecond();
-    }
-    unsigned char* again = hidden(calloc(1, size));
-    CHECK(again != NULL && is_zero(again, size), "what went back is not zero");
-    free(again);
-  }
-}

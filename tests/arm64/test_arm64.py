@@ -67,11 +67,14 @@ SURFACE = ("alignment", "blocks", "libc", "limits", "operators", "queries", "sym
 # Everything with the largest pages, and with the others what depends on them most.
 RUNS = [
     *runs(LIBRARY, LARGE, "arm64", "machine"),
+    *runs(LIBRARY, LARGE, "ports", "machine"),
     *runs(LIBRARY, LARGE, "surface", *SURFACE),
     *runs(LIBRARY, LARGE, "traps", "signals", "threads"),
     *runs(LIBRARY, MIDDLE, "arm64", "machine"),
+    *runs(LIBRARY, MIDDLE, "ports", "machine"),
     *runs(LIBRARY, MIDDLE, "surface", "alignment", "limits"),
     *runs(LIBRARY, SMALL, "arm64", "machine"),
+    *runs(LIBRARY, SMALL, "ports", "machine"),
     *runs(LIBRARY, SMALL, "surface", "alignment", "limits"),
     *runs(DEBUG_LIBRARY, LARGE, "surface", "queries"),
 ]
@@ -105,7 +108,7 @@ def run_one(run: Run, directory: Path) -> Ended:
         run.case.name,
         directory=directory,
         library=run.library,
-        variables={"ALLOD_PURGE_DELAY": "20"} if run.folder == "arm64" else None,
+        variables={"ALLOD_PURGE_DELAY": "20"} if run.folder == "ports" else None,
     )
 
 

@@ -93,9 +93,10 @@ CASE(aligned_blocks_do_not_overlap) {
 }
 
 CASE(posix_memalign_refuses_bad_alignment) {
-  static const size_t bad[] = {
-      0,  1,  2,  3,   4,  5,  6,  7,    9,    12,       20,           24,
-      40, 48, 96, 100, 15, 17, 63, 1000, 4095, SIZE_MAX, SIZE_MAX - 7, SIZE_MAX / 2};
+  enum { kHalf = sizeof(void*) / 2 };
+  static const size_t bad[] = {0,  1,    2,    3,        kHalf,        5,           6,   7,  9,
+                               12, 20,   24,   40,       48,           96,          100, 15, 17,
+                               63, 1000, 4095, SIZE_MAX, SIZE_MAX - 7, SIZE_MAX / 2};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
     void* block = kUntouched;
     errno = 12345;

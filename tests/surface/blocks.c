@@ -303,19 +303,15 @@ CASE(realloc_to_no_bytes_frees) {
 
 CASE(failing_realloc_leaves_the_block) {
   const size_t kLarge = sizeof(size_t) > 4 ? (SIZE_MAX >> 16) + 1 : SIZE_MAX / 2 + 1;
+  // With 32 bits, a block may have 2 GiB - 64 KiB.
+  const size_t kTooLarge = (size_t)PTRDIFF_MAX - (sizeof(size_t) > 4 ? 65536 : 65534);
   const size_t kHuge = sizeof(size_t) > 4 ? SIZE_MAX / 4 + 1 : kLarge;
   static const size_t sizes[] = {0, 1, 100, 5000, 40000, 100 * KIB, 3 * MIB, 40 * MIB};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
     // The last ones look like the block's own size to whoever counts in fewer bits.
-    size_t impossible[] = {SIZE_MAX,
-                           SIZE_MAX - 4096,
-                           (size_t)PTRDIFF_MAX + 1,
-                           (size_t)PTRDIFF_MAX,
-                           (size_t)PTRDIFF_MAX - 65536,
-                           kLarge,
-                           kLarge + sizes[i],
-                           kLarge + sizes[i] + 60000,
-                           kHuge + sizes[i]};
+    size_t impossible[] = {
+        SIZE_MAX, SIZE_MAX - 4096,   (size_t)PTRDIFF_MAX + 1,   (size_t)PTRDIFF_MAX, kTooLarge,
+        kLarge,   kLarge + sizes[i], kLarge + sizes[i] + 60000, kHuge + sizes[i]};
     void* block = obtain(sizes[i]);
     fill(block, sizes[i], 3);
     for (size_t j = 0; j < sizeof impossible / sizeof *impossible; ++j) {

@@ -40,24 +40,30 @@ static const char* const kLibcNames[] = {"malloc",
 
 // operator new and delete: n w and n a are new and new[], d l and d a are delete and delete[]; m is
 // a size, St11align_val_t an alignment, RKSt9nothrow_t nothrow.
-static const char* const kOperatorNames[] = {"_Znwm",
-                                             "_Znam",
-                                             "_ZnwmRKSt9nothrow_t",
-                                             "_ZnamRKSt9nothrow_t",
-                                             "_ZnwmSt11align_val_t",
-                                             "_ZnamSt11align_val_t",
-                                             "_ZnwmSt11align_val_tRKSt9nothrow_t",
-                                             "_ZnamSt11align_val_tRKSt9nothrow_t",
+// The letter of size_t in names of C++.
+#if __SIZEOF_POINTER__ == 8
+#define SIZE "m"
+#else
+#define SIZE "j"
+#endif
+static const char* const kOperatorNames[] = {"_Znw" SIZE,
+                                             "_Zna" SIZE,
+                                             "_Znw" SIZE "RKSt9nothrow_t",
+                                             "_Zna" SIZE "RKSt9nothrow_t",
+                                             "_Znw" SIZE "St11align_val_t",
+                                             "_Zna" SIZE "St11align_val_t",
+                                             "_Znw" SIZE "St11align_val_tRKSt9nothrow_t",
+                                             "_Zna" SIZE "St11align_val_tRKSt9nothrow_t",
                                              "_ZdlPv",
                                              "_ZdaPv",
                                              "_ZdlPvRKSt9nothrow_t",
                                              "_ZdaPvRKSt9nothrow_t",
-                                             "_ZdlPvm",
-                                             "_ZdaPvm",
+                                             "_ZdlPv" SIZE,
+                                             "_ZdaPv" SIZE,
                                              "_ZdlPvSt11align_val_t",
                                              "_ZdaPvSt11align_val_t",
-                                             "_ZdlPvmSt11align_val_t",
-                                             "_ZdaPvmSt11align_val_t",
+                                             "_ZdlPv" SIZE "St11align_val_t",
+                                             "_ZdaPv" SIZE "St11align_val_t",
                                              "_ZdlPvSt11align_val_tRKSt9nothrow_t",
                                              "_ZdaPvSt11align_val_tRKSt9nothrow_t"};
 
@@ -252,7 +258,7 @@ CASE(prefixed_twins_of_new_and_delete_share_the_heap) {
 CASE(nothrow_new_works_in_a_c_program) {
   typedef void* (*new_nothrow)(size_t, const void*);
   static const char nothrow = 0;
-  new_nothrow allocates = (new_nothrow)find_function("_ZnwmRKSt9nothrow_t");
+  new_nothrow allocates = (new_nothrow)find_function("_Znw" SIZE "RKSt9nothrow_t");
   release deletes = (release)find_function("_ZdlPv");
   void* block = allocates(100, &nothrow);
   CHECK(block != NULL, "new (nothrow) of 100 bytes");

@@ -226,13 +226,15 @@ TEST_F(MetadataPool, returns_pieces_to_the_node_from_which_they_came) {
 TEST_F(MetadataPool, takes_pieces_of_another_node_when_the_system_refuses) {
   Fake::set_nodes(2);
   pool.start(2);
-  void* const first = allocate(640);
-  pool.free(first, 640);
+  // The shelf of the other node must not take the piece that is free.
+  constexpr std::size_t kBytes = sizeof(space::PieceShelf) + 640;
+  void* const first = allocate(kBytes);
+  pool.free(first, kBytes);
   Fake::set_node(1);
-  static_cast<void>(allocate(640));
+  static_cast<void>(allocate(kBytes));
   system.fail_from_call(1);
   bool is_found = false;
-  while (void* const piece = allocate(640)) is_found |= piece == first;
+  while (void* const piece = allocate(kBytes)) is_found |= piece == first;
   system.succeed();
   EXPECT_TRUE(is_found);
 }

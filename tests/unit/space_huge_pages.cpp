@@ -85,16 +85,17 @@ TEST_F(SpaceOfSpans, takes_no_mappings_for_holes_in_huge_pages) {
 }
 
 TEST_F(SpaceOfSpans, has_two_mappings_for_each_kind_however_much_is_used) {
-  if (!kAddressesAbound) GTEST_SKIP() << "takes more addresses than the fake has";
+  // With 32 bits, regions lie side by side for 64 MiB, and then elsewhere.
+  constexpr std::size_t kOfEach = kAddressesAbound ? 200 : 62;
   start();
   use_enough();
   static_cast<void>(allocate_dense(1));
   const std::size_t before = system.mappings();
-  for (std::size_t i = 0; i < 200; ++i) {
+  for (std::size_t i = 0; i < kOfEach; ++i) {
     ASSERT_NE(allocate(static_cast<std::uint32_t>(1 + i % 30)), nullptr);
     ASSERT_NE(allocate_dense(static_cast<std::uint32_t>(1 + i % 30)), nullptr);
   }
-  ASSERT_GT(space.counters().regions, 15U);
+  ASSERT_GT(space.counters().regions, kAddressesAbound ? 15U : 7U);
   EXPECT_LE(system.mappings(), before + 1) << "chunks of metadata";
 }
 
