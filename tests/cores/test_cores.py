@@ -51,8 +51,8 @@ BUDGETS = [
         ("visit", f"visit {PROCESSORS} {LARGEST}", DEFAULT, 64, 12),
         ("visit-processor", f"visit {PROCESSORS} {LARGEST}", PROCESSOR, 96, 12),
         ("visit-hardened", f"visit {PROCESSORS} {LARGEST}", HARDENED, 96, 24),
-        # How much is given back before the peak is a matter of time: 18 runs had 34 to 41 MiB at
-        # their peaks, and 12 of `pass` 45 to 59.
+        # How threads take turns decides on peaks, also where nothing is given back: 12 runs had 37
+        # to 42 MiB, and 12 of `pass` 49 to 58.
         ("own", "own 64 1500", DEFAULT, 48, 12),
         ("pass", "pass 64 1500", DEFAULT, 68, 12),
         ("idle", "idle 200 400", DEFAULT, 10, 10),
