@@ -65,6 +65,10 @@ class FakeMemory {
   [[nodiscard]] bool avoids_huge_at(Address at) {
     return advice_at(state().advice, at).huge == Huge::avoided;
   }
+  // May what the program said of pages that moved there still hold?
+  [[nodiscard]] bool has_foreign_advice(const void* address) {
+    return advice_at(state().advice, address_of(address)).is_foreign;
+  }
   [[nodiscard]] bool is_left_out_of_dumps(const void* address) {
     return advice_at(state().advice, address_of(address)).is_hidden;
   }
@@ -106,6 +110,7 @@ class FakeMemory {
   struct Advice {
     Huge huge = Huge::usual;
     bool is_hidden = false;
+    bool is_foreign = false;
     bool operator==(const Advice&) const = default;
   };
   using Advices = std::map<Address, Advice>;  // from there on; before the first, the usual
@@ -183,9 +188,12 @@ class FakeMemory {
     const bool fits = mapping_limit_ == 0 || count_mappings(s.segments, changed) <= mapping_limit_;
     if (fits) s.advice = std::move(changed);
   }
-  void forget_advice(void* address, std::size_t bytes) {
-    set_advice(state().advice, address_of(address), address_of(address) + bytes,
-               [](Advice& advice) { advice = {}; });
+  template <class Change>
+  void change_advice(void* address, std::size_t bytes, Change&& change) {
+    set_advice(state().advice, address_of(address), address_of(address) + bytes, change);
+  }
+  void forget_all_advice(void* address, std::size_t bytes) {
+    change_advice(address, bytes, [](Advice& advice) { advice = {}; });
   }
 
   // --- pages ------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class Fake : public FakeThreads, public FakeMemory {
     always_check(is_all(address, bytes, [](Pages pages) { return pages != Pages::none; }),
                  "unmap: pages that are not mapped");
     set_pages(address, bytes, Pages::none);
-    forget_advice(address, bytes);
+    forget_all_advice(address, bytes);
     forget_pieces(address, bytes);
   }
   [[nodiscard]] bool purge(void* address, std::size_t bytes) noexcept {
@@ -190,7 +190,12 @@ class Fake : public FakeThreads, public FakeMemory {
     clear_pages(address, bytes);
     forget_pieces(target, bytes);
     add_piece(target, bytes);
+    change_advice(target, bytes, [](Advice& advice) { advice.is_foreign = true; });
     return os::Moved::yes;
+  }
+  void forget_advice(void* address, std::size_t bytes) noexcept {
+    check_range(address, bytes, "forget_advice");
+    change_advice(address, bytes, [](Advice& advice) { advice.is_foreign = false; });
   }
   // As if the program had mapped memory there.
   void map_apart(void* address, std::size_t bytes) {
@@ -205,7 +210,7 @@ class Fake : public FakeThreads, public FakeMemory {
     check_range(address, bytes, "renew");
     always_check(resident_bytes(address, bytes) == 0, "renew: pages that were not purged");
     if (fails(Call::renew, 0)) return false;
-    forget_advice(address, bytes);
+    forget_all_advice(address, bytes);
     forget_pieces(address, bytes);
     return true;
   }

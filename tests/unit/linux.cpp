@@ -295,6 +295,36 @@ TEST_F(MovedPages, stay_if_they_are_locked) {
   EXPECT_TRUE(is_all(target, 7));
 }
 
+TEST_F(MovedPages, stay_if_one_of_them_is_locked) {
+  const std::size_t page = system.page_size();
+  if (system.lock(target + bytes - page, page) != 0) GTEST_SKIP() << "no memory may be locked";
+  EXPECT_EQ(system.move_pages(target, bytes, memory), os::Moved::no);
+  EXPECT_TRUE(is_all(target, 7));
+}
+
+// A child without the page gets a signal.
+TEST_F(MovedPages, are_inherited_and_writable_whatever_the_program_said) {
+  ASSERT_EQ(madvise(target, bytes, MADV_DONTFORK), 0);
+  ASSERT_EQ(mprotect(target, bytes, PROT_READ), 0);
+  ASSERT_EQ(system.move_pages(target, bytes, memory), os::Moved::yes);
+  const auto write_in_child = [&] {
+    const pid_t child = fork();
+    if (child == 0) {
+      *static_cast<volatile char*>(memory) = 9;
+      _exit(0);
+    }
+    int status = -1;
+    return waitpid(child, &status, 0) == child && status == 0;
+  };
+  EXPECT_FALSE(write_in_child()) << "the advice moves along";
+  system.forget_advice(memory, bytes);
+  EXPECT_TRUE(write_in_child());
+  EXPECT_TRUE(is_all(memory, 7));
+  ASSERT_EQ(madvise(memory, bytes, MADV_WIPEONFORK), 0);
+  system.forget_advice(memory, bytes);
+  EXPECT_TRUE(write_in_child());
+}
+
 TEST_F(MovedPages, are_one_mapping_with_their_neighbours_once_renewed) {
   const std::size_t before = mappings();
   EXPECT_TRUE(system.purge(target, bytes));

@@ -105,6 +105,14 @@ TEST_F(SpaceMoves, give_a_new_span_the_memory_of_smaller_ones) {
   EXPECT_EQ(space.counters().purged, 0U);
 }
 
+TEST_F(SpaceMoves, leave_behind_what_the_program_said_of_them) {
+  dirty({8, 5, 3});
+  const Span* const span = filled(16);
+  for (std::uint32_t slice = 0; slice < 16; ++slice) {
+    EXPECT_FALSE(system.has_foreign_advice(memory(span) + Slices{slice}.bytes())) << slice;
+  }
+}
+
 TEST_F(SpaceMoves, leave_zeros_where_they_were) {
   dirty({8});
   static_cast<void>(filled(9));
@@ -367,7 +375,7 @@ TEST_F(SpaceMoves, keep_the_order_of_what_stays) {
   EXPECT_EQ(space.purge(100, kEverything, kEverything), Slices{4}.bytes());
 }
 
-TEST_F(SpaceMoves, count_whole_spans_in_the_recent_peak) {
+TEST_F(SpaceMoves, count_what_will_be_written_in_the_recent_peak) {
   constexpr std::uint32_t kLarge = 100;
   const auto use = [&](std::uint32_t part) {
     Span* const span = allocate(kLarge);
@@ -376,6 +384,13 @@ TEST_F(SpaceMoves, count_whole_spans_in_the_recent_peak) {
   };
   space.free(allocate(kLarge));
   EXPECT_EQ(space.below_peak(), 0U) << "a large span may be untouched";
+  space.free(use(30));
+  EXPECT_EQ(space.below_peak(), Slices{30}.bytes());
+  Span* const again = use(30);
+  EXPECT_TRUE(space.fill(*again, {20}, kEverything)) << "as if a domain had kept it";
+  EXPECT_EQ(space.below_peak(), Slices{10}.bytes());
+  space.free(again);
+  EXPECT_EQ(space.below_peak(), Slices{30}.bytes());
   space.free(use(kLarge));
   EXPECT_EQ(space.below_peak(), Slices{kLarge}.bytes());
   space.free(use(50));

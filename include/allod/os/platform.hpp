@@ -61,7 +61,10 @@ enum class Sequence : std::uint8_t { done, refused, moved };
 //   move_pages(address, bytes, target)
 //                                moves the memory of usable pages, all in one mapping, to other
 //                                usable ones, which lose theirs; the former read as zero then.
-//                                See Moved
+//                                See Moved. What the program said of them moves along
+//   forget_advice(address, bytes)
+//                                makes usable pages readable, writable and inherited by children,
+//                                whatever the program said of them
 //   is_one_mapping(address, bytes)
 //                                whether usable pages are in one mapping
 //   renew(address, bytes)        maps purged pages anew, without what was said of them, so that
@@ -131,6 +134,7 @@ concept Platform = requires(P platform, void* address, std::size_t bytes, const 
   { platform.grow(address, bytes, bytes) } -> std::same_as<int>;
   { platform.move(address, bytes, address, bytes) } -> std::same_as<bool>;
   { platform.move_pages(address, bytes, address) } -> std::same_as<Moved>;
+  { platform.forget_advice(address, bytes) };
   { platform.is_one_mapping(address, bytes) } -> std::same_as<bool>;
   { platform.renew(address, bytes) } -> std::same_as<bool>;
   { platform.map_huge(bytes, 21U, &error) } -> std::same_as<void*>;

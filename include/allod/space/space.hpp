@@ -80,7 +80,7 @@ class Space {
   // The owner of a new huge block will probably write its first `part`: all but the last slice of
   // that get the memory of dirty spans where they have none, then huge pages.
   // Later, the next slice has memory only if the guess was right; until then, it counts against
-  // `budget`. A whole span counts in below_peak(). False if the system lost a part of the span,
+  // `budget`. The part counts in below_peak(). False if the system lost a part of the span,
   // which is nobody's then. Thread-safe; calls the system without the lock. See space_move.hpp.
   [[nodiscard]] bool fill(Span& span, Slices part, std::size_t budget) noexcept;
   // Takes its last slice's memory, which then tells the same; or changes nothing.
@@ -341,13 +341,14 @@ class Space {
     return static_cast<Span*>(metadata_.allocate(platform_, sizeof(Span)));
   }
   // A used span changes its size, from or to none when it is handed out or freed.
-  void account(Slices before, Slices after, bool is_full = false) noexcept {
+  void account(Slices before, Slices after, Slices expected = {}) noexcept {
     counters_.used += after.bytes() - before.bytes();
     if (counters_.used > counters_.peak_used) counters_.peak_used = counters_.used;
-    recent_.add(bytes_if_full(after, is_full) - bytes_if_full(before, is_full));
+    recent_.add(bytes_in_use(after, expected) - bytes_in_use(before, expected));
   }
-  [[nodiscard]] static std::size_t bytes_if_full(Slices size, bool is_full) noexcept {
-    return is_full || size <= kLargestHuge ? size.bytes() : 0;
+  // Of large spans, only what will probably be written.
+  [[nodiscard]] static std::size_t bytes_in_use(Slices size, Slices expected) noexcept {
+    return size <= kLargestHuge || size < expected ? size.bytes() : expected.bytes();
   }
   [[nodiscard]] ALLOD_HOT Span* allocate_with(Slices size, Slices alignment, Filling filling,
                                               PageSource* source, Span* descriptor,
@@ -476,7 +477,7 @@ class Space {
   std::uint32_t seams_ = 0;  // of all regions
   Guesses guesses_;
   std::atomic<std::uint32_t> shut_spans_{0};  // with pages that are or were shut
-  RecentUse recent_;                          // of spans up to kLargestHuge, and full ones
+  RecentUse recent_;                          // see bytes_in_use()
   SpaceCounters counters_;
 };
 

@@ -94,8 +94,8 @@ void Space<P, kChecks>::note_used(Span* span) noexcept {
   span->state = SpanState::used;
   span->block_state = 0;
   span->is_kept = false;
-  span->is_full = false;
   span->is_filled = false;
+  span->expected = {};
   map_.set_span(span->base, span);
   map_.set_span(end_of(*span) - 1, span);
   ++counters_.span_allocations;

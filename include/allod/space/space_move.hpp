@@ -11,10 +11,10 @@ namespace allod::space {
 
 template <os::Platform P, CheckLevel kChecks>
 bool Space<P, kChecks>::fill(Span& span, Slices part, std::size_t budget) noexcept {
-  if (part == span.size && !span.is_full) {
+  if (part != span.expected) {
     LockGuard guard{lock_};
-    recent_.add(span.size.bytes() - bytes_if_full(span.size, false));
-    span.is_full = true;
+    recent_.add(bytes_in_use(span.size, part) - bytes_in_use(span.size, span.expected));
+    span.expected = part;
   }
   const Region& region = *span.region;
   const Address from = span.absent_from;
@@ -25,6 +25,9 @@ bool Space<P, kChecks>::fill(Span& span, Slices part, std::size_t budget) noexce
   if (!may_guess(end - from, budget)) return true;
   os::Moved moved = is_region(span) ? os::Moved::no : os::Moved::yes;
   while (moved == os::Moved::yes && span.absent_from < end) moved = move_to(span, end);
+  if (span.absent_from != from) {
+    platform_.forget_advice(reinterpret_cast<void*>(from), span.absent_from - from);
+  }
   if (moved == os::Moved::no) populate_huge(span, end);
   if (span.is_filled) {
     LockGuard guard{lock_};

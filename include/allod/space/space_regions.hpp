@@ -217,7 +217,7 @@ bool Space<P, kChecks>::remap(Span* span, Slices to) noexcept {
   const bool may_move = is_region(*span) && span->region->seams == nullptr;
   const Address base = may_move ? remap_pages(*span->region, to) : 0;
   if (base == 0) return false;
-  account(span->size, to, span->is_full);
+  account(span->size, to, span->expected);
   move_region(span, base, to);
   return true;
 }

@@ -15,7 +15,7 @@ void Space<P, kChecks>::free(Span* span, std::uint32_t age_ms, Contents contents
   map_.set_tags(span->base, span->size, kFreeTag);
   LockGuard guard{lock_};
   ++counters_.span_frees;
-  account(span->size, {}, span->is_full);
+  account(span->size, {}, span->expected);
   free_.note_freed(span->size);
   if (age_ms != 0) free_.note_older(now);
   insert_free(go_home(span), clean ? SpanState::clean : SpanState::dirty, now);
@@ -40,7 +40,7 @@ bool Space<P, kChecks>::grow(Span* span, Slices to) noexcept {
   // Without metadata for the neighbour's rest, the span takes all of it.
   const Slices added = span->size - before;
   map_.set_spans(end_of(*span) - added.bytes(), added, span);
-  account(before, span->size, span->is_full);
+  account(before, span->size, span->expected);
   return true;
 }
 
@@ -52,7 +52,7 @@ void Space<P, kChecks>::shrink(Span* span, Slices to, Tail rest) noexcept {
   LockGuard guard{lock_};
   Span* const tail = split(span, to);
   if (tail == nullptr) return;
-  account(span->size + tail->size, span->size, span->is_full);
+  account(span->size + tail->size, span->size, span->expected);
   map_.set_tags(tail->base, tail->size, kFreeTag);
   insert_free(tail, clean ? SpanState::clean : SpanState::dirty, now);
 }

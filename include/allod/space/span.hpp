@@ -76,9 +76,10 @@ struct Span {
   bool wants_huge = false;
   // Used, but only for the space: a domain keeps it for its next request.
   bool is_kept = false;
-  // Used, and probably written as a whole; with memory by a guess. See Space::fill().
-  bool is_full = false;
+  // Used: has memory by a guess; see Space::fill().
   bool is_filled = false;
+  // Used: so much of it will probably be written; none: unknown.
+  Slices expected;
   // For a block of a first-class heap that is a span: its heap. Otherwise undefined.
   void* heap = nullptr;
   // For a block that is a span, if the policy keeps states: its state, see slab/block_state.hpp; in

@@ -36,10 +36,9 @@ class Linux {
   [[nodiscard]] std::size_t page_size() const noexcept { return page_size_; }
 
   [[nodiscard]] std::size_t address_space_limit() const noexcept {
-    rlimit64 limit{};
-    const long failed = raw_syscall(SYS_prlimit64, 0, RLIMIT_AS, 0, to_long(&limit));
-    if (failed != 0 || limit.rlim_cur == RLIM64_INFINITY) return 0;
-    return static_cast<std::size_t>(limit.rlim_cur < SIZE_MAX ? limit.rlim_cur : SIZE_MAX);
+    const std::uint64_t limit = limit_of(RLIMIT_AS);
+    if (limit == RLIM64_INFINITY) return 0;
+    return static_cast<std::size_t>(limit < SIZE_MAX ? limit : SIZE_MAX);
   }
 
   [[nodiscard]] std::size_t memory_limit() const noexcept { return ControlGroups{}.memory_limit(); }
@@ -153,13 +152,18 @@ class Linux {
   }
   // A move that the kernel refuses late has given the target back. So nothing moves after one.
   [[nodiscard]] Moved move_pages(void* address, std::size_t bytes, void* target) noexcept {
-    if (kThreadSanitizer || !has_moves() || is_locked(address) || !has_room()) return Moved::no;
-    if (!move_only(address, bytes, target)) {
-      moves_.store(Ability::no, std::memory_order_relaxed);
-      return Moved::lost;
+    if (kThreadSanitizer || !has_moves() || is_locked(address, bytes) || !has_room()) {
+      return Moved::no;
     }
-    forget_advice(target, bytes);
-    return Moved::yes;
+    if (move_only(address, bytes, target)) return Moved::yes;
+    moves_.store(Ability::no, std::memory_order_relaxed);
+    return Moved::lost;
+  }
+  void forget_advice(void* address, std::size_t bytes) noexcept {
+    static_cast<void>(commit(address, bytes));
+    for (const long advice : {kDoFork, kKeepOnFork}) {
+      raw_syscall(SYS_madvise, to_long(address), to_long(bytes), advice);
+    }
   }
   // Asks to lengthen it, which fails behind its end first.
   [[nodiscard]] bool is_one_mapping(void* address, std::size_t bytes) noexcept {
@@ -174,7 +178,7 @@ class Linux {
       return false;
     }
     // Since mlockall(MCL_FUTURE), new pages are present and locked.
-    if (is_locked(address)) {
+    if (is_locked(address, bytes)) {
       raw_syscall(SYS_munlock, to_long(address), to_long(bytes));
       static_cast<void>(purge(address, bytes));
     }
@@ -336,6 +340,12 @@ class Linux {
   }
 
  protected:
+  // The soft limit on a resource; none if the system does not say.
+  [[nodiscard]] static std::uint64_t limit_of(int resource) noexcept {
+    rlimit64 limit{};
+    const long failed = raw_syscall(SYS_prlimit64, 0, resource, 0, to_long(&limit));
+    return failed == 0 ? limit.rlim_cur : RLIM64_INFINITY;
+  }
   // Whether the kernel would grant so much without overcommitting; it may refuse more than the
   // physical memory. Asks only for sizes whose page map alone takes much memory.
   [[nodiscard]] static bool is_granted(std::size_t bytes) noexcept {
@@ -421,26 +431,21 @@ class Linux {
   // Whether a limit of addresses or data leaves room for one page. Without it, the kernel would
   // give the target of a move back, and then refuse the move.
   [[nodiscard]] bool has_room() noexcept {
+    if (limit_of(RLIMIT_AS) == RLIM64_INFINITY && limit_of(RLIMIT_DATA) == RLIM64_INFINITY) {
+      return true;
+    }
     void* const page = map(page_size_);
     if (page != nullptr) unmap(page, page_size_);
     return page != nullptr;
-  }
-  // Where pages came from, the program may have asked for what must not hold for another block.
-  void forget_advice(void* address, std::size_t bytes) noexcept {
-    static_cast<void>(commit(address, bytes));
-    for (const long advice : {kDoFork, kKeepOnFork}) {
-      raw_syscall(SYS_madvise, to_long(address), to_long(bytes), advice);
-    }
   }
   [[nodiscard]] static bool move_only(void* address, std::size_t bytes, void* target) noexcept {
     return raw_syscall(SYS_mremap, to_long(address), to_long(bytes), to_long(bytes),
                        MREMAP_MAYMOVE | MREMAP_FIXED | kDontUnmap,
                        to_long(target)) == to_long(target);
   }
-  // By advice that the kernel refuses for locked pages. It says of the first one that it will not
-  // be needed soon.
-  [[nodiscard]] bool is_locked(void* address) const noexcept {
-    return raw_syscall(SYS_madvise, to_long(address), to_long(page_size_), kCold) == -EINVAL;
+  // Whether some of it is. For anonymous memory, this call only answers that.
+  [[nodiscard]] static bool is_locked(void* address, std::size_t bytes) noexcept {
+    return raw_syscall(SYS_msync, to_long(address), to_long(bytes), MS_INVALIDATE) == -EBUSY;
   }
   static void* map_anonymous(std::size_t bytes, int protection) noexcept {
     const long result = raw_syscall(calls::kMap, 0, to_long(bytes), protection,
@@ -468,7 +473,6 @@ class Linux {
   static constexpr long kGuardRemove = 103;
   static constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
   static constexpr long kDontUnmap = 4;       // MREMAP_DONTUNMAP, Linux 5.7
-  static constexpr long kCold = 20;           // MADV_COLD, Linux 5.4
   static constexpr long kCollapse = 25;       // MADV_COLLAPSE, Linux 6.1
   static constexpr long kDoFork = 11;
   static constexpr long kKeepOnFork = 19;

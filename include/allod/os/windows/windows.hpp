@@ -100,6 +100,7 @@ class Windows {
     return false;
   }
   [[nodiscard]] static Moved move_pages(void*, std::size_t, void*) noexcept { return Moved::no; }
+  static void forget_advice(void*, std::size_t) noexcept {}
   [[nodiscard]] static bool is_one_mapping(void*, std::size_t) noexcept { return false; }
   [[nodiscard]] static bool renew(void*, std::size_t) noexcept { return false; }
 
