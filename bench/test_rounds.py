@@ -1,6 +1,7 @@
 """Rounds are interleaved, end when the medians are exact, and keep to the time."""
 
 import dataclasses
+import re
 import subprocess
 from pathlib import Path
 
@@ -118,6 +119,27 @@ def test_memory_can_be_warmed() -> None:
     )
     assert too_much.returncode != 0
     warmth.warm(1024.0)
+
+
+def test_most_of_what_is_free_is_held_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert warmth.held_kib(3 << 20) == 0, "others need it"
+    assert warmth.held_kib(20 << 20) == 15 << 20
+    monkeypatch.setattr(warmth, "held_kib", lambda free: 64 << 10)
+    before = children()
+    with warmth.held() as kib:
+        (holder,) = children() - before
+        status = Path(f"/proc/{holder}/status").read_text()
+        (resident,) = re.findall(r"VmRSS:\s*(\d+) kB", status)
+        assert int(resident) > kib == 64 << 10
+        assert Path(f"/proc/{holder}/oom_score_adj").read_text() == "1000\n"
+    assert children() == before
+
+
+def children() -> set[int]:
+    found = Path("/proc/self/task").glob("*/children")
+    return {int(child) for path in found for child in path.read_text().split()}
 
 
 def test_rounds_end_when_the_medians_are_exact(

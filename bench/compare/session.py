@@ -1,7 +1,8 @@
 """Measures all that was chosen, and keeps what is done whatever happens."""
 
+import contextlib
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from bench.compare import (
     smallest,
     storage,
     syscalls,
+    warmth,
 )
 from bench.compare.cases import CASES_BY_NAME, PURGING_CASES, TRACED_CASE, Case
 from bench.compare.processes import LeftOut, RunError
@@ -24,6 +26,8 @@ from bench.compare.progress import Display
 from bench.compare.results import Results
 from bench.compare.rounds import Budget, Plan
 from bench.compare.selection import by_turns
+
+_MANY_CASES = 8
 
 
 @dataclass(frozen=True)
@@ -67,11 +71,24 @@ class Session:
     def _run_rounds(self, cases: Sequence[Case], found: Results) -> list[Case]:
         ready = [case for case in cases if self._is_ready(case, found)]
         try:
-            self._measure(ready, found)
+            with self._most_memory_held(len(ready)):
+                self._measure(ready, found)
         finally:
             order = list(CASES_BY_NAME)
             found.cases.sort(key=lambda result: order.index(result.case.name))
         return ready
+
+    @contextlib.contextmanager
+    def _most_memory_held(self, cases: int) -> Iterator[None]:
+        """Where there are many runs; to begin takes some seconds for each GiB."""
+        is_worth_it = self.plan.seconds is None and cases >= _MANY_CASES
+        if not is_worth_it or not warmth.reported():
+            yield
+            return
+        self.say("taking free memory, so that the host does not")
+        with warmth.held() as kib:
+            self.say(f"{kib / (1 << 20):.1f} GiB taken")
+            yield
 
     def _is_ready(self, case: Case, found: Results) -> bool:
         """Scripts prepare their programs before anything is measured."""

@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # Touches as much memory as it is told, in huge pages where there are any, and ends.
@@ -12,9 +13,18 @@ memory = mmap.mmap(-1, int(sys.argv[1]), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 memory.madvise(mmap.MADV_HUGEPAGE)
 memory[:: mmap.PAGESIZE] = bytes(len(memory) // mmap.PAGESIZE)
 """
+# Where memory is short, it is the first to end. It ends with whoever started it.
+_HOLD = f"""
+open("/proc/self/oom_score_adj", "w").write("1000")
+{_TOUCH}
+print("held", flush=True)
+sys.stdin.read()
+"""
 _MORE = 1.25
 _PAGE_KIB = 64
 _SECONDS = 120.0
+_LEFT_FREE = 1 / 4
+_LEAST_FREE_KIB = 4 << 20
 _MOST_OF_FREE = 15 / 16
 _BALLOONS = Path("/sys/bus/virtio/drivers/virtio_balloon")
 _REPORTING = 5
@@ -43,6 +53,42 @@ def warm(kib: float, seconds: float = 0.0) -> None:
             capture_output=True,
             timeout=_SECONDS,
         )
+
+
+@contextlib.contextmanager
+def held() -> Iterator[int]:
+    """Keeps most of the free memory meanwhile; yields how many KiB.
+
+    What a host takes within a run is a part of what is free, and ``warm`` touches that
+    much before. So both are less.
+    """
+    kib = held_kib(_free_kib())
+    with _holding(kib) if kib > 0 else contextlib.nullcontext():
+        yield kib
+
+
+@contextlib.contextmanager
+def _holding(kib: int) -> Iterator[None]:
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _HOLD, str(kib * 1024)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def held_kib(free_kib: float) -> int:
+    """How much to hold of what is free; none where little is."""
+    held = free_kib - max(free_kib * _LEFT_FREE, _LEAST_FREE_KIB)
+    return max(int(held), 0) // _PAGE_KIB * _PAGE_KIB
 
 
 def amount_kib(
