@@ -7,8 +7,7 @@ namespace {
 // Worth a helper.
 constexpr std::size_t kHuge = std::size_t{2} << 20;
 constexpr std::int32_t kDelayMs = 8;
-// A helper that gives back one block sleeps so often. Later, a start may be refused; see decision
-// 0106.
+// A helper that gives back one block sleeps so often.
 constexpr std::uint32_t kSleeps = 2;
 World world;
 World::Domain* domain;
@@ -22,8 +21,8 @@ void begin() {
   block = world.allocate(*domain, kHuge);
   world.release(*domain, first);
 }
-void free_late() {
-  Platform::await_sleeps(kSleeps);
+void free_after(void (*wait)() noexcept) {
+  wait();
   world.release(*domain, block);
   Platform::end_helper();
 }
@@ -37,7 +36,18 @@ void all_went_back() {
 
 const Registered kAgain{
     {"helper_again", "memory is freed before the helper ends", 2, begin, [] { world.end(); },
-     [](unsigned thread) { thread == 1 ? free_late() : Platform::run_helper(); }, all_went_back}};
+     [](unsigned thread) {
+       thread == 1 ? free_after([]() noexcept { Platform::await_sleeps(kSleeps); })
+                   : Platform::run_helper();
+     },
+     all_went_back}};
+const Registered kReturned{{"helper_returned", "memory is freed before the helper's thread is gone",
+                            2, begin, [] { world.end(); },
+                            [](unsigned thread) {
+                              thread == 1 ? free_after(Platform::await_return)
+                                          : Platform::run_helper();
+                            },
+                            all_went_back}};
 
 }  // namespace
 }  // namespace order

@@ -43,6 +43,7 @@ LARGE = (
     "fork_barrier",
     "fork_fence",
     "helper_again",
+    "helper_returned",
     "late_free_adopted",
     "lean_again",
     "lean_again_and_pause",

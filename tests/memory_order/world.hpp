@@ -46,10 +46,12 @@ class Platform : public allod::os::Fake {
   }
 
   // The helper is a thread of the scenario, which serves one start after the other. As with Linux,
-  // it cannot start while it is not yet gone.
+  // a start waits until the last one is gone.
   [[nodiscard]] bool start_helper(void (*function)(void*), void* argument) noexcept {
-    std::uint32_t gone = kGone;
-    if (!helper_.compare_exchange_strong(gone, kStarting)) return false;
+    for (std::uint32_t gone = kGone; !helper_.compare_exchange_strong(gone, kStarting);
+         gone = kGone) {
+      order::futex_wait(&helper_, gone);
+    }
     function_ = function;
     argument_ = argument;
     helper_.store(kAlive);
@@ -66,6 +68,8 @@ class Platform : public allod::os::Fake {
         continue;
       }
       function_(argument_);
+      has_returned_.store(1);
+      order::futex_wake(&has_returned_, 1);
       helper_.store(kGone);
       order::futex_wake(&helper_, 1);
     }
@@ -75,6 +79,10 @@ class Platform : public allod::os::Fake {
     for (std::uint32_t now = sleeps_.load(); now < count; now = sleeps_.load()) {
       order::futex_wait(&sleeps_, now);
     }
+  }
+  // Waits until the helper's function has returned. Its thread may not be gone yet.
+  static void await_return() noexcept {
+    while (has_returned_.load() == 0) order::futex_wait(&has_returned_, 0);
   }
   // The helper's thread ends when it has nothing to do.
   static void end_helper() noexcept {
@@ -105,6 +113,7 @@ class Platform : public allod::os::Fake {
     helper_.store(kGone);
     helper_thread_ = ~0U;
     sleeps_.store(0);
+    has_returned_.store(0);
     passed_ms_ = 1000;
   }
 
@@ -116,6 +125,7 @@ class Platform : public allod::os::Fake {
   static inline void (*function_)(void*) = nullptr;
   static inline void* argument_ = nullptr;
   static inline std::atomic<std::uint32_t> sleeps_{0};
+  static inline std::atomic<std::uint32_t> has_returned_{0};
   static inline std::uint64_t passed_ms_ = 1000;
   static inline std::array<void*, kThreads> own_words_{};
 };

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -227,6 +230,27 @@ TEST(Linux, knows_the_only_processor_that_a_thread_may_run_on) {
     EXPECT_EQ(os::Vdso::processor(), i);
   }
   sched_setaffinity(0, sizeof before, &before);
+}
+
+// --- threads of our own -------------------------------------------------------------------------
+
+// Its thread is still on the stack then. Where others keep it from the processor for long, a start
+// may be refused.
+TEST(Helper, starts_again_when_its_function_has_returned) {
+  using Own = os::LinuxHelper<struct Testing>;
+  constexpr int kStarts = 2000;
+  std::atomic<int> done{0};
+  int refused = 0;
+  for (int i = 0; i < kStarts; ++i) {
+    const auto count = [](void* counter) { ++*static_cast<std::atomic<int>*>(counter); };
+    while (!Own::start(count, &done)) {
+      if (kThreadSanitizer) GTEST_SKIP() << "no thread of our own under ThreadSanitizer";
+      ++refused;
+    }
+    while (done.load() == i) sched_yield();
+  }
+  EXPECT_LT(refused, kStarts / 100);
+  EXPECT_TRUE(Own::wait_until_gone(1000));
 }
 
 // --- pages that move ----------------------------------------------------------------------------

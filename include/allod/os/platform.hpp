@@ -106,7 +106,8 @@ enum class Sequence : std::uint8_t { done, refused, moved };
 //   restore_signals(mask)        sets that mask again
 //   start_helper(function, argument)
 //                                runs `function` on a thread of our own that belongs to no
-//                                library; false if that is impossible
+//                                library, once the one before has ended; false if that is
+//                                impossible
 //   wait_for_helper()            waits until that thread, whose function is about to return, is
 //                                gone; false if that takes too long, or in another process
 template <class P>

@@ -30,11 +30,11 @@ template <class Use>
 class LinuxHelper {
  public:
   // Starts `function(argument)`. False if the helper already runs, or under ThreadSanitizer, which
-  // cannot see it. Thread-safe.
+  // cannot see it. A helper whose function has returned is waited for, some milliseconds at most.
+  // Thread-safe.
   static bool start(void (*function)(void*), void* argument) noexcept {
     if constexpr (kThreadSanitizer) return false;
-    std::uint32_t free = 0;
-    if (!alive_.compare_exchange_strong(free, kStarting, std::memory_order_acquire)) return false;
+    if (!take()) return false;
     unsigned char* const pointer = thread_pointer();
     if (pointer == nullptr) {
       alive_.store(0, std::memory_order_release);
@@ -100,6 +100,7 @@ class LinuxHelper {
  private:
   static constexpr std::uint32_t kStarting = 1;
   static constexpr std::uint32_t kMostYields = 256;
+  static constexpr std::uint32_t kMostNaps = 4;
   static constexpr std::size_t kStackBytes = 16 * 1024;
   static constexpr std::size_t kThreadBlockBytes = 4096;
   // Room for other thread-local variables of this library around the known one.
@@ -120,6 +121,21 @@ class LinuxHelper {
   template <class T>
   static long as_long(T* pointer) noexcept {
     return static_cast<long>(reinterpret_cast<std::uintptr_t>(pointer));
+  }
+
+  // The stack belongs to the last helper until its thread is gone.
+  static bool take() noexcept {
+    for (std::uint32_t turn = 0;; ++turn) {
+      std::uint32_t before = 0;
+      if (alive_.compare_exchange_strong(before, kStarting, std::memory_order_acquire)) return true;
+      if (turn < kMostYields) {
+        raw_syscall(SYS_sched_yield);
+      } else if (turn < kMostYields + kMostNaps) {
+        nap(before);
+      } else {
+        return false;
+      }
+    }
   }
 
   // Waits for 1 ms, or until the kernel has cleared `alive_`. Not FUTEX_PRIVATE: the kernel's wake

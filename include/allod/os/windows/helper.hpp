@@ -12,9 +12,14 @@ class WindowsHelper {
  public:
   using Function = void (*)(void*);
 
-  // Starts `function(argument)`. False if the helper runs already.
+  // Starts `function(argument)`. False if the helper runs already. A helper whose function is about
+  // to return is waited for, for some turns of other threads.
   static bool start(Function function, void* argument) noexcept {
-    if (runs_.exchange(true, std::memory_order_acquire)) return false;
+    constexpr int kMostYields = 256;
+    for (int yields = 0; runs_.exchange(true, std::memory_order_acquire); ++yields) {
+      if (yields == kMostYields) return false;
+      allod_win_yield();
+    }
     function_ = function;
     argument_ = argument;
     const LastError kept;
