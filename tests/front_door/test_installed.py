@@ -94,7 +94,17 @@ def test_a_program_for_glibc_is_refused_where_the_system_has_musl(
 @pytest.mark.parametrize(
     "command",
     [
-        *("run", "leaks", "symbolize", "live", "profile", "top", "diff", "export"),
+        *(
+            "run",
+            "leaks",
+            "symbolize",
+            "gdb",
+            "live",
+            "profile",
+            "top",
+            "diff",
+            "export",
+        ),
         *("record", "replay", "trace"),
     ],
 )

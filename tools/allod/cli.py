@@ -262,6 +262,34 @@ def symbolize(report: Path | None) -> None:
     name_frames(report)
 
 
+@click.command(
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+    },
+    options_metavar="",
+)
+@click.argument("arguments", nargs=-1, metavar="[GDB-ARGUMENT]...")
+def gdb(arguments: Sequence[str]) -> None:
+    """Start gdb with commands that tell what memory is to Allod.
+
+    \b
+    allod gdb PROGRAM CORE       looks into a core file
+    allod gdb -p PID             looks into a process, and stops it meanwhile
+
+    \b
+    (gdb) allod block ADDRESS    the block there, whether it is in use, its owner
+    (gdb) allod slab ADDRESS     the slab around it, and the state of each block
+    (gdb) allod heap             slabs by size class, huge blocks, what is free
+
+    They need debug information of the library, such as a build from sources has, or the package
+    allod-dbg.
+    """
+    from allod.debugger import start
+
+    start(arguments)
+
+
 @click.command()
 @click.option("--once", is_flag=True, help="Print one table, in bytes, and end.")
 @click.option(
@@ -337,7 +365,7 @@ def live(as_list: bool, close: bool, process: int | None) -> None:
 
 # In the order in which a person meets them.
 for command in (
-    *(run, leaks, symbolize, top, live, profile, diff, export),
+    *(run, leaks, symbolize, gdb, top, live, profile, diff, export),
     *(record, replay, trace, help_command),
 ):
     allod.add_command(command)
