@@ -65,12 +65,21 @@ CASE(a_process_that_is_short_of_mappings_gets_memory) {
   allocate(bytes < 1000 ? 128 * MIB : 600 * MIB, bytes);
 }
 
+// Neighbours have different rights: the same would make them one mapping, which would go on to take
+// the addresses behind a region.
+static void take_one_mapping_more(void) {
+  int rights = PROT_EXEC;
+  while (mmap(NULL, kPage, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED) {
+    rights ^= PROT_READ;
+  }
+}
+
 // Linux grants one more than the number says, and then refuses even what would lengthen another.
 CASE(a_process_with_one_mapping_more_than_it_may_have_gets_memory) {
   allocate(MIB, 1000);
   take_all_mappings();
   for (int i = 0; i < 300; ++i) {
-    while (mmap(NULL, kPage, PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED) continue;
+    take_one_mapping_more();
     allocate(MIB, 1000);
   }
 }
