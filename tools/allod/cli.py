@@ -262,20 +262,22 @@ def symbolize(report: Path | None) -> None:
     name_frames(report)
 
 
-@click.command(
-    context_settings={
-        "ignore_unknown_options": True,
-        "allow_interspersed_args": False,
-    },
-    options_metavar="",
-)
+class GdbCommand(click.Command):
+    """Hands on all options but --help in the first place."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_ours = args[:1] in (["--help"], ["-h"])
+        return super().parse_args(ctx, args if is_ours else ["--", *args])
+
+
+@click.command(cls=GdbCommand, options_metavar="")
 @click.argument("arguments", nargs=-1, metavar="[GDB-ARGUMENT]...")
 def gdb(arguments: Sequence[str]) -> None:
     """Start gdb with commands that tell what memory is to Allod.
 
     \b
-    allod gdb PROGRAM CORE       looks into a core file
     allod gdb -p PID             looks into a process, and stops it meanwhile
+    allod gdb --args PROGRAM     starts one
 
     \b
     (gdb) allod block ADDRESS    the block there, whether it is in use, its owner
@@ -283,7 +285,7 @@ def gdb(arguments: Sequence[str]) -> None:
     (gdb) allod heap             slabs by size class, huge blocks, what is free
 
     They need debug information of the library, such as a build from sources has, or the package
-    allod-dbg.
+    allod-dbg. They tell nothing of core files, which lack the map from addresses to blocks.
     """
     from allod.debugger import start
 

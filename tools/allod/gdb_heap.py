@@ -1,7 +1,8 @@
-"""Commands for gdb that tell what memory is to Allod, in a process or in a core file.
+"""Commands for gdb that tell what memory is to Allod, in a process.
 
 gdb runs this file; `allod gdb` starts it so. They read the heap's own records, and call nothing in
-the process. Another thread may have been changing what is read.
+the process. Another thread may have been changing what is read. Core files lack the page map, which
+is left out of them for its size.
 """
 
 from __future__ import annotations
@@ -146,6 +147,17 @@ class Heap:
             int(domain["tag"]) >> OWNER_SHIFT & ~1: domain
             for domain in listed(self.value["domains_"], "links")
         }
+
+        for region in listed(self.space["regions_"], "links"):
+            cell = plain(self.map["tags_"])[
+                int(region["base"]) - self.base >> SLICE_SHIFT
+            ]
+            try:
+                number(cell)
+            except gdb.MemoryError:
+                raise HeapError(
+                    "allod: the core file lacks the page map; ask the process while it lives"
+                ) from None
 
     def tag(self, address: int) -> int:
         try:
@@ -357,7 +369,9 @@ class SlabCommand(gdb.Command):
         if slab is None:
             raise HeapError(f"allod: no slab is at {address:#x}")
         if slab.size_class == MIXED_CLASS:
-            raise HeapError("allod: the slab has blocks of all sizes, which gdb does not show")
+            raise HeapError(
+                "allod: the slab has blocks of all sizes, which gdb does not show"
+            )
         cached, sent = heap.cached(slab), heap.sent(slab)
         states = [state_of(slab, i, cached, sent) for i in range(slab.capacity)]
         print(

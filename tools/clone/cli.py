@@ -186,8 +186,8 @@ def allod(ctx: click.Context) -> None:
 # In the order in which a person meets them.
 for command in (
     *(build, fuzz),
-    *(cli.run, cli_profile.leaks, cli.symbolize, cli.live, cli_profile.profile),
-    *(cli.top, cli_profile.diff, cli_profile.export),
+    *(cli.run, cli_profile.leaks, cli.symbolize, cli.gdb, cli.live),
+    *(cli_profile.profile, cli.top, cli_profile.diff, cli_profile.export),
     *(test, bench, release_command),
     *(cli_trace.record, cli_trace.replay, cli_trace.trace),
     command_line.help_command,
