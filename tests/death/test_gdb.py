@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -140,11 +141,11 @@ def test_a_core_file_tells_that_it_lacks_the_map(
 
 
 def test_mistakes_have_one_line(
-    program: Path, library: Path, debian_packages: DebianPackages
+    program: Path, liballod: Path, debian_packages: DebianPackages
 ) -> None:
     debian_packages("gdb")
     for ask, complaint in MISTAKES:
-        done = gdb(program, asks=(*started_on(library), ask))
+        done = gdb(program, asks=(*started_on(liballod), ask))
         assert complaint in done.stderr, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
 
@@ -158,7 +159,7 @@ def test_a_program_without_the_library_is_told(
 
 
 def test_without_gdb_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(debugger.shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(Failure, match="^gdb is not installed$") as raised:
         debugger.start([])
     assert raised.value.status == 127
