@@ -34,7 +34,10 @@ class LinuxHelper {
   // Thread-safe.
   static bool start(void (*function)(void*), void* argument) noexcept {
     if constexpr (kThreadSanitizer) return false;
-    if (!take()) return false;
+    std::uint32_t free = 0;
+    if (!alive_.compare_exchange_strong(free, kStarting, std::memory_order_acquire) && !take()) {
+      return false;
+    }
     unsigned char* const pointer = thread_pointer();
     if (pointer == nullptr) {
       alive_.store(0, std::memory_order_release);
@@ -124,7 +127,7 @@ class LinuxHelper {
   }
 
   // The stack belongs to the last helper until its thread is gone.
-  static bool take() noexcept {
+  static ALLOD_COLD bool take() noexcept {
     for (std::uint32_t turn = 0;; ++turn) {
       std::uint32_t before = 0;
       if (alive_.compare_exchange_strong(before, kStarting, std::memory_order_acquire)) return true;
