@@ -66,6 +66,8 @@ struct Span {
   // Used, with a larger descriptor: the descriptor when free, so that a free needs no allocation.
   Span* home = nullptr;
   std::uint32_t freed_ms = 0;
+  // Used: so much of it will probably be written; none: unknown. See Space::fill().
+  Slices expected;
   // Used: from here on it had no memory when it was handed out; 0: unknown.
   Address absent_from = 0;
   // Used: parts besides the guard may be closed by the owner; see Space::note_closed().
@@ -78,8 +80,6 @@ struct Span {
   bool is_kept = false;
   // Used: has memory by a guess; see Space::fill().
   bool is_filled = false;
-  // Used: so much of it will probably be written; none: unknown.
-  Slices expected;
   // For a block of a first-class heap that is a span: its heap. Otherwise undefined.
   void* heap = nullptr;
   // For a block that is a span, if the policy keeps states: its state, see slab/block_state.hpp; in
