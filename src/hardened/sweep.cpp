@@ -292,7 +292,7 @@ bool begin_sweep(bool is_due) noexcept {
 void start_sweep(bool is_late) noexcept {
   if (Sweeper::start(&sweep_on_own_thread, nullptr)) return;
   if (is_late) return sweep_here();
-  // The last sweeper has not quite ended, or no thread is available.
+  // The last sweeper does not end, or no thread is available.
   LockGuard guard{lock};
   phase = Phase::holding;
 }

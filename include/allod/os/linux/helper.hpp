@@ -126,7 +126,8 @@ class LinuxHelper {
     return static_cast<long>(reinterpret_cast<std::uintptr_t>(pointer));
   }
 
-  // The stack belongs to the last helper until its thread is gone.
+  // The stack belongs to the last helper until its thread is gone. Apart from the first try, since
+  // every program runs that.
   static ALLOD_COLD bool take() noexcept {
     for (std::uint32_t turn = 0;; ++turn) {
       std::uint32_t before = 0;
