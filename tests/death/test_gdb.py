@@ -23,6 +23,7 @@ char* in_use;
 char* freed;
 char* of_another;
 char* huge;
+char* freed_huge;
 char foreign;
 static void* frees(void* block) {
   free(block);
@@ -41,6 +42,8 @@ int main(void) {
   pthread_create(&thread, 0, frees, of_another);
   pthread_join(thread, 0);
   strcpy(in_use, "kept");
+  freed_huge = malloc(12 << 20);
+  free(freed_huge);
   stand_here();
   return foreign;
 }
@@ -51,6 +54,7 @@ QUESTIONS = (
     "allod block freed",
     "allod block of_another",
     "allod block huge+4096",
+    "allod block freed_huge",
     "allod block &foreign",
     "allod block 0",
     "allod slab in_use",
@@ -67,6 +71,11 @@ FREED = {
     "liballod-debug.so": "in use, or freed lately",
     "liballod-hardened.so": "free: it was freed, or was never allocated",
 }
+FREED_HUGE = {
+    "liballod.so": "free, kept for the next request",
+    "liballod-debug.so": "in use, or freed lately",
+    "liballod-hardened.so": "free: it was freed, and waits",
+}
 ANSWERS = (
     r"0x\w+ is a block of size class (?P<class>\d+)\n  in use.*\n"
     r"  block \d+ of \d+ in the slab at 0x\w+\n  owner: domain \d+ of thread \d+",
@@ -74,6 +83,7 @@ ANSWERS = (
     r"0x\w+ is a block of size class (?P=class)\n  {freed}",
     r"0x\w+ is a block of size class \d+\n  (free|in use, or freed lately)",
     r"0x\w+ is 4096 bytes into 0x\w+, a huge block of 10\.\d MiB\n  in use",
+    r"0x\w+ is (a huge block of 12\.\d MiB\n  {freed_huge}|in free memory of Allod)",
     r"0x\w+ is not Allod's memory",
     r"0x0 is not Allod's memory",
     r"slab at 0x\w+: [\d,]+ bytes, \d+ blocks of size class (?P=class)\n  owner: domain",
@@ -115,6 +125,7 @@ def verify(done: subprocess.CompletedProcess[str], library: Path) -> None:
         pytest.skip("nobody may look into programs here")
     freed = FREED[library.name]
     wanted = r"[\s\S]*?".join(ANSWERS).replace("{freed}", freed)
+    wanted = wanted.replace("{freed_huge}", FREED_HUGE[library.name])
     assert re.search(wanted, done.stdout), done.stdout + done.stderr
 
 

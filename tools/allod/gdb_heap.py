@@ -28,6 +28,8 @@ FREE_TAG = 0xFFFFF << OWNER_SHIFT
 ORPHAN_OWNER = 0xFFFFC
 FIRST_HEAP_OWNER = 0x80000
 MIXED_CLASS = (1 << OWNER_SHIFT) // 24 - 2
+# space::SpanState.
+USED, DIRTY, CLEAN, PURGING, METADATA = range(5)
 NOTE_SECONDS = 2.0
 ROW = 64
 CELLS = {"in use": "#", "free": ".", "cached": "c", "on its way": "r", "waiting": "q"}
@@ -139,6 +141,7 @@ class Heap:
         self.in_use = "in use"
         if "DebugPolicy" in name:
             self.in_use = "in use, or freed lately: the debug library keeps such blocks"
+        self.has_states = "HardenedPolicy" in name
         self.space = self.value["space_"]
         self.map = self.space["map_"]
         self.base = int(self.map["base_"])
@@ -147,7 +150,9 @@ class Heap:
             int(domain["tag"]) >> OWNER_SHIFT & ~1: domain
             for domain in listed(self.value["domains_"], "links")
         }
+        self._need_the_map()
 
+    def _need_the_map(self) -> None:
         for region in listed(self.space["regions_"], "links"):
             cell = plain(self.map["tags_"])[
                 int(region["base"]) - self.base >> SLICE_SHIFT
@@ -171,9 +176,13 @@ class Heap:
 
     def slab_of(self, span: gdb.Value) -> Slab | None:
         """The slab that the span is, or None."""
-        if int(span["home"]) == 0 or int(span["state"]) != 0:
+        if int(span["home"]) == 0 or int(span["state"]) != USED:
             return None
         return Slab(gdb.Value(place(span)).cast(self.slab_type.pointer()).dereference())
+
+    def waits(self, span: gdb.Value) -> bool:
+        """Whether a huge block was freed, though its span counts as used."""
+        return self.has_states and not int(span["block_state"]) & 1
 
     def slab_at(self, address: int) -> Slab | None:
         if self.tag(address) in (0, FREE_TAG):
@@ -288,7 +297,8 @@ def in_words(slab: Slab, index: int, heap: Heap) -> str:
     cached, sent = heap.cached(slab), heap.sent(slab)
     state = state_of(slab, index, cached, sent)
     if state == "cached":
-        return f"free, in the cache of thread {cached[block]}"
+        whose = f"of thread {cached[block]}" if cached[block] else "that threads share"
+        return f"free, in the cache {whose}"
     if state == "on its way":
         by = f" by thread {sent[block]}" if block in sent else " by another thread"
         return f"freed{by}; its owner has not collected it"
@@ -309,13 +319,7 @@ def describe(heap: Heap, address: int) -> Iterator[str]:
     span = heap.span(address)
     slab = heap.slab_of(span)
     if slab is None:
-        base, size = int(span["base"]), number(span["size"]) << SLICE_SHIFT
-        if int(span["state"]) != 0:
-            yield f"{address:#x} is in memory of Allod's own records, or free"
-            return
-        is_free = bool(span["is_kept"])
-        yield _place(address, base) + f"a huge block of {amount(size)}"
-        yield "  free, kept for the next request" if is_free else "  in use"
+        yield from describe_huge(heap, address, span)
         return
     if slab.size_class == MIXED_CLASS:
         yield f"{address:#x} is in the slab at {slab.base:#x}, with blocks of all sizes"
@@ -326,13 +330,27 @@ def describe(heap: Heap, address: int) -> Iterator[str]:
         yield f"{address:#x} is behind the last block of the slab at {slab.base:#x}"
     else:
         start = slab.block(index)
-        yield _place(address, start) + f"a block of size class {slab.block_bytes}"
+        yield _where(address, start) + f"a block of size class {slab.block_bytes}"
         yield f"  {in_words(slab, index, heap)}"
         yield f"  block {index} of {slab.capacity} in the slab at {slab.base:#x}"
     yield f"  owner: {heap.owner(slab)}"
 
 
-def _place(address: int, start: int) -> str:
+def describe_huge(heap: Heap, address: int, span: gdb.Value) -> Iterator[str]:
+    if int(span["state"]) != USED:
+        yield f"{address:#x} is in memory of Allod's own records, or free"
+        return
+    size = number(span["size"]) << SLICE_SHIFT
+    yield _where(address, int(span["base"])) + f"a huge block of {amount(size)}"
+    if span["is_kept"]:
+        yield "  free, kept for the next request"
+    elif heap.waits(span):
+        yield "  free: it was freed, and waits"
+    else:
+        yield f"  {heap.in_use}"
+
+
+def _where(address: int, start: int) -> str:
     if address == start:
         return f"{address:#x} is "
     return f"{address:#x} is {address - start} bytes into {start:#x}, "
@@ -394,54 +412,71 @@ class ClassSum:
 
     slabs: int = 0
     blocks: int = 0
-    used: int = 0
-    bytes: int = 0
+    taken: int = 0
+    size: int = 0
+
+    def add(self, slab: Slab) -> None:
+        self.slabs += 1
+        self.blocks += slab.capacity
+        self.size += slab.size
+        self.taken += sum(
+            not (slab.is_free(i) or slab.is_remote(i) or slab.was_freed(i))
+            for i in range(slab.capacity)
+        )
+
+
+@dataclass
+class HeapSum:
+    """What all spans are, in bytes but for the number of huge blocks."""
+
+    classes: dict[int, ClassSum] = field(default_factory=dict)
+    huge: int = 0
+    huge_blocks: int = 0
+    mixed: int = 0
+    kept: int = 0
+    by_state: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(5), 0))
+
+    def add(self, heap: Heap, span: gdb.Value) -> None:
+        slab = heap.slab_of(span)
+        size, state = number(span["size"]) << SLICE_SHIFT, int(span["state"])
+        if slab is not None and slab.size_class == MIXED_CLASS:
+            self.mixed += size
+        elif slab is not None:
+            self.classes.setdefault(slab.block_bytes, ClassSum()).add(slab)
+        elif state != USED:
+            self.by_state[state] += size
+        elif span["is_kept"] or heap.waits(span):
+            self.kept += size
+        else:
+            self.huge += size
+            self.huge_blocks += 1
+
+    def lines(self) -> Iterator[str]:
+        yield f"{'size class':>10} {'slabs':>8} {'memory':>14} {'blocks':>10} {'taken':>10}"
+        for block_bytes, each in sorted(self.classes.items()):
+            yield (
+                f"{block_bytes:>10} {each.slabs:>8,} {amount(each.size):>14}"
+                f" {each.blocks:>10,} {each.taken:>10,}"
+            )
+        yield f"huge blocks: {self.huge_blocks:,}, {amount(self.huge)}"
+        if self.mixed:
+            yield f"slabs with blocks of all sizes: {amount(self.mixed)}"
+        present = self.kept + self.by_state[DIRTY] + self.by_state[PURGING]
+        yield f"free: {amount(present)} in memory, {amount(self.by_state[CLEAN])} given back"
 
 
 class HeapCommand(gdb.Command):
-    """allod heap: regions, slabs by size class, huge blocks, and what is free."""
+    """allod heap: slabs by size class, huge blocks, and what is free."""
 
     def __init__(self) -> None:
         super().__init__("allod heap", gdb.COMMAND_DATA, gdb.COMPLETE_NONE)
 
     def invoke(self, argument: str, from_tty: bool) -> None:
-        heap = Heap()
-        classes: dict[int, ClassSum] = {}
-        huge_count = huge_bytes = 0
-        by_state = [0] * 5
+        heap, found = Heap(), HeapSum()
         for span in heap.spans():
-            size = number(span["size"]) << SLICE_SHIFT
-            state = int(span["state"])
-            slab = heap.slab_of(span)
-            if slab is not None:
-                sum_ = classes.setdefault(slab.block_bytes, ClassSum())
-                sum_.slabs += 1
-                sum_.blocks += slab.capacity
-                sum_.bytes += size
-                sum_.used += sum(
-                    not slab.is_free(i)
-                    and not slab.is_remote(i)
-                    and not slab.was_freed(i)
-                    for i in range(slab.capacity)
-                )
-            elif state == 0 and not bool(span["is_kept"]):
-                huge_count += 1
-                huge_bytes += size
-            else:
-                by_state[state] += size
-        print(
-            f"{'size class':>10} {'slabs':>8} {'memory':>14} {'blocks':>10} {'taken':>10}"
-        )
-        for block_bytes, sum_ in sorted(classes.items()):
-            print(
-                f"{block_bytes:>10} {sum_.slabs:>8,} {amount(sum_.bytes):>14}"
-                f" {sum_.blocks:>10,} {sum_.used:>10,}"
-            )
-        print(f"huge blocks: {huge_count:,}, {amount(huge_bytes)}")
-        kept, dirty, clean, purging, _ = by_state
-        print(
-            f"free: {amount(kept + dirty + purging)} in memory, {amount(clean)} given back"
-        )
+            found.add(heap, span)
+        for line in found.lines():
+            print(line)
         print(f"taken: {heap.in_use}; or in the cache of a thread")
 
 
