@@ -1,17 +1,21 @@
 """Rounds are interleaved, end when the medians are exact, and keep to the time."""
 
+import contextlib
 import dataclasses
+import io
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from bench.compare import progress, rounds, runner, selection, warmth
 from bench.compare.cases import CASES, Case
 from bench.compare.peers import Peer
 from bench.compare.rounds import Budget, CaseResult, Plan
 from bench.compare.run import Run
+from bench.compare.session import Session
 from bench.samples import a_run
 
 # Rounds.
@@ -135,6 +139,36 @@ def test_most_of_what_is_free_is_held_for_a_while(
         assert int(resident) > kib == 64 << 10
         assert Path(f"/proc/{holder}/oom_score_adj").read_text() == "1000\n"
     assert children() == before
+    monkeypatch.setattr(warmth, "held_kib", lambda free: 1 << 40)
+    with warmth.held() as kib:
+        assert kib == 0, "there is not so much"
+    assert children() == before
+
+
+@pytest.mark.parametrize(
+    ("cases", "seconds", "is_told", "is_held"),
+    [
+        (8, None, True, True),
+        (7, None, True, False),
+        (8, 9.0, True, False),
+        (8, None, False, False),
+    ],
+)
+def test_memory_is_held_where_many_runs_pay_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+    cases: int,
+    seconds: float | None,
+    is_told: bool,
+    is_held: bool,
+) -> None:
+    held = contextlib.nullcontext(1 << 20)
+    monkeypatch.setattr(warmth, "reported", lambda: is_told)
+    monkeypatch.setattr(warmth, "held", lambda: held)
+    text = io.StringIO()
+    plan = Plan(quick=False, repeats=2, precision=0.01, seconds=seconds)
+    session = Session(Path(), plan, False, False, Path(), Console(file=text))
+    with session.most_memory_held(cases):
+        assert ("1.0 GiB taken" in text.getvalue()) == is_held
 
 
 def children() -> set[int]:

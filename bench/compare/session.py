@@ -71,7 +71,7 @@ class Session:
     def _run_rounds(self, cases: Sequence[Case], found: Results) -> list[Case]:
         ready = [case for case in cases if self._is_ready(case, found)]
         try:
-            with self._most_memory_held(len(ready)):
+            with self.most_memory_held(len(ready)):
                 self._measure(ready, found)
         finally:
             order = list(CASES_BY_NAME)
@@ -79,7 +79,7 @@ class Session:
         return ready
 
     @contextlib.contextmanager
-    def _most_memory_held(self, cases: int) -> Iterator[None]:
+    def most_memory_held(self, cases: int) -> Iterator[None]:
         """Where there are many runs; to begin takes some seconds for each GiB."""
         is_worth_it = self.plan.seconds is None and cases >= _MANY_CASES
         if not is_worth_it or not warmth.reported():

@@ -57,18 +57,12 @@ def warm(kib: float, seconds: float = 0.0) -> None:
 
 @contextlib.contextmanager
 def held() -> Iterator[int]:
-    """Keeps most of the free memory meanwhile; yields how many KiB.
+    """Keeps most of the free memory meanwhile; yields how many KiB: 0 if it cannot be had.
 
     What a host takes within a run is a part of what is free, and ``warm`` touches that
     much before. So both are less.
     """
     kib = held_kib(_free_kib())
-    with _holding(kib) if kib > 0 else contextlib.nullcontext():
-        yield kib
-
-
-@contextlib.contextmanager
-def _holding(kib: int) -> Iterator[None]:
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _HOLD, str(kib * 1024)],
         stdin=subprocess.PIPE,
@@ -78,8 +72,7 @@ def _holding(kib: int) -> Iterator[None]:
     )
     try:
         assert process.stdout is not None
-        process.stdout.readline()
-        yield
+        yield kib if process.stdout.readline() else 0
     finally:
         process.kill()
         process.communicate()
