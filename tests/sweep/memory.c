@@ -108,9 +108,9 @@ static void expect_to_be_told(unsigned number) {
   const int before = dup(STDERR_FILENO);
   CHECK(before >= 0 && dup2(fileno(messages), STDERR_FILENO) == STDERR_FILENO, "dup2");
   refuse(number, ~0U);
-  const bool first = comes_back(block, SIZE, FOR_EVER);
+  const bool first = is_let_go(block, SIZE);
   block = free_one(&global, SIZE, 0);
-  const bool second = comes_back(block, SIZE, FOR_EVER);
+  const bool second = is_let_go(block, SIZE);
   CHECK(dup2(before, STDERR_FILENO) == STDERR_FILENO, "dup2");
   CHECK(first && second, "held for ever: %d, %d", !first, !second);
   static char text[1000];
