@@ -23,8 +23,8 @@ static inline secret hide(const void* block) { return ~(uintptr_t)block; }
 
 // Allocates and frees so often. Does the block come back?
 bool comes_back(secret block, size_t size, int tries);
-// Whether it comes back, or lies free and waits for its turn: while a late sweep held much, the heap
-// has grown by slabs that nobody needs afterwards.
+// Whether it comes back, or lies free and waits for its turn: while a late sweep held much, the
+// heap has grown by slabs that nobody needs afterwards.
 bool is_let_go(secret block, size_t size);
 // What earlier calls have left on the stack.
 void clear_stack(void);
