@@ -369,7 +369,6 @@ static void limit_beside_threads(void) {
   for (size_t i = 0; i < kThreads; ++i) {
     CHECK(pthread_join(threads[i], NULL) == 0, "pthread_join");
   }
-  exhaust_late_limit((size_t)1 << 30, 100000);
 }
 CASE(late_limit_of_addresses_while_threads_allocate) {
   for (int i = 0; i < 8; ++i) {
@@ -377,6 +376,8 @@ CASE(late_limit_of_addresses_while_threads_allocate) {
     CHECK(child >= 0, "fork: %s", strerrorname_np(errno));
     if (child == 0) {
       limit_beside_threads();
+      // Takes seconds beside sweeps; threads meet the limit in another way each time, this does not.
+      if (i == 0) exhaust_late_limit((size_t)1 << 30, 100000);
       _exit(0);
     }
     expect_success(child);
