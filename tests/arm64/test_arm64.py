@@ -24,6 +24,7 @@ from arm64.emulator import (
     PACKAGES,
     PROGRAMS,
     TOO_LONG,
+    TOO_LONG_TO_DEBUG,
     abilities,
     run_emulated,
 )
@@ -56,10 +57,11 @@ class Run:
 
 def runs(library: Path, page_size: int, folder: str, *programs: str) -> list[Run]:
     """The cases of some programs of a folder of tests, but for those that take too long."""
+    left_out = TOO_LONG | (TOO_LONG_TO_DEBUG if library == DEBUG_LIBRARY else set())
     return [
         Run(library, page_size, folder, case)
         for case in cases_in(TESTS / folder)
-        if case.program in programs and case.name not in TOO_LONG
+        if case.program in programs and case.name not in left_out
     ]
 
 
