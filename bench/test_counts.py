@@ -98,7 +98,7 @@ def test_calls_that_give_memory_back_are_those_of_the_program() -> None:
     log = """\
 7     munmap(0x1, 4096)                 = 0 <0.000010>
 7 clone3({flags=CLONE_VM, parent_tid=0x7f0}, stack=0x7f1} => {parent_tid=[8]}, 88) = 8 <0.00002>
-8 clone(child_stack=0x1, flags=CLONE_THREAD|CLONE_CHILD_SETTID, child_tidptr=0x7) = 9 <0.00002>
+8 clone(child_stack=0x1, flags=CLONE_THREAD|CLONE_PARENT_SETTID, parent_tid=[9]) = 9 <0.00002>
 9 madvise(0x1, 4096, MADV_DONTNEED) = 0 <0.005000>
 8     madvise(0x1, 4096, MADV_HUGEPAGE) = 0 <0.000020>
 8 madvise(0x1, 4096, MADV_DONTNEED <unfinished ...>
@@ -107,12 +107,27 @@ def test_calls_that_give_memory_back_are_those_of_the_program() -> None:
 8 <... madvise resumed>) = 0 <0.000300>
 9 <... madvise resumed>) = 0 <0.000400>
 7 <... madvise resumed>) = 0 <0.000500>
-7 clone(child_stack=0x1, flags=CLONE_THREAD|CLONE_PARENT_SETTID, parent_tid=[10]) = 10 <0.1>
+7 clone3({flags=CLONE_VM, parent_tid=0x7f0}, stack=0x7f1} <unfinished ...>
+7 <... clone3 resumed> => {parent_tid=[10]}, 88) = 10 <0.1>
 10 madvise(0x1, 4096, MADV_FREE) = 0 <0.000030>
 """
     assert purging.calls_of_program(log) == pytest.approx([10.0, 300.0, 30.0])
     assert purging.percentile_99([]) == 0.0
     assert purging.percentile_99(range(1, 201)) == 198
+
+
+def test_the_helper_is_no_thread_of_the_program(programs: Path) -> None:
+    if not syscalls.prepare(print, may_install=True):
+        pytest.skip("strace is not there and cannot be installed")
+    try:
+        variables = runner.environment(peers.find("allod"))
+    except peers.PeerError:
+        pytest.skip("the library is not built")
+    run = runner.command(programs, CASES_BY_NAME["phases"], quick=True)
+    log = purging.trace(run, variables)
+    found = re.search(r"^\d+ +clone\(.* = (\d+) ", log, re.MULTILINE)
+    assert found is not None
+    assert found[1] not in purging.threads_of_program(log)
 
 
 def test_what_giving_memory_back_costs_is_measured(programs: Path) -> None:

@@ -19,9 +19,10 @@ from bench.compare.processes import RunError
 from bench.compare.runner import command, environment
 
 _LONGEST_SECONDS = 300
-# Threads of a library come from pthread_create, which asks where to put the thread's number; a
-# helper that an allocator makes by itself does not.
-_THREAD = re.compile(r"^(\d+) .*\bclone3?\b.*parent_tid.* = (\d+)(?: <[\d.]+>)?$")
+# Threads of a library come from pthread_create, which is clone3 since glibc 2.34 where the kernel
+# has it; a helper that an allocator makes by itself comes from clone.
+_THREAD = re.compile(r"^\d+ .*\bclone3\b.* = (\d+)(?: <[\d.]+>)?$")
+_NO_CLONE3 = re.compile(r"\bclone3\b.* = -1 ENOSYS ")
 _CALL = re.compile(r"^(\d+) +(?:<\.\.\. )?(\w+)(.*)<([\d.]+)>$")
 _BEGINS = re.compile(r"^(\d+) .*(?:MADV_DONTNEED|MADV_FREE|munmap\().*<unfinished")
 _EVERY_SECONDS = 0.002
@@ -46,7 +47,7 @@ class Purging:
 def measure(programs: Path, case: Case, peer: Peer, *, quick: bool) -> Purging:
     """Runs the workload twice: under strace, and beside somebody who looks at its threads."""
     run = command(programs, case, quick=quick)
-    held = calls_of_program(_trace(run, environment(peer)))
+    held = calls_of_program(trace(run, environment(peer)))
     share = _helper_share(run, environment(peer))
     return Purging(peer.name, case.name, len(held), percentile_99(held), share)
 
@@ -57,7 +58,8 @@ def percentile_99(values: Iterable[float]) -> float:
     return ordered[math.ceil(0.99 * len(ordered)) - 1] if ordered else 0.0
 
 
-def _trace(run: list[str], variables: dict[str, str]) -> str:
+def trace(run: list[str], variables: dict[str, str]) -> str:
+    """What strace says of threads that begin, and of memory that goes back."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         passed = [
@@ -74,17 +76,25 @@ def _trace(run: list[str], variables: dict[str, str]) -> str:
         )
         if done.returncode != 0:
             raise RunError(f"strace: {done.stderr.strip() or done.returncode}")
-        return log.read_text()
+        text = log.read_text()
+    if _NO_CLONE3.search(text):
+        raise RunError("strace: without clone3, no helper can be told from a thread")
+    return text
+
+
+def threads_of_program(log: str) -> set[str]:
+    """The numbers of those that the program has made, and its first."""
+    lines = log.splitlines()
+    first = {line.split(maxsplit=1)[0] for line in lines[:1]}
+    return first | {found[1] for line in lines if (found := _THREAD.match(line))}
 
 
 def calls_of_program(log: str) -> list[float]:
     """Microseconds of each call by which a thread of the program gave memory back."""
-    lines = log.splitlines()
-    ours = {line.split(maxsplit=1)[0] for line in lines[:1]}
-    ours |= {found[2] for line in lines if (found := _THREAD.match(line))}
+    ours = threads_of_program(log)
     begun: set[str] = set()
     held: list[float] = []
-    for line in lines:
+    for line in log.splitlines():
         if begins := _BEGINS.match(line):
             begun.add(begins[1])
             continue

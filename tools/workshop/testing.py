@@ -154,8 +154,9 @@ def _run_pytest(
     if quick:
         command += ["-m", "not slow"]
     if not ALONE.intersection(arguments):
-        cores = len(os.sched_getaffinity(0))
-        command += ["-n", str(cores), "--no-loadscope-reorder"]
+        # One more than can run: some tests wait for a program, a download or a lock.
+        workers = len(os.sched_getaffinity(0)) + 1
+        command += ["-n", str(workers), "--no-loadscope-reorder"]
     command += arguments
     with tempfile.TemporaryDirectory(prefix="allod-test-") as scratch:
         file = Path(scratch) / "counts.json"
