@@ -405,7 +405,9 @@ def test_a_chance_is_the_share_of_attempts_that_won() -> None:
     found = Findings(machine.describe(), "now", 4, some, [one, other], [])
     found.verdicts["some"] = {one.key: [won, lost, lost, lost], other.key: [won] * 4}
     found.verdicts["glibc"] = {one.key: [won] * 4, other.key: [lost] * 4}
-    rows = [[cell.text for cell in row] for row in attacks.summary(found).rows]
+    summary = attacks.summary(found)
+    assert summary.header[-1] == "wins with the 1 others"
+    rows = [[cell.text for cell in row] for row in summary.rows]
     assert rows == [
         ["some", "25 %", "75 %", "0", "100 %"],
         ["glibc", "100 %", "0 %", "0", "0 %"],
@@ -421,7 +423,9 @@ def test_attacks_succeed_on_glibc_and_are_told(
     arguments = ["--security", "--attacks", "--peer", "glibc", "--repeats", "2"]
     assert cli.main([*arguments, "--no-install", "--out", str(tmp_path)]) == 0
     assert "| glibc | **100 %** |" in capsys.readouterr().out
-    assert "Every attack" in (tmp_path / "attacks.md").read_text()
+    again = ["--security", "--attacks", "--from", str(tmp_path / "security.json")]
+    assert cli.main([*again, "--out", str(tmp_path / "again")]) == 0
+    assert "Every attack" in (tmp_path / "again" / "attacks.md").read_text()
     every = json.loads((tmp_path / "security.json").read_text())
     harmed = {
         case.family

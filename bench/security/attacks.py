@@ -137,6 +137,7 @@ def summary(found: Findings) -> Table:
             "the attacker wins",
             "is stopped before",
             "attacks that never win",
+            f"wins with the {len(others)} others",
         ],
         rows,
     )

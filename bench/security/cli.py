@@ -200,9 +200,10 @@ def command(
     of = DISTANCES if generated else ATTACKS if attacked else DEFECTS
     if to_publish and (families or (given and not generated)):
         raise click.UsageError("--publish needs all families and all peers")
-    if of is not DEFECTS and (source is not None or only_list):
-        name = "--distances" if generated else "--attacks"
-        raise click.UsageError(f"{name} goes with neither --from nor --list")
+    if generated and source is not None:
+        raise click.UsageError("--distances does not go with --from")
+    if of is not DEFECTS and only_list:
+        raise click.UsageError("--list goes with neither --distances nor --attacks")
     if only_list:
         click.echo(_list(families, not no_install))
         return
