@@ -1,5 +1,6 @@
 """The security suite: the judge is right, and Allod does what it is expected to do."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,16 @@ from bench import fakes, tiny
 from bench.compare import build, cli, machine, peers
 from bench.compare.peers import Peer
 from bench.samples import Page
-from bench.security import cases, distances, expected, judge, report, suite, trial
+from bench.security import (
+    attacks,
+    cases,
+    distances,
+    expected,
+    judge,
+    report,
+    suite,
+    trial,
+)
 from bench.security import cli as security
 from bench.security.cases import ACCESS, CALL, Case
 from bench.security.judge import Outcome, Verdict
@@ -382,6 +392,49 @@ def test_the_table_of_distances_counts_what_can_be_known() -> None:
     assert "2/3 + 3" in report.render_distances(found)
 
 
+# Attacks.
+
+
+def test_a_chance_is_the_share_of_attempts_that_won() -> None:
+    one, other = [*attacks.generate()][:2]
+    won, lost = (
+        Verdict(Outcome.LATE, "called", "", ""),
+        Verdict(Outcome.CAUGHT, "", "", ""),
+    )
+    some = [Peer("some", None, "1"), Peer("glibc", None, "2")]
+    found = Findings(machine.describe(), "now", 4, some, [one, other], [])
+    found.verdicts["some"] = {one.key: [won, lost, lost, lost], other.key: [won] * 4}
+    found.verdicts["glibc"] = {one.key: [won] * 4, other.key: [lost] * 4}
+    summary = attacks.summary(found)
+    assert summary.header[-1] == "wins with the 1 others"
+    rows = [[cell.text for cell in row] for row in summary.rows]
+    assert rows == [
+        ["some", "25 %", "75 %", "0", "100 %"],
+        ["glibc", "100 %", "0 %", "0", "0 %"],
+    ]
+    assert [cell.text for cell in attacks.table(found).rows[1]][1:] == ["100 %", "0 %"]
+    assert "How often attacks succeed" in report.render_attacks(found)
+
+
+def test_attacks_succeed_on_glibc_and_are_told(
+    tmp_path: Path, defects: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each kind wins with some size."""
+    arguments = ["--security", "--attacks", "--peer", "glibc", "--repeats", "2"]
+    assert cli.main([*arguments, "--no-install", "--out", str(tmp_path)]) == 0
+    assert "| glibc | **100 %** |" in capsys.readouterr().out
+    again = ["--security", "--attacks", "--from", str(tmp_path / "security.json")]
+    assert cli.main([*again, "--out", str(tmp_path / "again")]) == 0
+    assert "Every attack" in (tmp_path / "again" / "attacks.md").read_text()
+    every = json.loads((tmp_path / "security.json").read_text())
+    harmed = {
+        case.family
+        for case in attacks.generate()
+        if all(verdict["harmed"] for verdict in every["verdicts"]["glibc"][case.key])
+    }
+    assert harmed == {*attacks.ABOUT}
+
+
 # The report.
 
 
@@ -475,6 +528,9 @@ def test_generated_cases_run_from_the_command_line(
 def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--security", "--family", "none", "--peer", "glibc"]) == 2
     assert "unknown family 'none'; known: double free" in capsys.readouterr().err
+    both = ["--security", "--distances", "--attacks"]
+    assert cli.main(both) == 2
+    assert "choose one" in capsys.readouterr().err
     assert cli.main(["--security", "--publish", "--peer", "glibc"]) == 2
     assert "--publish needs all" in capsys.readouterr().err
 

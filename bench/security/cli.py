@@ -1,6 +1,8 @@
 """The command line of the security suite: ``./allod bench --security``."""
 
 import datetime
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -12,40 +14,74 @@ from rich.markdown import Markdown
 from bench.compare import build, machine, peers, selection
 from bench.compare.peers import ROOT
 from bench.compare.progress import say
-from bench.security import cases, distances, report, suite
+from bench.security import attacks, cases, distances, report, suite
 from bench.security.suite import Findings
 
 REPEATS = 3
 PAGE = ROOT / "docs" / "security-results.md"
 DISTANCES_PAGE = ROOT / "docs" / "security-distances.md"
+ATTACKS_PAGE = ROOT / "docs" / "security-attacks.md"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A program, its cases, and the page that they make."""
+
+    program: str
+    repeats: int
+    page: Path
+    header: str
+    # Markdown: for the terminal, and the page.
+    summary: Callable[[Findings], list[str]]
+    render: Callable[[Findings], str]
+    # Families, and all cases; None: those that the program lists.
+    about: Mapping[str, str] = field(default_factory=dict)
+    generate: Callable[[], Iterator[cases.Case]] | None = None
+
+
+DEFECTS = Suite(
+    "defects", REPEATS, PAGE, report.HEADER, report.summary, report.render_markdown
+)
+DISTANCES = Suite(
+    "strays",
+    REPEATS,
+    DISTANCES_PAGE,
+    report.DISTANCES_HEADER,
+    report.distances_summary,
+    report.render_distances,
+    distances.ABOUT,
+    distances.generate,
+)
+ATTACKS = Suite(
+    "attacks",
+    attacks.ATTEMPTS,
+    ATTACKS_PAGE,
+    report.ATTACKS_HEADER,
+    report.attacks_summary,
+    report.render_attacks,
+    attacks.ABOUT,
+    attacks.generate,
+)
 
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _program(may_install: bool, name: str = "defects") -> Path:
+def _program(may_install: bool, name: str = DEFECTS.program) -> Path:
     try:
         return build.build_defects(may_install=may_install) / name
     except build.BuildError as error:
         raise click.ClickException(str(error)) from error
 
 
-def _choose(program: Path, families: tuple[str, ...]) -> list[cases.Case]:
-    every = cases.load(program)
-    known = dict.fromkeys(case.family for case in every)
+def _choose(
+    program: Path, families: tuple[str, ...], of: Suite = DEFECTS
+) -> list[cases.Case]:
+    every = cases.load(program) if of.generate is None else [*of.generate()]
+    known = of.about or dict.fromkeys(case.family for case in every)
     for family in families:
         if family not in known:
             raise click.BadParameter(
                 f"unknown family '{family}'; known: {', '.join(known)}"
-            )
-    return [case for case in every if not families or case.family in families]
-
-
-def _choose_generated(families: tuple[str, ...]) -> list[cases.Case]:
-    every = [*distances.generate()]
-    for family in families:
-        if family not in distances.ABOUT:
-            raise click.BadParameter(
-                f"unknown family '{family}'; known: {', '.join(distances.ABOUT)}"
             )
     return [case for case in every if not families or case.family in families]
 
@@ -55,10 +91,10 @@ def _find(
     given: tuple[str, ...],
     repeats: int,
     may_install: bool,
-    generated: bool,
+    of: Suite,
 ) -> Findings:
-    program = _program(may_install, "strays" if generated else "defects")
-    chosen = _choose_generated(families) if generated else _choose(program, families)
+    program = _program(may_install, of.program)
+    chosen = _choose(program, families, of)
     choice = selection.choose_peers(given, peers.SECURITY)
     allocators, notes = selection.find_peers(choice, say, may_install=may_install)
     for note in notes:
@@ -105,9 +141,8 @@ def _list(families: tuple[str, ...], may_install: bool) -> str:
 @click.option(
     "--repeats",
     type=click.IntRange(min=1),
-    default=REPEATS,
-    show_default=True,
-    help="Runs of each case, of which the worst counts.",
+    help=f"Runs of each case, of which the worst counts ({REPEATS}); attempts of each attack "
+    f"({attacks.ATTEMPTS}).",
 )
 @click.option(
     "--from",
@@ -129,7 +164,14 @@ def _list(families: tuple[str, ...], may_install: bool) -> str:
     "generated",
     is_flag=True,
     help="Generated defects at many distances from blocks of many sizes, instead of the usual "
-    "ones; with --publish, to docs/security-distances.md.",
+    f"ones; with --publish, to docs/{DISTANCES_PAGE.name}.",
+)
+@click.option(
+    "--attacks",
+    "attacked",
+    is_flag=True,
+    help="Attacks that need luck, and how often they succeed, instead of the usual ones; with "
+    f"--publish, to docs/{ATTACKS_PAGE.name}.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.option(
@@ -139,11 +181,12 @@ def _list(families: tuple[str, ...], may_install: bool) -> str:
 def command(
     families: tuple[str, ...],
     given: tuple[str, ...],
-    repeats: int,
+    repeats: int | None,
     source: Path | None,
     to_publish: bool,
     out: Path | None,
     generated: bool,
+    attacked: bool,
     as_json: bool,
     no_install: bool,
     only_list: bool,
@@ -152,10 +195,15 @@ def command(
 
     Ends with status 1 if a program did not come to its defect under an allocator.
     """
+    if generated and attacked:
+        raise click.UsageError("--distances and --attacks: choose one")
+    of = DISTANCES if generated else ATTACKS if attacked else DEFECTS
     if to_publish and (families or (given and not generated)):
         raise click.UsageError("--publish needs all families and all peers")
-    if generated and (source is not None or only_list):
-        raise click.UsageError("--distances goes with neither --from nor --list")
+    if generated and source is not None:
+        raise click.UsageError("--distances does not go with --from")
+    if of is not DEFECTS and only_list:
+        raise click.UsageError("--list goes with neither --distances nor --attacks")
     if only_list:
         click.echo(_list(families, not no_install))
         return
@@ -163,11 +211,11 @@ def command(
         found = _load(source)
         folder = out or source.parent
     else:
-        found = _find(families, given, repeats, not no_install, generated)
+        found = _find(families, given, repeats or of.repeats, not no_install, of)
         now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
         folder = out or ROOT / "build" / "bench" / f"security-{now}"
     try:
-        _write(found, folder, generated)
+        _write(found, folder, of)
         reason = ""
         say(f"written to {folder}")
     except Failure as failure:
@@ -175,11 +223,12 @@ def command(
     if as_json or reason:
         click.echo(suite.to_json(found), nl=False)
     else:
-        _show(report.distances_summary(found) if generated else report.summary(found))
+        _show(of.summary(found))
     if reason:
         raise click.ClickException(reason)
     if to_publish:
-        _publish(found, generated)
+        write_whole(of.page, f"{of.header}\n\n{of.render(found)}")
+        say(f"published: {of.page.name}")
     if found.failed:
         raise click.exceptions.Exit(1)
 
@@ -191,21 +240,13 @@ def _load(source: Path) -> Findings:
         raise click.ClickException(str(error)) from error
 
 
-def _publish(found: Findings, generated: bool) -> None:
-    page = DISTANCES_PAGE if generated else PAGE
-    header = report.DISTANCES_HEADER if generated else report.HEADER
-    text = (
-        report.render_distances(found) if generated else report.render_markdown(found)
-    )
-    write_whole(page, f"{header}\n\n{text}")
-    say(f"published: {page.name}")
-
-
-def _write(found: Findings, folder: Path, generated: bool) -> None:
+def _write(found: Findings, folder: Path, of: Suite) -> None:
     make_folder(folder)
     suite.save(found, folder / "security.json")
-    if generated:
-        write_whole(folder / "distances.md", report.render_distances(found))
+    if of is not DEFECTS:
+        write_whole(
+            folder / f"{of.page.stem.removeprefix('security-')}.md", of.render(found)
+        )
         return
     write_whole(folder / "security.md", report.render_markdown(found))
     write_whole(folder / "security.html", report.render_html(found))

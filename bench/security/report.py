@@ -2,7 +2,7 @@
 
 from bench.compare import markdown, page
 from bench.compare.tables import Table
-from bench.security import distances, tables
+from bench.security import attacks, distances, tables
 from bench.security.suite import Findings
 
 COMMAND = "./allod bench --security --publish"
@@ -94,6 +94,38 @@ def render_distances(found: Findings) -> str:
         for family in found.families:
             lines += _titled(distances.table(found, peer, family))
     lines += _titled(tables.setting(found))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+ATTACKS_TITLE = "How often attacks succeed"
+ATTACKS_HEADER = HEADER.replace("--security", "--security --attacks")
+
+
+def attacks_summary(found: Findings) -> list[str]:
+    """The table that answers the question."""
+    return _titled(attacks.summary(found))
+
+
+def render_attacks(found: Findings) -> str:
+    """The report on attacks."""
+    about = [f"* {family}: {text}" for family, text in attacks.ABOUT.items()]
+    lines = [
+        f"# {ATTACKS_TITLE}",
+        "",
+        f"{len(found.cases)} attacks, each tried {found.repeats} times under each allocator, in "
+        "processes of their own. The attacker chooses what is allocated and freed, knows the "
+        "program and the allocator, and has one defect. They win when the program calls their "
+        "function. "
+        "Each attempt stands alone: where processes start again, an attacker tries again.",
+        "",
+        *about,
+        "",
+        *(f"* {note}" for note in found.notes),
+        *([""] if found.notes else []),
+        *attacks_summary(found),
+        *_titled(attacks.table(found)),
+        *_titled(tables.setting(found)),
+    ]
     return "\n".join(lines).rstrip() + "\n"
 
 

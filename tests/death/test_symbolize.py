@@ -166,6 +166,39 @@ def test_what_is_no_report_is_copied(desk: Desk, liballod_debug: Path) -> None:
     assert holds_stacks(output), output
 
 
+@pytest.mark.parametrize("options", [TEXT, JSON], ids=["text", "json"])
+def test_a_log_that_writes_something_in_front_of_each_line(
+    options: dict[str, str], desk: Desk, liballod_debug: Path
+) -> None:
+    """And lines of others in between; what is in front stays there."""
+    desk.compile()
+    desk.misuse(liballod_debug, options)
+    front = "Nov 30 12:00:00 host job #7[123]: "
+    lines = desk.report.read_text().splitlines()
+    log = "".join(f"{front}{line}\r\n{front}a line of another\n" for line in lines)
+    output = symbolize(text=log).stdout.splitlines()
+    ours = [line for line in output if not line.endswith(" a line of another")]
+    assert len(output) - len(ours) == len(lines)
+    assert all(line.startswith(front) for line in ours), ours
+    assert holds_stacks("\n".join(line.removeprefix(front) for line in ours)), ours
+
+
+def test_stripped_files_have_names_by_their_debug_files(
+    desk: Desk, liballod_debug: Path
+) -> None:
+    """Which lie beside them, under the names that they say."""
+    desk.compile("-pie")
+    for file in (desk.program, desk.library):
+        debug = f"{file}.debug"
+        subprocess.run(["objcopy", "--only-keep-debug", file, debug], check=True)
+        subprocess.run(["strip", file], check=True)
+        link = f"--add-gnu-debuglink={debug}"
+        subprocess.run(["objcopy", link, file], check=True)
+    desk.misuse(liballod_debug, {})
+    result = symbolize(desk.report)
+    assert holds_stacks(result.stdout), result.stdout + result.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [(TEXT, "is newer than the report"), (JSON, "has changed since the report")],

@@ -48,6 +48,8 @@ class Fake : public FakeThreads, public FakeMemory {
   [[nodiscard]] std::size_t huge_bytes_once() const noexcept { return huge_bytes_once_; }
   [[nodiscard]] std::size_t purged_bytes() const noexcept { return purged_bytes_; }
   [[nodiscard]] std::size_t populated_bytes() const noexcept { return populated_bytes_; }
+  // The result of the last reserve_zeros().
+  [[nodiscard]] const void* zeros() const noexcept { return zeros_; }
 
   // --- the concept ------------------------------------------------------------------------------
 
@@ -80,7 +82,9 @@ class Fake : public FakeThreads, public FakeMemory {
     return set_pages_within_limit(address, bytes, Pages::reserved);
   }
   [[nodiscard]] void* reserve_zeros(std::size_t bytes) noexcept {
-    return map_as(Call::reserve_zeros, Pages::zeros, bytes, page_size_);
+    void* const zeros = map_as(Call::reserve_zeros, Pages::zeros, bytes, page_size_);
+    if (zeros != nullptr) dump(zeros, bytes, false);
+    return zeros_ = zeros;
   }
   [[nodiscard]] void* map(std::size_t bytes) noexcept {
     return map_as(Call::map, Pages::usable, bytes, page_size_);
@@ -352,6 +356,7 @@ class Fake : public FakeThreads, public FakeMemory {
   std::size_t huge_bytes_once_ = 0;
   std::size_t purged_bytes_ = 0;
   std::size_t populated_bytes_ = 0;
+  void* zeros_ = nullptr;
 };
 
 static_assert(Shutting<Fake> && Scattering<Fake>);

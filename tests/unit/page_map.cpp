@@ -94,6 +94,31 @@ TEST_P(PageMapOf, regions_that_are_near_take_no_mappings_of_their_own) {
 // With 32 bits there is no window: the map is small.
 #if UINTPTR_MAX > UINT32_MAX
 
+// A debugger finds the records of blocks by them.
+TEST_P(PageMapOf, spans_that_may_be_set_are_in_core_files_and_no_others) {
+  ASSERT_TRUE(map.start(system));
+  const auto* const cells = static_cast<const space::Span* const*>(system.zeros());
+  const auto is_left_out = [&](Address address) {
+    return system.is_left_out_of_dumps(cells + (address >> kSliceShift));
+  };
+  EXPECT_TRUE(is_left_out(system.arena()));
+  ASSERT_TRUE(map.cover(system, system.arena(), kSliceBytes));
+  EXPECT_FALSE(is_left_out(system.arena()));
+  EXPECT_TRUE(is_left_out(system.arena() + kGiB));
+  ASSERT_TRUE(map.cover(system, system.arena() + kGiB, kSliceBytes));
+  EXPECT_FALSE(is_left_out(system.arena() + kGiB));
+}
+
+// Those that are in core files already would be a mapping of their own.
+TEST_P(PageMapOf, without_a_mapping_left_core_files_lack_the_spans) {
+  ASSERT_TRUE(map.start(system));
+  ASSERT_TRUE(map.cover(system, system.arena(), kSliceBytes));
+  system.set_mapping_limit(system.mappings());
+  ASSERT_TRUE(map.cover(system, system.arena() + kGiB, kSliceBytes));
+  const auto* const cells = static_cast<const space::Span* const*>(system.zeros());
+  EXPECT_TRUE(system.is_left_out_of_dumps(cells + (system.arena() >> kSliceShift)));
+}
+
 TEST_P(PageMapOf, a_window_answers_foreign_outside_of_it) {
   system.set_address_space_limit(256U << 20);
   ASSERT_TRUE(map.start(system));
@@ -155,8 +180,10 @@ TEST_P(PageMapOf, memory_that_is_refused_makes_cover_fail) {
   ASSERT_TRUE(map.start(system));
   system.fail_call(Fake::Call::commit, 1);
   EXPECT_FALSE(map.cover(system, system.arena(), kSliceBytes));
-  system.fail_call(Fake::Call::commit, 2);
+  // Enough for the tags of a grain.
+  system.set_memory_limit(std::size_t{64} << 10);
   EXPECT_FALSE(map.cover(system, system.arena(), kSliceBytes));
+  system.set_memory_limit(0);
   EXPECT_TRUE(map.cover(system, system.arena(), kSliceBytes));
   EXPECT_EQ(map.tag_of(system.arena()), space::kForeignTag);
 }

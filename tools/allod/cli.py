@@ -263,20 +263,26 @@ def symbolize(report: Path | None) -> None:
 
 
 class GdbCommand(click.Command):
-    """Hands on all options but --help in the first place."""
+    """Hands on all options but its own in the first place."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        is_ours = args[:1] in (["--help"], ["-h"])
+        is_ours = args[:1] in (["--help"], ["-h"], ["--script"])
         return super().parse_args(ctx, args if is_ours else ["--", *args])
 
 
 @click.command(cls=GdbCommand, options_metavar="")
+@click.option(
+    "--script",
+    is_flag=True,
+    help="Print the path of the commands, for `source` of a gdb that runs, and end.",
+)
 @click.argument("arguments", nargs=-1, metavar="[GDB-ARGUMENT]...")
-def gdb(arguments: Sequence[str]) -> None:
+def gdb(script: bool, arguments: Sequence[str]) -> None:
     """Start gdb with commands that tell what memory is to Allod.
 
     \b
     allod gdb -p PID             looks into a process, and stops it meanwhile
+    allod gdb PROGRAM CORE       looks into a core file
     allod gdb --args PROGRAM     starts one
 
     \b
@@ -285,10 +291,13 @@ def gdb(arguments: Sequence[str]) -> None:
     (gdb) allod heap             slabs by size class, huge blocks, what is free
 
     They need debug information of the library, such as a build from sources has, or the package
-    allod-dbg. They tell nothing of core files, which lack the map from addresses to blocks.
+    allod-dbg.
     """
-    from allod.debugger import start
+    from allod.debugger import COMMANDS, start
 
+    if script:
+        print(COMMANDS)
+        return
     start(arguments)
 
 

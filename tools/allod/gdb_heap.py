@@ -1,74 +1,51 @@
-"""Commands for gdb that tell what memory is to Allod, in a process.
+"""Commands for gdb that tell what memory is to Allod, in a process or a core file.
 
-gdb runs this file; `allod gdb` starts it so. They read the heap's own records, and call nothing in
-the process. Another thread may have been changing what is read. Core files lack the page map, which
-is left out of them for its size.
+gdb runs this file; `allod gdb` starts it so.
 """
 
 from __future__ import annotations
 
-import re
-import time
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import gdb
 
-SLICE_SHIFT = 16
-SLICE = 1 << SLICE_SHIFT
-CACHE_LINE = 64
-WORD_BITS = 64
-# Of a slab's marks of remote frees, those of so many words lie in its record.
-FIRST_WORDS = 7
-LARGEST_NARROW = 128
-NARROW_BYTES, WIDE_BYTES = 1, 4
-# Of tags: see space/page_map.hpp.
-OWNER_SHIFT = 12
-FREE_TAG = 0xFFFFF << OWNER_SHIFT
-ORPHAN_OWNER = 0xFFFFC
-FIRST_HEAP_OWNER = 0x80000
-MIXED_CLASS = (1 << OWNER_SHIFT) // 24 - 2
-# space::SpanState.
-USED, DIRTY, CLEAN, PURGING, METADATA = range(5)
-NOTE_SECONDS = 2.0
+# gdb's own Python knows no packages of the user's.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+try:
+    from allod.gdb_records import (
+        ALL_BITS,
+        CLEAN,
+        DIRTY,
+        FREED,
+        LIBRARY,
+        LIVE,
+        PURGING,
+        SLICE_SHIFT,
+        USED,
+        Event,
+        Heap,
+        HeapError,
+        MixedSlab,
+        Record,
+        Slab,
+        Whereabouts,
+        id_of,
+        is_heaps,
+        number,
+        place,
+        whereabouts,
+    )
+finally:
+    sys.path.pop(0)
+
 ROW = 64
 CELLS = {"in use": "#", "free": ".", "cached": "c", "on its way": "r", "waiting": "q"}
-
-
-class HeapError(gdb.GdbError):
-    """One line for the user."""
-
-
-def plain(value: gdb.Value) -> gdb.Value:
-    """The number or pointer within an atomic, or within a struct of one member."""
-    kind = value.type.strip_typedefs()
-    while kind.code == gdb.TYPE_CODE_STRUCT:
-        value = value[next(each for each in kind.fields() if hasattr(each, "bitpos"))]
-        kind = value.type.strip_typedefs()
-    return value
-
-
-def number(value: gdb.Value) -> int:
-    return int(plain(value))
-
-
-def place(value: gdb.Value) -> int:
-    """Where a value lies in the process."""
-    assert value.address is not None
-    return int(value.address)
-
-
-def read_words(at: int, count: int) -> list[int]:
-    memory = gdb.selected_inferior().read_memory(at, count * 8)
-    return [int.from_bytes(memory[i : i + 8], "little") for i in range(0, count * 8, 8)]
-
-
-def listed(head: gdb.Value, links: str) -> Iterator[gdb.Value]:
-    """The elements of an intrusive list."""
-    element = head["first_"]
-    while int(element) != 0:
-        yield element.dereference()
-        element = element[links]["next"]
+# In a slab with blocks of all sizes, what follows the first 16 bytes of a block; and what is of
+# the program that lent the memory.
+REST, OTHERS = "=", " "
 
 
 def amount(count: int) -> str:
@@ -76,278 +53,135 @@ def amount(count: int) -> str:
     return f"{kib:,.0f} KiB" if kib < 1024 else f"{kib / 1024:,.1f} MiB"
 
 
-@dataclass
-class Slab:
-    """What the record of a slab says."""
-
-    record: gdb.Value
-    base: int = 0
-    size: int = 0
-    size_class: int = 0
-    block_bytes: int = 0
-    capacity: int = 0
-    free: list[int] = field(default_factory=list)
-    remote: list[int] = field(default_factory=list)
-    states: bytes = b""
-
-    def __post_init__(self) -> None:
-        at = place(self.record)
-        slab = self.record
-        self.base = int(slab["base"])
-        self.size = number(slab["size"]) << SLICE_SHIFT
-        self.size_class = int(slab["size_class_"])
-        self.block_bytes = int(slab["block_bytes_"])
-        self.capacity = int(slab["capacity_"])
-        words = -(-self.capacity // WORD_BITS)
-        behind = at + slab.type.sizeof
-        self.free = read_words(behind, words)
-        first = place(slab["remote_"])
-        self.remote = read_words(first, min(words, FIRST_WORDS))
-        if words > FIRST_WORDS:
-            further = -(-(behind + 8 * words - at) // CACHE_LINE) * CACHE_LINE
-            self.remote += read_words(at + further, words - FIRST_WORDS)
-        if offset := int(slab["behind_bits_"]):
-            memory = gdb.selected_inferior().read_memory(
-                at + offset, self.capacity * self.state_bytes
-            )
-            self.states = bytes(memory)
-
-    @property
-    def state_bytes(self) -> int:
-        """Of a block's state, where the library keeps one (debug, hardened)."""
-        return NARROW_BYTES if self.block_bytes <= LARGEST_NARROW else WIDE_BYTES
-
-    def is_free(self, index: int) -> bool:
-        return bool(self.free[index // WORD_BITS] >> index % WORD_BITS & 1)
-
-    def is_remote(self, index: int) -> bool:
-        return bool(self.remote[index // WORD_BITS] >> index % WORD_BITS & 1)
-
-    def was_freed(self, index: int) -> bool:
-        """Whether the program has given it back, though the slab counts it as used."""
-        return bool(self.states) and not self.states[index * self.state_bytes] & 1
-
-    def block(self, index: int) -> int:
-        return self.base + index * self.block_bytes
+def owner_in_words(owner: gdb.Value | None) -> str:
+    if owner is None:
+        return "nobody: its thread has ended"
+    if is_heaps(owner):
+        name = owner["name"].string(errors="replace")
+        return f"first-class heap {id_of(owner)}" + (f" ({name})" if name else "")
+    if int(owner["thread"]) == 0:
+        return f"domain {id_of(owner)}, which threads share"
+    return f"domain {id_of(owner)} of thread {int(owner['thread'])}"
 
 
-class Heap:
-    """The heap of the process."""
-
-    def __init__(self) -> None:
-        name = _heap_name()
-        self.value = gdb.parse_and_eval(f"'{name}'")
-        # The debug library keeps freed blocks for a while, and its records of that lie elsewhere.
-        self.in_use = "in use"
-        if "DebugPolicy" in name:
-            self.in_use = "in use, or freed lately: the debug library keeps such blocks"
-        self.has_states = "HardenedPolicy" in name
-        self.space = self.value["space_"]
-        self.map = self.space["map_"]
-        self.base = int(self.map["base_"])
-        self.slab_type = gdb.lookup_type("allod::slab::Slab")
-        self.domains = {
-            int(domain["tag"]) >> OWNER_SHIFT & ~1: domain
-            for domain in listed(self.value["domains_"], "links")
-        }
-        self._need_the_map()
-
-    def _need_the_map(self) -> None:
-        for region in listed(self.space["regions_"], "links"):
-            cell = plain(self.map["tags_"])[
-                int(region["base"]) - self.base >> SLICE_SHIFT
-            ]
-            try:
-                number(cell)
-            except gdb.MemoryError:
-                raise HeapError(
-                    "allod: the core file lacks the page map; ask the process while it lives"
-                ) from None
-
-    def tag(self, address: int) -> int:
-        try:
-            return number(plain(self.map["tags_"])[address - self.base >> SLICE_SHIFT])
-        except gdb.MemoryError:
-            return 0
-
-    def span(self, address: int) -> gdb.Value:
-        cell = plain(self.map["spans_"][address - self.base >> SLICE_SHIFT])
-        return cell.dereference()
-
-    def slab_of(self, span: gdb.Value) -> Slab | None:
-        """The slab that the span is, or None."""
-        if int(span["home"]) == 0 or int(span["state"]) != USED:
-            return None
-        return Slab(gdb.Value(place(span)).cast(self.slab_type.pointer()).dereference())
-
-    def waits(self, span: gdb.Value) -> bool:
-        """Whether a huge block was freed, though its span counts as used."""
-        return self.has_states and not int(span["block_state"]) & 1
-
-    def slab_at(self, address: int) -> Slab | None:
-        if self.tag(address) in (0, FREE_TAG):
-            return None
-        return self.slab_of(self.span(address))
-
-    def owner(self, slab: Slab) -> str:
-        """Who owns it, and the domain if one does."""
-        owner = self.tag(slab.base) >> OWNER_SHIFT
-        if owner == ORPHAN_OWNER:
-            return "nobody: its thread has ended"
-        if owner >= FIRST_HEAP_OWNER:
-            return f"first-class heap {owner}"
-        domain = self.domains.get(owner & ~1)
-        if domain is None:
-            return f"domain {owner & ~1}"
-        thread = int(domain["thread"])
-        if thread == 0:
-            return f"domain {owner & ~1}, which threads share"
-        return f"domain {owner & ~1} of thread {thread}"
-
-    def cached(self, slab: Slab) -> dict[int, int]:
-        """Blocks of the slab's class that wait in magazines, with the thread that has them."""
-        owner = self.tag(slab.base) >> OWNER_SHIFT & ~1
-        domain = self.domains.get(owner)
-        found: dict[int, int] = {}
-        for front in self.fronts(domain) if domain is not None else ():
-            for name in ("magazines", "freed"):
-                magazine = front[name][slab.size_class]
-                bottom, top = int(magazine["bottom"]), int(magazine["top"])
-                for block in read_words(bottom, (top - bottom) // 8):
-                    found[block] = int(front["thread"])
-        return found
-
-    @staticmethod
-    def fronts(domain: gdb.Value) -> Iterator[gdb.Value]:
-        """A domain, and the caches of threads over it."""
-        yield domain
-        cache = plain(domain["caches"])
-        while int(cache) != 0:
-            yield cache.dereference()
-            cache = cache["next"]
-
-    def sent(self, slab: Slab) -> dict[int, int]:
-        """Blocks that other threads have freed and not yet marked, with those threads."""
-        found: dict[int, int] = {}
-        for domain in self.domains.values():
-            behind = gdb.lookup_type(f"{domain.type.strip_typedefs()}::Behind")
-            after = gdb.Value(place(domain) + domain.type.sizeof)
-            remote = after.cast(behind.pointer())["remote"]
-            for i in range(remote.type.strip_typedefs().range()[1] + 1):
-                batch = remote[i]
-                if int(batch["slab"]) != place(slab.record):
-                    continue
-                if int(batch["key"]) == 0:
-                    continue
-                word = int(batch["key"]) % SLICE
-                for bit in range(WORD_BITS):
-                    if int(batch["bits"]) >> bit & 1:
-                        block = slab.block(word * WORD_BITS + bit)
-                        found[block] = int(domain["thread"])
-        return found
-
-    def spans(self) -> Iterator[gdb.Value]:
-        """All spans of all regions, with a sign of life."""
-        noted = time.monotonic()
-        seen = 0
-        for region in listed(self.space["regions_"], "links"):
-            at = int(region["base"])
-            end = at + (number(region["used"]) << SLICE_SHIFT)
-            while at < end:
-                span = self.span(at)
-                seen += 1
-                if time.monotonic() - noted > NOTE_SECONDS:
-                    noted = time.monotonic()
-                    gdb.write(f"allod: {seen:,} spans ...\n", gdb.STDERR)
-                yield span
-                at += number(span["size"]) << SLICE_SHIFT
+# --- blocks -----------------------------------------------------------------------------
 
 
-def _heap_name() -> str:
-    """The variable of the library, whose type depends on which library it is."""
-    listed_ones = gdb.execute("info variables -q -n ::heap_$", to_string=True)
-    names = re.findall(
-        r"(allod::thread::ProcessHeap<[^;]*>::heap_);", listed_ones or ""
-    )
-    if not names:
-        raise HeapError(
-            "allod: no heap is found: the program does not run on Allod, or gdb has no debug "
-            "information of the library"
-        )
-    # The type comes before the name, and may contain the same words.
-    return str(names[0]).rsplit(" ", 1)[-1]
-
-
-def state_of(
-    slab: Slab, index: int, cached: dict[int, int], sent: dict[int, int]
-) -> str:
+def state_of(slab: Slab, index: int, found: Whereabouts) -> str:
     """A key of CELLS."""
     block = slab.block(index)
     if slab.is_free(index):
         return "free"
-    if slab.is_remote(index) or block in sent:
+    if slab.is_remote(index) or block in found.sent:
         return "on its way"
-    if block in cached:
+    if block in found.cached:
         return "cached"
-    return "waiting" if slab.was_freed(index) else "in use"
+    if block in found.waiting:
+        return "waiting"
+    return "waiting" if slab.states and not slab.block_state(index) & LIVE else "in use"
 
 
-def in_words(slab: Slab, index: int, heap: Heap) -> str:
+def state_in_words(slab: Slab, index: int, found: Whereabouts) -> str:
     block = slab.block(index)
-    cached, sent = heap.cached(slab), heap.sent(slab)
-    state = state_of(slab, index, cached, sent)
+    state = state_of(slab, index, found)
     if state == "cached":
-        whose = f"of thread {cached[block]}" if cached[block] else "that threads share"
-        return f"free, in the cache {whose}"
+        thread = found.cached[block]
+        if thread is None:
+            return "free, kept by its heap for the next request"
+        return "free, in " + (
+            f"the cache of thread {thread}" if thread else "a cache that threads share"
+        )
     if state == "on its way":
-        by = f" by thread {sent[block]}" if block in sent else " by another thread"
-        return f"freed{by}; its owner has not collected it"
+        by = f" by thread {found.sent[block]}" if block in found.sent else ""
+        return f"freed{by or ' by another thread'}; its owner has not collected it"
     if state == "waiting":
-        return "free: it was freed, or was never allocated"
-    return heap.in_use if state == "in use" else state
+        was_freed = block in found.waiting or slab.block_state(index) & FREED
+        return "free: it was freed, and waits" if was_freed else "free: never allocated"
+    return state
 
 
 def describe(heap: Heap, address: int) -> Iterator[str]:
     """What is at an address, in lines."""
-    tag = heap.tag(address)
-    if tag == 0:
+    if address in heap.guards.pages:
+        yield from describe_guarded(heap, address)
+        return
+    span = heap.span_at(address)
+    if span is None and heap.is_reserved(address):
+        yield f"{address:#x} is in addresses that Allod has reserved and not used yet"
+        return
+    if span is None:
         yield f"{address:#x} is not Allod's memory"
         return
-    if tag == FREE_TAG:
-        yield f"{address:#x} is in free memory of Allod, in no block"
-        return
-    span = heap.span(address)
     slab = heap.slab_of(span)
     if slab is None:
-        yield from describe_huge(heap, address, span)
-        return
-    if slab.size_class == MIXED_CLASS:
-        yield f"{address:#x} is in the slab at {slab.base:#x}, with blocks of all sizes"
-        yield f"  owner: {heap.owner(slab)}"
-        return
+        yield from describe_span(heap, address, span)
+    elif isinstance(slab, MixedSlab):
+        yield from describe_mixed(heap, address, slab)
+    else:
+        yield from describe_block(heap, address, slab)
+
+
+def describe_block(heap: Heap, address: int, slab: Slab) -> Iterator[str]:
     index = (address - slab.base) // slab.block_bytes
     if index >= slab.capacity:
         yield f"{address:#x} is behind the last block of the slab at {slab.base:#x}"
     else:
         start = slab.block(index)
         yield _where(address, start) + f"a block of size class {slab.block_bytes}"
-        yield f"  {in_words(slab, index, heap)}"
+        state = state_in_words(slab, index, whereabouts(heap, slab))
+        requested = slab.requested(index) if state == "in use" else ""
+        yield from with_history(heap, start, state, requested)
         yield f"  block {index} of {slab.capacity} in the slab at {slab.base:#x}"
-    yield f"  owner: {heap.owner(slab)}"
+    yield f"  owner: {owner_in_words(heap.owner_of(slab))}"
 
 
-def describe_huge(heap: Heap, address: int, span: gdb.Value) -> Iterator[str]:
-    if int(span["state"]) != USED:
-        yield f"{address:#x} is in memory of Allod's own records, or free"
+def describe_mixed(heap: Heap, address: int, slab: MixedSlab) -> Iterator[str]:
+    index = (address - slab.base) // slab.block_bytes
+    if index not in slab.usable:
+        yield f"{address:#x} is the program's own, beside what it gave to a heap"
         return
+    start = slab.start_around(index)
+    if start is None:
+        yield f"{address:#x} is in free memory"
+    else:
+        size = (slab.last_of(start) + 1 - start) * slab.block_bytes
+        yield _where(address, slab.block(start)) + f"a block of {size} bytes"
+        state = state_in_words(slab, start, whereabouts(heap, slab))
+        yield from with_history(heap, slab.block(start), state, "")
+    yield f"  in the slab at {slab.base:#x}, with blocks of all sizes"
+    yield f"  owner: {owner_in_words(heap.owner_of(slab))}"
+
+
+def describe_guarded(heap: Heap, address: int) -> Iterator[str]:
+    block = heap.guards.block_at(address)
+    if block is None:
+        yield f"{address:#x} is beside guarded blocks, or on a page that none has had"
+        return
+    inside = address - block.start
+    what = f"guarded block {block.start:#x} of {block.record.requested} bytes"
+    where = f"{inside} bytes into" if inside >= 0 else f"{-inside} bytes before"
+    yield f"{address:#x} is {where} {what}"
+    yield "  in use" if block.record.live else "  free"
+    yield from events_in_words(block.record)
+
+
+def describe_span(heap: Heap, address: int, span: gdb.Value) -> Iterator[str]:
+    state, start = int(span["state"]), int(span["base"])
     size = number(span["size"]) << SLICE_SHIFT
-    yield _where(address, int(span["base"])) + f"a huge block of {amount(size)}"
+    if state in (DIRTY, CLEAN, PURGING):
+        yield f"{address:#x} is in {amount(size)} of free memory of Allod, in no block"
+        return
+    if state != USED:
+        yield f"{address:#x} is in memory of Allod's own records"
+        return
+    yield _where(address, start) + f"a huge block of {amount(size)}"
     if span["is_kept"]:
         yield "  free, kept for the next request"
-    elif heap.waits(span):
-        yield "  free: it was freed, and waits"
-    else:
-        yield f"  {heap.in_use}"
+        return
+    told = "free: it was freed, and waits" if heap.waits(span) else "in use"
+    yield from with_history(heap, start, told, "")
+    if place(span) in heap.huge_of_heaps:
+        yield f"  owner: {owner_in_words(heap.huge_of_heaps[place(span)])}"
 
 
 def _where(address: int, start: int) -> str:
@@ -356,54 +190,66 @@ def _where(address: int, start: int) -> str:
     return f"{address:#x} is {address - start} bytes into {start:#x}, "
 
 
-class Allod(gdb.Command):
-    """What memory is to Allod. `help allod` lists what can be asked."""
-
-    def __init__(self) -> None:
-        super().__init__("allod", gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
+# --- histories ---------------------------------------------------------------------------
 
 
-class Block(gdb.Command):
-    """allod block ADDRESS: which block is there, whether it is in use, and who owns its slab."""
-
-    def __init__(self) -> None:
-        super().__init__("allod block", gdb.COMMAND_DATA, gdb.COMPLETE_EXPRESSION)
-
-    def invoke(self, argument: str, from_tty: bool) -> None:
-        heap, address = Heap(), _address(argument)
-        for line in describe(heap, address):
-            print(line)
+def with_history(heap: Heap, block: int, state: str, requested: str) -> Iterator[str]:
+    """The state of a block, and who allocated and freed it, where the library keeps that."""
+    record = heap.history.find(block)
+    if record is not None:
+        requested = f"requested with {record.requested} bytes"
+    yield f"  {state}" + (f", {requested}" if requested else "")
+    if record is not None:
+        yield from events_in_words(record)
 
 
-class SlabCommand(gdb.Command):
-    """allod slab ADDRESS: the slab around an address, and the state of each of its blocks."""
+def events_in_words(record: Record) -> Iterator[str]:
+    for event in record.events:
+        yield f"  {event.what} by thread {event.thread}:"
+        yield from stack_in_words(event)
 
-    def __init__(self) -> None:
-        super().__init__("allod slab", gdb.COMMAND_DATA, gdb.COMPLETE_EXPRESSION)
 
-    def invoke(self, argument: str, from_tty: bool) -> None:
-        heap, address = Heap(), _address(argument)
-        slab = heap.slab_at(address)
-        if slab is None:
-            raise HeapError(f"allod: no slab is at {address:#x}")
-        if slab.size_class == MIXED_CLASS:
-            raise HeapError(
-                "allod: the slab has blocks of all sizes, which gdb does not show"
-            )
-        cached, sent = heap.cached(slab), heap.sent(slab)
-        states = [state_of(slab, i, cached, sent) for i in range(slab.capacity)]
-        print(
-            f"slab at {slab.base:#x}: {slab.size:,} bytes, {slab.capacity} blocks of size class"
-            f" {slab.block_bytes}"
-        )
-        print(f"  owner: {heap.owner(slab)}")
-        for state, cell in CELLS.items():
-            if count := states.count(state):
-                shown = heap.in_use if state == "in use" else state
-                print(f"  {cell} {shown}: {count}")
-        for first in range(0, slab.capacity, ROW):
-            row = "".join(CELLS[state] for state in states[first : first + ROW])
-            print(f"  {slab.block(first):#x} {row}")
+def stack_in_words(event: Event) -> Iterator[str]:
+    """From the function of Allod on that the program has called."""
+    frames = list(event.frames)
+    while len(frames) > 1 and _is_own(frames[0]) and _is_own(frames[1]):
+        frames.pop(0)
+    for number_of, address in enumerate(frames):
+        # A call ends just before the address to which it returns.
+        yield f"    #{number_of} {address:#x} {name_of(address - 1)}"
+
+
+def _is_own(address: int) -> bool:
+    return bool(LIBRARY.search(gdb.solib_name(address) or ""))
+
+
+def name_of(address: int) -> str:
+    """The function, file and line of an instruction, as far as gdb knows them."""
+    functions = [*_functions_at(address)]
+    line = gdb.find_pc_line(address)
+    if functions and line.symtab is not None:
+        if _is_own(address):
+            # What the program has called is of interest, and not what that calls.
+            called = functions[-1]
+            return f"{called.print_name} at {called.symtab.filename}:{called.line}"
+        outer = "".join(f", inlined into {each.print_name}" for each in functions[1:])
+        return f"{functions[0].print_name} at {line.symtab.filename}:{line.line}{outer}"
+    told = gdb.execute(f"info symbol {address:#x}", to_string=True) or ""
+    if " in section" in told:
+        return told.split(" in section")[0]
+    return f"({gdb.solib_name(address) or 'in no file'})"
+
+
+def _functions_at(address: int) -> Iterator[gdb.Symbol]:
+    """Innermost first: all but the last are inlined."""
+    block = gdb.block_for_pc(address)
+    while block is not None and not block.is_static and not block.is_global:
+        if block.function is not None:
+            yield block.function
+        block = block.superblock
+
+
+# --- heaps -------------------------------------------------------------------------------
 
 
 @dataclass
@@ -415,12 +261,12 @@ class ClassSum:
     taken: int = 0
     size: int = 0
 
-    def add(self, slab: Slab) -> None:
+    def add(self, slab: Slab, waiting: frozenset[int]) -> None:
         self.slabs += 1
         self.blocks += slab.capacity
         self.size += slab.size
         self.taken += sum(
-            not (slab.is_free(i) or slab.is_remote(i) or slab.was_freed(i))
+            state_of(slab, i, Whereabouts(waiting=waiting)) == "in use"
             for i in range(slab.capacity)
         )
 
@@ -433,16 +279,19 @@ class HeapSum:
     huge: int = 0
     huge_blocks: int = 0
     mixed: int = 0
+    mixed_blocks: int = 0
     kept: int = 0
     by_state: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(5), 0))
 
     def add(self, heap: Heap, span: gdb.Value) -> None:
         slab = heap.slab_of(span)
         size, state = number(span["size"]) << SLICE_SHIFT, int(span["state"])
-        if slab is not None and slab.size_class == MIXED_CLASS:
-            self.mixed += size
+        if isinstance(slab, MixedSlab):
+            self.mixed += len(slab.usable) * slab.block_bytes
+            self.mixed_blocks += len(list(slab.blocks()))
         elif slab is not None:
-            self.classes.setdefault(slab.block_bytes, ClassSum()).add(slab)
+            of_class = self.classes.setdefault(slab.block_bytes, ClassSum())
+            of_class.add(slab, heap.history.waiting)
         elif state != USED:
             self.by_state[state] += size
         elif span["is_kept"] or heap.waits(span):
@@ -460,34 +309,121 @@ class HeapSum:
             )
         yield f"huge blocks: {self.huge_blocks:,}, {amount(self.huge)}"
         if self.mixed:
-            yield f"slabs with blocks of all sizes: {amount(self.mixed)}"
+            yield (
+                f"slabs with blocks of all sizes: {amount(self.mixed)},"
+                f" {self.mixed_blocks:,} blocks"
+            )
         present = self.kept + self.by_state[DIRTY] + self.by_state[PURGING]
         yield f"free: {amount(present)} in memory, {amount(self.by_state[CLEAN])} given back"
+        yield "taken: in use, or in the cache of a thread"
 
 
-class HeapCommand(gdb.Command):
+# --- commands ----------------------------------------------------------------------------
+
+
+class Question(gdb.Command):
+    """A command that prints lines."""
+
+    def lines(self, argument: str) -> Iterator[str]:
+        raise NotImplementedError
+
+    def invoke(self, argument: str, from_tty: bool) -> None:
+        try:
+            for line in self.lines(argument):
+                print(line)
+        except gdb.MemoryError as error:
+            raise HeapError(
+                f"allod: {error}. A core file has Allod's records unless `coredump_filter` left"
+                " out private memory"
+            ) from None
+
+
+class Allod(gdb.Command):
+    """What memory is to Allod. `help allod` lists what can be asked."""
+
+    def __init__(self) -> None:
+        super().__init__("allod", gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
+
+
+class BlockCommand(Question):
+    """allod block ADDRESS: which block is there, whether it is in use, and who owns its slab."""
+
+    def __init__(self) -> None:
+        super().__init__("allod block", gdb.COMMAND_DATA, gdb.COMPLETE_EXPRESSION)
+
+    def lines(self, argument: str) -> Iterator[str]:
+        address = _address(argument)
+        return describe(Heap(), address)
+
+
+class SlabCommand(Question):
+    """allod slab ADDRESS: the slab around an address, and the state of each of its blocks."""
+
+    def __init__(self) -> None:
+        super().__init__("allod slab", gdb.COMMAND_DATA, gdb.COMPLETE_EXPRESSION)
+
+    def lines(self, argument: str) -> Iterator[str]:
+        heap, address = Heap(), _address(argument)
+        slab = heap.slab_at(address)
+        if slab is None:
+            raise HeapError(f"allod: no slab is at {address:#x}")
+        if isinstance(slab, MixedSlab):
+            yield f"slab at {slab.base:#x}: {slab.size:,} bytes, with blocks of all sizes"
+            cells = mixed_cells(slab, whereabouts(heap, slab))
+        else:
+            yield (
+                f"slab at {slab.base:#x}: {slab.size:,} bytes, {slab.capacity} blocks of size"
+                f" class {slab.block_bytes}"
+            )
+            found = whereabouts(heap, slab)
+            cells = "".join(
+                CELLS[state_of(slab, i, found)] for i in range(slab.capacity)
+            )
+        yield f"  owner: {owner_in_words(heap.owner_of(slab))}"
+        unit = " times 16 bytes" if isinstance(slab, MixedSlab) else ""
+        for state, cell in CELLS.items():
+            if count := cells.count(cell):
+                of = " blocks" if unit and cell != CELLS["free"] else unit
+                yield f"  {cell} {state}: {count}{of}"
+        for first in range(0, slab.capacity, ROW):
+            if row := cells[first : first + ROW].rstrip(OTHERS):
+                yield f"  {slab.block(first):#x} {row}"
+
+
+def mixed_cells(slab: MixedSlab, found: Whereabouts) -> str:
+    cells = [
+        CELLS["free"] if at in slab.usable else OTHERS for at in range(slab.capacity)
+    ]
+    for start, last in slab.blocks():
+        cells[start] = CELLS[state_of(slab, start, found)]
+        cells[start + 1 : last + 1] = REST * (last - start)
+    return "".join(cells)
+
+
+class HeapCommand(Question):
     """allod heap: slabs by size class, huge blocks, and what is free."""
 
     def __init__(self) -> None:
         super().__init__("allod heap", gdb.COMMAND_DATA, gdb.COMPLETE_NONE)
 
-    def invoke(self, argument: str, from_tty: bool) -> None:
+    def lines(self, argument: str) -> Iterator[str]:
         heap, found = Heap(), HeapSum()
         for span in heap.spans():
             found.add(heap, span)
-        for line in found.lines():
-            print(line)
-        print(f"taken: {heap.in_use}; or in the cache of a thread")
+        return found.lines()
 
 
 def _address(argument: str) -> int:
     if not argument.strip():
         raise HeapError("allod: an address is missing")
     try:
-        return int(gdb.parse_and_eval(argument)) & 0xFFFFFFFFFFFFFFFF
+        value = gdb.parse_and_eval(argument)
+        if value.type.strip_typedefs().code == gdb.TYPE_CODE_ARRAY:
+            return place(value)
+        return int(value) & ALL_BITS
     except gdb.error as error:
         raise HeapError(f"allod: {error}") from None
 
 
-for command in (Allod, Block, SlabCommand, HeapCommand):
+for command in (Allod, BlockCommand, SlabCommand, HeapCommand):
     command()

@@ -17,13 +17,14 @@ from allod.console import Failure, say
 if TYPE_CHECKING:
     from allod.profile.model import Frame
 
+# A log may have written something in front of each line.
 FRAME = re.compile(
-    r"^(?P<start>allod:     #)(?P<number>\d+) (?P<address>0x[0-9a-f]+)"
+    r"^(?P<front>.*?)allod:     #(?P<number>\d+) (?P<address>0x[0-9a-f]+)"
     r"(?: (?P<name>\S+)\+(?P<into>0x[0-9a-f]+))?"
     r" \((?P<path>.+)\+(?P<offset>0x[0-9a-f]+)\)$",
     re.ASCII,
 )
-ACCESS = re.compile(r"^allod:   this access by thread \d+:$", re.ASCII)
+ACCESS = re.compile(r"^.*?allod:   this access by thread \d+:$", re.ASCII)
 # Of these, what the program has called is of interest, and not what that calls.
 OWN = "liballod"
 USUAL = {"cfree": "free", "__libc_free": "free", "__libc_malloc": "malloc"}
@@ -50,6 +51,8 @@ class Line:
     number: int = -1
     place: Place | None = None
     name: str = ""
+    # What a log has written in front of it.
+    front: str = ""
 
 
 @dataclass
@@ -87,19 +90,21 @@ def parse(text: TextIO | Iterable[str]) -> Report:
     report = Report()
     is_exact = False
     for raw in text:
-        line = raw.rstrip("\n")
-        if line.startswith(JSON_START):
+        line = raw.rstrip("\r\n")
+        if JSON_START in line:
             _add_json(report, line)
             continue
         frame = FRAME.match(line)
         if frame is None:
             # An access is where it happened; all other frames are where a call returns to.
-            is_exact = ACCESS.match(line) is not None
+            if "allod:" in line:
+                is_exact = ACCESS.match(line) is not None
             report.lines.append(Line(line))
             continue
         offset = int(frame["offset"], 16)
         path = _path_of(frame["path"])
         _add_frame(report, line, int(frame["number"]), path, offset, is_exact)
+        report.lines[-1].front = frame["front"]
         if frame["name"] is not None:
             report.lines[-1].name = frame["name"]
             report.names[path][frame["name"]] = offset - int(frame["into"], 16)
@@ -124,11 +129,22 @@ def _add_frame(
 
 
 def _add_json(report: Report, line: str) -> None:
+    front, start, rest = line.partition(JSON_START)
     try:
-        told = json.loads(line)
+        told, end = json.JSONDecoder().raw_decode(start + rest)
     except json.JSONDecodeError:
         report.lines.append(Line(line))
         return
+    before = len(report.lines)
+    _add_told(report, told)
+    for each in report.lines[before:]:
+        each.front = front
+        each.text = front + each.text
+    if behind := (start + rest)[end:].strip():
+        report.lines.append(Line(behind))
+
+
+def _add_told(report: Report, told: dict[str, Any]) -> None:
     files = [
         (int(each["base"], 16), int(each.get("end", "0x0"), 16), each["path"])
         for each in told.get("files", [])
@@ -249,10 +265,11 @@ def named_lines(report: Report, known: dict[Place, tuple[Frame, ...]]) -> Iterat
             number = 0
         names = list(_names_of(line, known))
         if not names:
-            yield re.sub(r"#\d+", f"#{number}", line.text, count=1)
+            text = line.text.removeprefix(line.front)
+            yield line.front + re.sub(r"#\d+", f"#{number}", text, count=1)
             number += 1
         for name in names:
-            yield f"allod:     #{number} {name}"
+            yield f"{line.front}allod:     #{number} {name}"
             number += 1
 
 

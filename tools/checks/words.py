@@ -23,6 +23,7 @@ PATTERNS = ("README.md", "CONTRIBUTING.md", "docs/*.md", "examples/*.md", "bench
 GENERATED = {
     "docs/results.md",
     "docs/security-results.md",
+    "docs/security-attacks.md",
     "docs/security-distances.md",
 }
 

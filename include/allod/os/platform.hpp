@@ -36,7 +36,7 @@ enum class Sequence : std::uint8_t { done, refused, moved };
 //   reserve_at(address, bytes)   reserve() at these addresses, right behind usable memory of the
 //                                caller; false if they are taken or on failure. May be usable at
 //                                once if mappings are scarce
-//   reserve_zeros(bytes)         reserve(), but reads return zeros
+//   reserve_zeros(bytes)         reserve(), but reads return zeros, and core files lack it
 //   commit(address, bytes)       makes reserved addresses readable and writable
 //   map(bytes)                   reserve and commit
 //   unmap(address, bytes)        releases addresses and memory

@@ -77,8 +77,8 @@ class PageMap {
   template <os::Platform P>
   [[nodiscard]] ALLOD_HOT bool start(P& platform) noexcept;
 
-  // Makes the elements for [first, first + bytes) writable. False if they are outside of the
-  // window, or the system gives no memory. Thread-safe.
+  // Makes the elements for [first, first + bytes) writable, and spans a part of core files. False
+  // if they are outside of the window, or the system gives no memory. Thread-safe.
   template <os::Platform P>
   [[nodiscard]] ALLOD_HOT bool cover(P& platform, Address first, std::size_t bytes) noexcept;
 
@@ -200,6 +200,8 @@ class PageMap {
   }
   template <os::Platform P>
   [[nodiscard]] ALLOD_HOT bool reserve(P& platform, Address base, std::size_t slices) noexcept;
+  template <os::Platform P>
+  [[nodiscard]] ALLOD_COLD bool commit_hidden(P& platform, const os::Piece& pages) const noexcept;
   [[nodiscard]] ALLOD_INLINE TagCell* tags() const noexcept { return load_relaxed(tags_); }
 
   // For a narrowed map: a bit for each part tells whether its elements are mapped. The tags of a
@@ -373,13 +375,28 @@ bool PageMap::cover(P& platform, Address first, std::size_t bytes) noexcept {
   const std::size_t grain = is_narrowed ? part_slices_ : kGrain;
   const std::size_t first_slice = align_down(slice, grain);
   const std::size_t end = align_up(slice + count, grain);
-  const auto writable = [&](auto* cells) noexcept {
+  const auto pages_of = [&](auto* cells) noexcept {
     const Address from = align_down(address_of(cells + first_slice), platform.page_size());
     const Address to =
         align_up(address_of(cells + (end < all_slices_ ? end : all_slices_)), platform.page_size());
-    return platform.commit(reinterpret_cast<void*>(from), to - from);
+    return os::Piece{reinterpret_cast<void*>(from), to - from};
   };
-  return writable(tags()) && writable(spans_);
+  const os::Piece tags = pages_of(this->tags());
+  const os::Piece spans = pages_of(spans_);
+  if (!platform.commit(tags.address, tags.bytes)) return false;
+  if (!platform.commit(spans.address, spans.bytes)) return commit_hidden(platform, spans);
+  // A debugger finds the records of all blocks by them. The tags follow from the records.
+  platform.dump(spans.address, spans.bytes, true);
+  return true;
+}
+
+// Beside elements that are in core files, others need a mapping for a moment. Without one, none is
+// in core files.
+template <os::Platform P>
+bool PageMap::commit_hidden(P& platform, const os::Piece& pages) const noexcept {
+  for_each_part(
+      [&](void* cells, std::size_t bytes) noexcept { platform.dump(cells, bytes, false); });
+  return platform.commit(pages.address, pages.bytes);
 }
 
 }  // namespace allod::space
