@@ -376,7 +376,8 @@ CASE(late_limit_of_addresses_while_threads_allocate) {
     CHECK(child >= 0, "fork: %s", strerrorname_np(errno));
     if (child == 0) {
       limit_beside_threads();
-      // Takes seconds beside sweeps; threads meet the limit in another way each time, this does not.
+      // Takes seconds beside sweeps; threads meet the limit in another way each time, this does
+      // not.
       if (i == 0) exhaust_late_limit((size_t)1 << 30, 100000);
       _exit(0);
     }
