@@ -130,7 +130,7 @@ def setting(found: Findings) -> Table:
     rows = [
         ["date", found.started],
         ["system", f"{machine.system}, {machine.kernel}, {machine.libc}"],
-        ["runs of each case", f"{found.repeats}; the worst counts"],
+        ["runs of each case", str(found.repeats)],
         *([peer.name, peer.version] for peer in found.peers),
     ]
     cells = [[Cell(text) for text in row] for row in rows]
