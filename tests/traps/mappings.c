@@ -136,6 +136,21 @@ CASE(a_gibibyte_takes_two_mappings) {
   CHECK(purged <= full + 1 + holes, "%ld mappings became %ld after frees", full, purged);
 }
 
+// A hole takes any block of this size at first, and it is not aligned.
+CASE(blocks_beside_a_hole_merge) {
+  enum { kSlice = 64 * KIB, kBlocks = 8 };
+  const size_t bytes = 1526 * (size_t)kSlice;
+  char* const around =
+      mmap(NULL, bytes + 4 * kSlice, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(around != MAP_FAILED, "mmap");
+  char* const hole = around + kSlice - (uintptr_t)around % kSlice + 4096;
+  CHECK(munmap(hole, bytes + 4096) == 0, "munmap");
+  *(char*)obtain(bytes) = 1;
+  const long before = mappings();
+  for (int i = 0; i < kBlocks; ++i) *(char*)obtain(bytes) = 1;
+  CHECK(mappings() <= before + 2, "%ld mappings became %ld", before, mappings());
+}
+
 // Pages that moved are mappings of their own, until they are given back.
 CASE(replaced_blocks_take_few_mappings) {
   enum { kBlocks = 20, kSteps = 400 };

@@ -25,6 +25,7 @@ from surface.black_box import (
 FOLDER = Path(__file__).parent
 STRICT_OVERCOMMIT = Case("surroundings", "strict_overcommit")
 MAPPINGS_OF_A_GIB = Case("mappings", "a_gibibyte_takes_two_mappings")
+BESIDE_A_HOLE = Case("mappings", "blocks_beside_a_hole_merge")
 FEW_MAPPINGS = Case("mappings", "a_process_that_is_short_of_mappings_gets_memory")
 LIVE_BLOCKS = Case("mappings", "ten_mebibytes_are_live")
 MEMORY_GROUP = Case("surroundings", "group_of_96_mib")
@@ -54,7 +55,8 @@ PRELOADED_CASES = [
     and case not in SEQUENCE_CASES
     and case not in LIMIT_CASES
     and case not in HANDLER_CASES
-    and case not in (STRICT_OVERCOMMIT, MEMORY_GROUP, MAPPINGS_OF_A_GIB, FEW_MAPPINGS)
+    and case not in (STRICT_OVERCOMMIT, MEMORY_GROUP)
+    and case not in (MAPPINGS_OF_A_GIB, BESIDE_A_HOLE, FEW_MAPPINGS)
 ]
 
 
@@ -309,6 +311,11 @@ def test_a_gibibyte_takes_two_mappings(
         TEST_BYTES=size,
         TEST_THREADS=threads,
     )
+
+
+def test_blocks_beside_a_hole_merge(release: Runner) -> None:
+    """The hardened library has guards around each."""
+    release.holds(*BESIDE_A_HOLE)
 
 
 @pytest.mark.parametrize("left", [4, 30])

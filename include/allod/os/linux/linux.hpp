@@ -452,15 +452,16 @@ class Linux {
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return is_error(result) ? nullptr : reinterpret_cast<void*>(result);
   }
+  // At the highest address: the kernel puts mappings below each other, and neighbours merge.
   [[nodiscard]] void* reserve_trimmed(std::size_t bytes, std::size_t alignment) noexcept {
     if (bytes + alignment < bytes) return nullptr;
     void* const raw = map_anonymous(bytes + alignment, PROT_NONE);
     if (raw == nullptr) return nullptr;
     const Address start = address_of(raw);
-    const Address aligned = align_up(start, alignment);
+    const Address aligned = align_down(start + alignment, alignment);
     const std::size_t head = aligned - start;
     const std::size_t tail = alignment - head;
-    if (head != 0) unmap(raw, head);
+    unmap(raw, head);
     if (tail != 0) unmap(reinterpret_cast<void*>(aligned + bytes), tail);
     return reinterpret_cast<void*>(aligned);
   }
