@@ -28,7 +28,7 @@ void* allocate_or_null(std::size_t size, align_val_t alignment) noexcept {
   void* const block = entry::try_new(size, bytes);
   return block != nullptr ? block : entry::new_or_null(size, bytes);
 }
-ALLOD_INLINE void release(void* block) noexcept { portable::release(block); }
+ALLOD_INLINE void give_back(void* block) noexcept { portable::release(block); }
 
 }  // namespace
 
@@ -55,23 +55,23 @@ ALLOD_REPLACES void* operator new[](std::size_t size, align_val_t alignment,
   return allocate_or_null(size, alignment);
 }
 
-ALLOD_REPLACES void operator delete(void* block) noexcept { release(block); }
-ALLOD_REPLACES void operator delete[](void* block) noexcept { release(block); }
-ALLOD_REPLACES void operator delete(void* block, const nothrow_t&) noexcept { release(block); }
-ALLOD_REPLACES void operator delete[](void* block, const nothrow_t&) noexcept { release(block); }
-ALLOD_REPLACES void operator delete(void* block, std::size_t) noexcept { release(block); }
-ALLOD_REPLACES void operator delete[](void* block, std::size_t) noexcept { release(block); }
-ALLOD_REPLACES void operator delete(void* block, align_val_t) noexcept { release(block); }
-ALLOD_REPLACES void operator delete[](void* block, align_val_t) noexcept { release(block); }
+ALLOD_REPLACES void operator delete(void* block) noexcept { give_back(block); }
+ALLOD_REPLACES void operator delete[](void* block) noexcept { give_back(block); }
+ALLOD_REPLACES void operator delete(void* block, const nothrow_t&) noexcept { give_back(block); }
+ALLOD_REPLACES void operator delete[](void* block, const nothrow_t&) noexcept { give_back(block); }
+ALLOD_REPLACES void operator delete(void* block, std::size_t) noexcept { give_back(block); }
+ALLOD_REPLACES void operator delete[](void* block, std::size_t) noexcept { give_back(block); }
+ALLOD_REPLACES void operator delete(void* block, align_val_t) noexcept { give_back(block); }
+ALLOD_REPLACES void operator delete[](void* block, align_val_t) noexcept { give_back(block); }
 ALLOD_REPLACES void operator delete(void* block, align_val_t, const nothrow_t&) noexcept {
-  release(block);
+  give_back(block);
 }
 ALLOD_REPLACES void operator delete[](void* block, align_val_t, const nothrow_t&) noexcept {
-  release(block);
+  give_back(block);
 }
 ALLOD_REPLACES void operator delete(void* block, std::size_t, align_val_t) noexcept {
-  release(block);
+  give_back(block);
 }
 ALLOD_REPLACES void operator delete[](void* block, std::size_t, align_val_t) noexcept {
-  release(block);
+  give_back(block);
 }
