@@ -1,9 +1,10 @@
 """The library for macOS and FreeBSD, built by zig: what its files say, and how it runs on Linux,
 where functions of ours stand in for those systems' C libraries.
 
-Neither system is here. The libraries for x86-64 are the files that one would run there. What they
-ask of the system is what tests/bsd/darwin/libsystem.cpp and tests/bsd/freebsd/libc.c answer, after
-the systems' headers and sources: whether the systems do so, only they can tell.
+Neither system is here. The libraries are the files that one would run there; an emulator runs that
+for macOS on arm64. What they ask of the system is what tests/bsd/darwin/libsystem.cpp and
+tests/bsd/freebsd/libc.c answer, after the systems' headers and sources: whether the systems do so,
+only they can tell.
 """
 
 from __future__ import annotations
@@ -208,6 +209,7 @@ class Host:
 
     preset: str
     folder: Path
+    emulator: tuple[str, ...] = ()
 
     def run(
         self, program: str, *arguments: str, **variables: str
@@ -218,7 +220,7 @@ class Host:
             library = build_dir(self.preset)
             kept |= {"LD_LIBRARY_PATH": f"{self.folder}:{library}"}
         return subprocess.run(
-            [self.folder / program, *arguments],
+            [*self.emulator, self.folder / program, *arguments],
             env=kept | variables,
             capture_output=True,
             text=True,
@@ -227,10 +229,12 @@ class Host:
         )
 
 
-COMMON = ("-O1", "-g1", "-fno-builtin", "-Wall", "-Wextra", "-Werror")
-INCLUDES = (f"-I{ROOT / 'include'}", f"-I{PORTABLE}", f"-I{HERE / 'darwin'}")
-C = ("gcc", "-std=gnu17", *COMMON, *INCLUDES)
-CXX = ("g++", "-std=c++20", *COMMON, *INCLUDES)
+COMMON = (
+    *("-O1", "-g1", "-fno-builtin", "-Wall", "-Wextra", "-Werror"),
+    *(f"-I{folder}" for folder in (ROOT / "include", PORTABLE, HERE / "darwin")),
+)
+C = ("gcc", "-std=gnu17", *COMMON)
+CXX = ("g++", "-std=c++20", *COMMON)
 # The systems' error numbers, where they differ.
 ERRORS = ("-include", str(HERE / "darwin" / "errors.h"))
 
@@ -240,24 +244,26 @@ def compiled(*command: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def host_for_macos(folder: Path) -> None:
+def host_for_macos(folder: Path, tools: str = "") -> None:
     """The library is loaded by ours: each program is linked with a loader and what stands in for
-    libSystem."""
+    libSystem. `tools`: what the names of the compilers begin with."""
+    c = (f"{tools}{C[0]}", *C[1:])
+    cxx = (f"{tools}{CXX[0]}", *CXX[1:])
     for part in ("host", "libsystem"):
-        compiled(
-            *CXX, "-c", HERE / "darwin" / f"{part}.cpp", "-o", folder / f"{part}.o"
-        )
+        source = HERE / "darwin" / f"{part}.cpp"
+        compiled(*cxx, "-c", source, "-o", folder / f"{part}.o")
     renamed = ("-Dmain=program_main", *ERRORS)
     interposed = [f"-D{name}=interposed_{name}" for name in sorted(INTERPOSED)]
     programs: dict[str, tuple[str | Path, ...]] = {
-        "api": (*C, *renamed, PORTABLE / "api.c"),
-        "unaware": (*C, *renamed, *interposed, HERE / "unaware.c"),
-        "zone": (*CXX, HERE / "darwin" / "zone.cpp"),
+        "api": (*c, *renamed, PORTABLE / "api.c"),
+        "unaware": (*c, *renamed, *interposed, HERE / "unaware.c"),
+        "zone": (*cxx, HERE / "darwin" / "zone.cpp"),
     }
     for name, command in programs.items():
         compiled(*command, "-c", "-o", folder / f"{name}.o")
         parts = [folder / f"{part}.o" for part in (name, "host", "libsystem")]
-        compiled("g++", *parts, "-Wl,--wrap=pthread_create", "-o", folder / name)
+        wrap = "-Wl,--wrap=pthread_create"
+        compiled(cxx[0], *parts, wrap, "-o", folder / name)
 
 
 def host_for_freebsd(folder: Path) -> None:
@@ -277,19 +283,33 @@ def host_for_freebsd(folder: Path) -> None:
     compiled(*CXX, operators, *link, "-o", folder / "operators")
 
 
-@pytest.fixture(scope="module", params=["macos-x86-64", "freebsd-x86-64"])
+ON_X86 = ("macos-x86-64", "freebsd-x86-64")
+TRIPLE = "aarch64-linux-gnu"
+EMULATOR = ("qemu-aarch64-static", "-L", f"/usr/{TRIPLE}")
+
+
+@pytest.fixture(scope="module", params=[*ON_X86, "macos-arm64"])
 def host(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    debian_packages: DebianPackages,
 ) -> Host:
-    """A stand-in for each system, on x86-64: on arm64, macOS keeps the values of a thread at a
-    register that programs of Linux cannot set."""
+    """A stand-in for each system."""
     preset: str = request.param
     if platform.machine() != "x86_64" or shutil.which("g++") is None:
-        pytest.skip("the libraries for x86-64 run on x86-64, by gcc")
+        pytest.skip("the libraries run on x86-64, by gcc")
     library_of(preset)
     folder = tmp_path_factory.mktemp(preset)
+    if preset == "macos-arm64":
+        debian_packages(f"g++-{TRIPLE}", "qemu-user-static")
+        host_for_macos(folder, f"{TRIPLE}-")
+        return Host(preset, folder, EMULATOR)
     (host_for_macos if preset in MACOS else host_for_freebsd)(folder)
     return Host(preset, folder)
+
+
+# What is the same for every processor.
+on_x86 = pytest.mark.parametrize("host", ON_X86, indirect=True)
 
 
 def cases_of(source: Path) -> list[str]:
@@ -329,11 +349,12 @@ def test_operators_on_freebsd(host: Host) -> None:
     all_hold(host, "operators", PORTABLE / "operators.cpp")
 
 
-@pytest.mark.parametrize("host", ["macos-x86-64"], indirect=True)
+@pytest.mark.parametrize("host", MACOS, indirect=True)
 def test_the_zone_of_macos(host: Host) -> None:
     all_hold(host, "zone", HERE / "darwin" / "zone.cpp")
 
 
+@on_x86
 @pytest.mark.parametrize("case", REPORTS)
 def test_a_mistake_is_reported_and_ends_the_process(host: Host, case: str) -> None:
     done = host.run("api", case, TEST_ALONE="1")
@@ -344,12 +365,14 @@ def test_a_mistake_is_reported_and_ends_the_process(host: Host, case: str) -> No
     assert re.search(REPORTS[case], calm.stderr), calm.stderr
 
 
+@on_x86
 def test_statistics_are_printed_at_the_end(host: Host) -> None:
     done = host.run("api", "nothing", ALLOD_SHOW_STATS="1")
     assert done.returncode == 0
     assert re.search(r"^live +\d", done.stderr, re.M), done.stderr
 
 
+@on_x86
 def test_an_option_says_what_it_is_or_that_it_is_absent(host: Host) -> None:
     system = "macOS" if host.preset in MACOS else "FreeBSD"
     help_text = host.run("api", "nothing", ALLOD_HELP="1").stderr
@@ -367,6 +390,7 @@ def test_an_option_says_what_it_is_or_that_it_is_absent(host: Host) -> None:
     assert "ALLOD_REGION_SIZE=7 is ignored; expected bytes, 1M to 64G" in done.stderr
 
 
+@on_x86
 def test_a_program_with_elevated_rights_ignores_all_options(host: Host) -> None:
     done = host.run("api", "nothing", ALLOD_HELP="1", ALLOD_NONE="1", TEST_ELEVATED="1")
     assert done.returncode == 0

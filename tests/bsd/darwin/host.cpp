@@ -23,13 +23,19 @@ extern const Forward __stop_forwards[];
 }
 
 // A function that jumps to where its place says.
-#define FORWARD(name)                          \
-  extern "C" {                                 \
-  void* place_of_##name;                       \
-  }                                            \
-  __asm__(".globl " #name "\n" #name           \
-          ":\n\t"                              \
-          "jmpq *place_of_" #name "(%rip)\n"); \
+#if defined(__aarch64__)
+#define JUMP_TO(place)                    \
+  "adrp x16, " place                      \
+  "\n\tldr x16, [x16, :lo12:" place "]\n" \
+  "\tbr x16\n"
+#else
+#define JUMP_TO(place) "jmpq *" place "(%rip)\n"
+#endif
+#define FORWARD(name)                                                                         \
+  extern "C" {                                                                                \
+  void* place_of_##name;                                                                      \
+  }                                                                                           \
+  __asm__(".globl " #name "\n" #name ":\n\t" JUMP_TO("place_of_" #name));                     \
   [[gnu::used, gnu::section("forwards")]] static Forward name##_is_at{#name, &place_of_##name};
 
 FORWARD(allod_malloc)

@@ -1,9 +1,12 @@
 // As much of macOS as Allod's library asks for, on Linux: stands in for what it imports of
-// libSystem. Each thread has an array of values of its keys at the thread pointer of macOS, the
-// register gs. The numbers are those of Apple's headers.
+// libSystem. Each thread has an array of values of its keys at the thread pointer of macOS. That is
+// the register gs on x86-64; on arm64, the loader makes it the thread pointer of Linux. The numbers
+// are those of Apple's headers.
 #include "libsystem.hpp"
 
+#if defined(__x86_64__)
 #include <asm/prctl.h>
+#endif
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/futex.h>
@@ -38,8 +41,20 @@ namespace libsystem {
 
 namespace {
 
+// For calls of macOS that do not set errno.
+class KeptErrno {
+ public:
+  KeptErrno() : error_{errno} {}
+  ~KeptErrno() { errno = error_; }
+  KeptErrno(const KeptErrno&) = delete;
+  KeptErrno& operator=(const KeptErrno&) = delete;
+
+ private:
+  int error_;
+};
+
 constexpr std::size_t kFirstKey = 256;
-constexpr std::size_t kKeys = 512;
+constexpr std::size_t kKeys = 256;
 constexpr int kRounds = 4;
 
 // The descriptor of a thread; what pthread_self() returns.
@@ -57,11 +72,40 @@ std::mutex threads_mutex;
 std::vector<Thread*> spare;  // the last one that ended is the first to come again
 std::atomic<std::uint64_t> threads_made{0};
 
+#if defined(__aarch64__)
+
+// The first variables of a thread in the program's block, which lies two words behind the thread
+// pointer.
+struct Own {
+  void* values[kFirstKey + kKeys];
+  Thread* thread;
+};
+thread_local Own own;
+void** values() { return static_cast<void**>(__builtin_thread_pointer()); }
+Thread* self() { return own.thread; }
+void become(Thread* thread) {
+  if (own.values != values() + 2) std::abort();
+  own.thread = thread;
+}
+constexpr int kPage = 16384;
+
+#else
+
 Thread* self() {
   Thread* thread;
   __asm__ volatile("movq %%gs:0, %0" : "=r"(thread));
   return thread;
 }
+void** values() { return self()->values; }
+void become(Thread* thread) {
+  thread->values[0] = thread;
+  syscall(SYS_arch_prctl, ARCH_SET_GS, thread);
+}
+constexpr int kPage = 4096;
+
+#endif
+
+int page_size() { return kPage; }
 
 }  // namespace
 
@@ -76,25 +120,24 @@ void begin_thread() {
   }
   if (thread == nullptr) thread = static_cast<Thread*>(std::aligned_alloc(16384, 16384));
   std::memset(thread, 0, sizeof *thread);
-  thread->values[0] = thread;
   thread->number = ++threads_made;
-  syscall(SYS_arch_prctl, ARCH_SET_GS, thread);
+  become(thread);
 }
 
 // Like libpthread: the values of all keys that there are become null, also of those without a
 // destructor.
 void end_thread() {
-  Thread* const thread = self();
+  void** const own_values = values();
   for (int round = 0; round < kRounds; ++round) {
     for (std::size_t i = 0; i < kKeys; ++i) {
-      void* const value = thread->values[kFirstKey + i];
+      void* const value = own_values[kFirstKey + i];
       if (!keys[i].is_taken || value == nullptr) continue;
-      thread->values[kFirstKey + i] = nullptr;
+      own_values[kFirstKey + i] = nullptr;
       if (keys[i].end != nullptr) keys[i].end(value);
     }
   }
   const std::lock_guard guard{threads_mutex};
-  spare.push_back(thread);
+  spare.push_back(self());
 }
 
 namespace {
@@ -113,7 +156,7 @@ int key_delete(unsigned long key) {
   return 0;
 }
 int set_specific(unsigned long key, void* value) {
-  self()->values[key] = value;
+  values()[key] = value;
   return 0;
 }
 int thread_number(Thread* of, std::uint64_t* number) {
@@ -154,6 +197,7 @@ int wishes_stack(Wishes* wishes, std::size_t bytes) {
 }
 int wishes_end(Wishes*) { return 0; }
 int create_thread(Thread** thread, const Wishes*, void* (*function)(void*), void* argument) {
+  const KeptErrno kept;
   pthread_t made;
   const int failed = start(&made, function, argument);
   if (failed == 0) pthread_detach(made);
@@ -177,9 +221,25 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int file,
               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | ((flags & kFixed) != 0 ? MAP_FIXED : 0),
               -1, 0);
 }
+// One byte for each page.
+int look(void* address, std::size_t bytes, char* pages) {
+  for (std::size_t done = 0; done < bytes; done += kPage) {
+    unsigned char present[kPage / 4096];
+    if (mincore(static_cast<char*>(address) + done, kPage, present) != 0) return -1;
+    *pages++ = static_cast<char>(present[0]);
+  }
+  return 0;
+}
 int map_mach(std::uint32_t task, std::uint64_t* address, std::uint64_t bytes, std::uint64_t mask,
-             int flags, std::uint32_t object, std::uint64_t offset, int copies, int now, int most,
-             std::uint32_t inherits) {
+             int flags, std::uint32_t object, std::uint64_t offset, int copies,
+#if defined(__aarch64__)
+             // Apple packs arguments on the stack.
+             std::uint64_t both, std::uint32_t inherits) {
+  const int now = static_cast<int>(both);
+  const int most = static_cast<int>(both >> 32);
+#else
+             int now, int most, std::uint32_t inherits) {
+#endif
   constexpr int kInvalid = 4;
   constexpr int kNoSpace = 3;
   constexpr int kAnywhere = 1;
@@ -189,6 +249,7 @@ int map_mach(std::uint32_t task, std::uint64_t* address, std::uint64_t bytes, st
       inherits != kCopied || (flags & ~kAnywhere) != kMark || bytes % 4096 != 0) {
     return kInvalid;
   }
+  const KeptErrno kept;
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   if ((flags & kAnywhere) == 0) {
     void* const wanted = reinterpret_cast<void*>(*address);
@@ -207,6 +268,7 @@ int map_mach(std::uint32_t task, std::uint64_t* address, std::uint64_t bytes, st
 }
 int read_mach(std::uint32_t task, std::uint64_t from, std::uint64_t bytes, std::uint64_t to,
               std::uint64_t* copied) {
+  const KeptErrno kept;
   if (task != own_task) return 4;
   const iovec source{reinterpret_cast<void*>(from), bytes};
   const iovec target{reinterpret_cast<void*>(to), bytes};
@@ -218,12 +280,14 @@ int read_mach(std::uint32_t task, std::uint64_t from, std::uint64_t bytes, std::
 // --- the rest -------------------------------------------------------------------------------
 
 int wait_on(std::uint32_t operation, void* word, std::uint64_t value, std::uint32_t microseconds) {
+  const KeptErrno kept;
   if (operation != 0x01000001) std::abort();
   const timespec timeout{microseconds / 1'000'000, microseconds % 1'000'000 * 1000L};
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, microseconds != 0 ? &timeout : nullptr);
   return 0;
 }
 int wake(std::uint32_t operation, void* word, std::uint64_t) {
+  const KeptErrno kept;
   if ((operation & ~0x100U) != 0x01000001) std::abort();
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, (operation & 0x100) != 0 ? 0x7fffffff : 1);
   return 0;
@@ -309,6 +373,8 @@ const Import kImports[] = {
     {"pthread_create", reinterpret_cast<void*>(&create_thread)},
     {"pthread_cpu_number_np", reinterpret_cast<void*>(&processor)},
     {"pthread_atfork", reinterpret_cast<void*>(&::pthread_atfork)},
+    {"getpagesize", reinterpret_cast<void*>(&page_size)},
+    {"mincore", reinterpret_cast<void*>(&look)},
     {"mmap", reinterpret_cast<void*>(&map)},
     {"mach_vm_map", reinterpret_cast<void*>(&map_mach)},
     {"mach_vm_read_overwrite", reinterpret_cast<void*>(&read_mach)},
@@ -335,10 +401,10 @@ const Import kImports[] = {
     {"__bzero", reinterpret_cast<void*>(&::bzero)},
     SELF(abort),
     SELF(aligned_alloc),
+    SELF(bzero),
     SELF(calloc),
     SELF(free),
     SELF(getentropy),
-    SELF(getpagesize),
     SELF(malloc),
     {"memchr",
      reinterpret_cast<void*>(static_cast<const void* (*)(const void*, int, size_t)>(&::memchr))},
@@ -346,7 +412,6 @@ const Import kImports[] = {
     SELF(memcpy),
     SELF(memmove),
     SELF(memset),
-    SELF(mincore),
     SELF(mlock),
     SELF(mprotect),
     SELF(munmap),

@@ -1,5 +1,5 @@
-// Loads a Mach-O library for x86-64 into a process of Linux: both systems call functions alike. The
-// structures are those of Apple's <mach-o/loader.h> and <mach-o/nlist.h>.
+// Loads a Mach-O library for this processor into a process of Linux: both systems call functions
+// alike, almost. The structures are those of Apple's <mach-o/loader.h> and <mach-o/nlist.h>.
 #pragma once
 
 #include <fcntl.h>
@@ -23,13 +23,14 @@ class MachO {
   MachO(const char* path, Find find) : find_{find} {
     read(path);
     const auto& header = at<Header>(0);
-    require(header.magic == 0xfeedfacf && header.processor == 0x01000007, "no library for x86-64");
+    require(header.magic == 0xfeedfacf && header.processor == kProcessor, "another processor");
     for_each_command([&](const Command& command, std::size_t offset) { note(command, offset); });
     map_segments();
     rebase();
     bind(info_.bind, info_.bind_size);
     bind(info_.lazy, info_.lazy_size);
     bind(info_.weak, info_.weak_size);
+    rename_registers();
     protect_segments();
   }
 
@@ -77,6 +78,14 @@ class MachO {
   }
 
  private:
+#if defined(__aarch64__)
+  static constexpr std::uint32_t kProcessor = 0x0100000c;
+#else
+  static constexpr std::uint32_t kProcessor = 0x01000007;
+#endif
+  // No system has larger pages.
+  static constexpr std::uint64_t kPage = std::uint64_t{64} << 10;
+
   struct Header {
     std::uint32_t magic, processor, kind_of_it, kind, commands, command_bytes, flags, reserved;
   };
@@ -154,12 +163,30 @@ class MachO {
     for (const Segment& segment : segments_) end = segment.address + segment.memory_bytes;
     require(segments_.front().address == 0, "not position-independent");
     void* const memory =
-        mmap(nullptr, end, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mmap(nullptr, end + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     require(memory != MAP_FAILED, "no memory");
-    memory_ = static_cast<char*>(memory);
+    const auto from = reinterpret_cast<std::uint64_t>(memory);
+    memory_ = reinterpret_cast<char*>((from + kPage - 1) & ~(kPage - 1));
     for (const Segment& segment : segments_) {
       std::memcpy(memory_ + segment.address, file_.data() + segment.offset, segment.file_bytes);
     }
+  }
+  // macOS keeps the values of a thread at a register that programs of Linux on arm64 cannot set. So
+  // code reads another one: see libsystem.cpp.
+  void rename_registers() const {
+#if defined(__aarch64__)
+    constexpr std::uint32_t kRegister = 0x1f;
+    constexpr std::uint32_t kReadsTheirs = 0xd53bd060;  // mrs x0, tpidrro_el0
+    constexpr std::uint32_t kReadsOurs = 0xd53bd040;    // mrs x0, tpidr_el0
+    for (const Section& section : sections_) {
+      if (std::strncmp(section.name, "__text", sizeof section.name) != 0) continue;
+      auto* const code = reinterpret_cast<std::uint32_t*>(memory_ + section.address);
+      for (std::uint64_t i = 0; i < section.bytes / 4; ++i) {
+        if ((code[i] & ~kRegister) == kReadsTheirs) code[i] = kReadsOurs | (code[i] & kRegister);
+      }
+    }
+    __builtin___clear_cache(memory_, memory_ + segments_.back().address);
+#endif
   }
   // The bits of a protection are the same on both systems.
   void protect_segments() const {
