@@ -1,8 +1,8 @@
 """The library for macOS and FreeBSD, built by zig: what its files say, and how it runs on Linux,
 where functions of ours stand in for those systems' C libraries.
 
-Neither system is here. The libraries are the files that one would run there; an emulator runs that
-for macOS on arm64. What they ask of the system is what tests/bsd/darwin/libsystem.cpp and
+Neither system is here. The libraries are the files that one would run there; an emulator runs those
+for arm64. What they ask of the system is what tests/bsd/darwin/libsystem.cpp and
 tests/bsd/freebsd/libc.c answer, after the systems' headers and sources: whether the systems do so,
 only they can tell.
 """
@@ -215,9 +215,10 @@ class Host:
         self, program: str, *arguments: str, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ALLOD_")}
-        kept |= {"TEST_LIBRARY": str(build_dir(self.preset) / "liballod.dylib")}
-        if self.preset not in MACOS:
-            library = build_dir(self.preset)
+        library = build_dir(self.preset)
+        if self.preset in MACOS:
+            kept |= {"TEST_LIBRARY": str(library / "liballod.dylib")}
+        else:
             kept |= {"LD_LIBRARY_PATH": f"{self.folder}:{library}"}
         return subprocess.run(
             [*self.emulator, self.folder / program, *arguments],
@@ -266,21 +267,21 @@ def host_for_macos(folder: Path, tools: str = "") -> None:
         compiled(cxx[0], *parts, wrap, "-o", folder / name)
 
 
-def host_for_freebsd(folder: Path) -> None:
+def host_for_freebsd(folder: Path, library: Path, tools: str = "") -> None:
     """The library is loaded by Linux, which finds libraries of ours by the names of FreeBSD's."""
+    c = (f"{tools}{C[0]}", *C[1:])
+    cxx = (f"{tools}{CXX[0]}", *CXX[1:])
+    here = HERE / "freebsd"
     for name, source in (("libc.so.7", "libc"), ("libthr.so.3", "thr")):
-        here = HERE / "freebsd"
         compiled(
-            *(*C, "-Wno-pedantic", "-fPIC", "-shared", here / f"{source}.c"),
-            *("-o", folder / name, f"-Wl,-soname,{name}"),
-            f"-Wl,--version-script={here / f'{source}.map'}",
+            *(*c, "-fPIC", "-shared", here / f"{source}.c", "-o", folder / name),
+            *(f"-Wl,-soname,{name}", f"-Wl,--version-script={here / source}.map"),
         )
-    library = build_dir("freebsd-x86-64") / "liballod.so"
     link = (library, "-Wl,--no-as-needed,--allow-shlib-undefined")
-    compiled(*C, *ERRORS, PORTABLE / "api.c", *link, "-o", folder / "api")
-    compiled(*C, HERE / "unaware.c", *link, "-o", folder / "unaware")
+    compiled(*c, *ERRORS, PORTABLE / "api.c", *link, "-o", folder / "api")
+    compiled(*c, HERE / "unaware.c", *link, "-o", folder / "unaware")
     operators = PORTABLE / "operators.cpp"
-    compiled(*CXX, operators, *link, "-o", folder / "operators")
+    compiled(*cxx, operators, *link, "-o", folder / "operators")
 
 
 ON_X86 = ("macos-x86-64", "freebsd-x86-64")
@@ -288,7 +289,7 @@ TRIPLE = "aarch64-linux-gnu"
 EMULATOR = ("qemu-aarch64-static", "-L", f"/usr/{TRIPLE}")
 
 
-@pytest.fixture(scope="module", params=[*ON_X86, "macos-arm64"])
+@pytest.fixture(scope="module", params=[*ON_X86, "macos-arm64", FREEBSD[1]])
 def host(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
@@ -298,14 +299,17 @@ def host(
     preset: str = request.param
     if platform.machine() != "x86_64" or shutil.which("g++") is None:
         pytest.skip("the libraries run on x86-64, by gcc")
-    library_of(preset)
+    library = library_of(preset)
     folder = tmp_path_factory.mktemp(preset)
-    if preset == "macos-arm64":
+    is_native = preset in ON_X86
+    if not is_native:
         debian_packages(f"g++-{TRIPLE}", "qemu-user-static")
-        host_for_macos(folder, f"{TRIPLE}-")
-        return Host(preset, folder, EMULATOR)
-    (host_for_macos if preset in MACOS else host_for_freebsd)(folder)
-    return Host(preset, folder)
+    tools = "" if is_native else f"{TRIPLE}-"
+    if preset in MACOS:
+        host_for_macos(folder, tools)
+    else:
+        host_for_freebsd(folder, library, tools)
+    return Host(preset, folder, () if is_native else EMULATOR)
 
 
 # What is the same for every processor.
@@ -343,7 +347,7 @@ def test_a_program_that_was_not_built_with_it(host: Host) -> None:
     all_hold(host, "unaware", HERE / "unaware.c")
 
 
-@pytest.mark.parametrize("host", ["freebsd-x86-64"], indirect=True)
+@pytest.mark.parametrize("host", FREEBSD, indirect=True)
 def test_operators_on_freebsd(host: Host) -> None:
     """With the C++ library of Linux, which throws where memory is exhausted."""
     all_hold(host, "operators", PORTABLE / "operators.cpp")

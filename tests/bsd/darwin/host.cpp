@@ -24,18 +24,18 @@ extern const Forward __stop_forwards[];
 
 // A function that jumps to where its place says.
 #if defined(__aarch64__)
-#define JUMP_TO(place)                    \
-  "adrp x16, " place                      \
-  "\n\tldr x16, [x16, :lo12:" place "]\n" \
+#define JUMP_TO(place)                                 \
+  "adrp x16, " place "\n\tldr x16, [x16, :lo12:" place \
+  "]\n"                                                \
   "\tbr x16\n"
 #else
 #define JUMP_TO(place) "jmpq *" place "(%rip)\n"
 #endif
-#define FORWARD(name)                                                                         \
-  extern "C" {                                                                                \
-  void* place_of_##name;                                                                      \
-  }                                                                                           \
-  __asm__(".globl " #name "\n" #name ":\n\t" JUMP_TO("place_of_" #name));                     \
+#define FORWARD(name)                                                     \
+  extern "C" {                                                            \
+  void* place_of_##name;                                                  \
+  }                                                                       \
+  __asm__(".globl " #name "\n" #name ":\n\t" JUMP_TO("place_of_" #name)); \
   [[gnu::used, gnu::section("forwards")]] static Forward name##_is_at{#name, &place_of_##name};
 
 FORWARD(allod_malloc)
@@ -70,12 +70,20 @@ FORWARD(interposed_aligned_alloc)
 FORWARD(interposed_posix_memalign)
 FORWARD(interposed_malloc_size)
 FORWARD(interposed_malloc_good_size)
+// Under their own names, they would take the place of this program's.
+FORWARD(library__Znwm)
+FORWARD(library__ZdlPv)
+FORWARD(library__ZnwmSt11align_val_t)
+FORWARD(library__ZdlPvSt11align_val_t)
+FORWARD(library__ZnwmRKSt9nothrow_t)
 
 namespace {
 
 constexpr std::string_view kInterposed = "interposed_";
+constexpr std::string_view kLibrary = "library_";
 
 void* find(const MachO& library, std::string_view name) {
+  if (name.starts_with(kLibrary)) name.remove_prefix(kLibrary.size());
   if (!name.starts_with(kInterposed)) return library.symbol(name);
   name.remove_prefix(kInterposed.size());
   for (const MachO::Pair& pair : library.interposed()) {

@@ -1,4 +1,4 @@
-// Allod as a zone of libmalloc, and blocks of other zones.
+// Allod as a zone of libmalloc, blocks of other zones, and operators.
 #include <allod.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -18,6 +18,11 @@ void* interposed_realloc(void* block, size_t size);
 void interposed_free(void* block);
 size_t interposed_malloc_size(const void* block);
 size_t interposed_malloc_good_size(size_t size);
+void* library__Znwm(size_t size);
+void library__ZdlPv(void* block);
+void* library__ZnwmSt11align_val_t(size_t size, size_t alignment);
+void library__ZdlPvSt11align_val_t(void* block, size_t alignment);
+void* library__ZnwmRKSt9nothrow_t(size_t size, const void* nothrow);
 }
 
 namespace {
@@ -80,6 +85,17 @@ void resizing_to_nothing_gives_the_least_block() {
   interposed_free(block);
 }
 
+void operators_are_allods() {
+  void* block = library__Znwm(100);
+  CHECK(allod_malloc_usable_size(block) >= 100);
+  library__ZdlPv(block);
+  block = library__ZnwmSt11align_val_t(1000, 256);
+  CHECK(allod_malloc_usable_size(block) >= 1000 && reinterpret_cast<size_t>(block) % 256 == 0);
+  library__ZdlPvSt11align_val_t(block, 256);
+  const volatile size_t too_much = SIZE_MAX / 2;
+  CHECK(library__ZnwmRKSt9nothrow_t(too_much, NULL) == NULL);
+}
+
 struct Seen {
   std::set<uint64_t> in_use;
   uint64_t bytes = 0;
@@ -121,6 +137,7 @@ extern "C" int program_main(int argc, char** argv) {
       {"it_does_not_know_blocks_of_others", it_does_not_know_blocks_of_others},
       {"blocks_of_others_go_back_to_them", blocks_of_others_go_back_to_them},
       {"resizing_to_nothing_gives_the_least_block", resizing_to_nothing_gives_the_least_block},
+      {"operators_are_allods", operators_are_allods},
       {"it_answers_questions", it_answers_questions},
   };
   return run_cases(cases, sizeof cases / sizeof cases[0], argc, argv);

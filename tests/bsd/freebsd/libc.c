@@ -23,14 +23,17 @@
 /* `ours`, by the name and the version that FreeBSD gives it. */
 #define AS(ours, name, version) __asm__(".symver " #ours ", " #name "@" version)
 /* The same function as Linux's. */
-#define SAME(name, version)       \
-  __asm__(".globl same_" #name    \
-          "\n"                    \
-          ".type same_" #name     \
-          ", @function\n"         \
-          "same_" #name           \
-          ":\n\t"                 \
-          "jmp " #name "@PLT\n"); \
+#if defined(__aarch64__)
+#define JUMP_TO(name) "b " name "\n"
+#else
+#define JUMP_TO(name) "jmp " name "@PLT\n"
+#endif
+#define SAME(name, version)                      \
+  __asm__(".globl same_" #name                   \
+          "\n"                                   \
+          ".type same_" #name                    \
+          ", %function\n"                        \
+          "same_" #name ":\n\t" JUMP_TO(#name)); \
   AS(same_##name, name, version)
 
 SAME(abort, "FBSD_1.0");
