@@ -274,7 +274,8 @@ def host_for_freebsd(folder: Path, library: Path, tools: str = "") -> None:
     here = HERE / "freebsd"
     for name, source in (("libc.so.7", "libc"), ("libthr.so.3", "thr")):
         compiled(
-            *(*c, "-fPIC", "-shared", here / f"{source}.c", "-o", folder / name),
+            *(*c, "-fPIC", "-shared"),
+            *(here / f"{source}.c", "-o", folder / name),
             *(f"-Wl,-soname,{name}", f"-Wl,--version-script={here / source}.map"),
         )
     link = (library, "-Wl,--no-as-needed,--allow-shlib-undefined")
