@@ -1,62 +1,40 @@
 # The products and tests for Windows. See docs/windows.md for what there is.
 
-set(ALLOD_WINDOWS_OPTIONS
-  -fno-exceptions
-  -fno-rtti
-  -fno-threadsafe-statics
-  # A call to malloc inside malloc must not be folded away or turned into calloc.
-  -fno-builtin-malloc -fno-builtin-calloc -fno-builtin-realloc -fno-builtin-free)
+include(${CMAKE_CURRENT_LIST_DIR}/AllodPortable.cmake)
 
 # All that does not take the place of others' functions, and needs no C++ runtime.
 set(ALLOD_WINDOWS_CORE_SOURCES
-  src/windows/heap.cpp
-  src/windows/heaps.cpp
-  src/windows/options.cpp
+  ${ALLOD_PORTABLE_SOURCES}
+  src/windows/environment.cpp
   src/windows/process.cpp
-  src/windows/statistics.cpp
-  src/windows/api.cpp
-  src/windows/descriptor_text.cpp
-  src/text/text.cpp)
-
-add_library(allod_windows_flags INTERFACE)
-target_compile_options(allod_windows_flags INTERFACE ${ALLOD_WINDOWS_OPTIONS})
-target_include_directories(allod_windows_flags INTERFACE
-  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-target_link_libraries(allod_windows_flags INTERFACE allod_warnings allod_anywhere)
-
-# allod_add_windows_objects(NAME SOURCES...): compiled as one file.
-function(allod_add_windows_objects name)
-  add_library(${name} OBJECT ${ARGN})
-  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
-  target_link_libraries(${name} PRIVATE allod_windows_flags)
-endfunction()
+  src/windows/descriptor_text.cpp)
 
 function(allod_add_windows_products)
-  allod_add_windows_objects(allod_core ${ALLOD_WINDOWS_CORE_SOURCES})
-  allod_add_windows_objects(allod_api_new src/windows/api_new.cpp)
+  allod_add_portable_objects(allod_core ${ALLOD_WINDOWS_CORE_SOURCES})
+  allod_add_portable_objects(allod_api_new src/portable/api_new.cpp)
   set_source_files_properties(src/windows/new_failure.cpp PROPERTIES COMPILE_OPTIONS -fexceptions)
 
   # Linked by the C driver: no C++ runtime.
   add_library(allod_shared SHARED $<TARGET_OBJECTS:allod_core> $<TARGET_OBJECTS:allod_api_new>
     src/windows/new_failure_shared.cpp cmake/allod.def)
-  target_link_libraries(allod_shared PRIVATE allod_windows_flags)
+  target_link_libraries(allod_shared PRIVATE allod_portable_flags)
   target_link_options(allod_shared PRIVATE -static-libgcc)
 
   # For programs that were not built with Allod, and what starts them with it.
   add_library(allod_replace SHARED $<TARGET_OBJECTS:allod_core> $<TARGET_OBJECTS:allod_api_new>
     src/windows/new_failure_shared.cpp src/windows/replace.cpp cmake/allod.def)
-  target_link_libraries(allod_replace PRIVATE allod_windows_flags)
+  target_link_libraries(allod_replace PRIVATE allod_portable_flags)
   target_link_options(allod_replace PRIVATE -static-libgcc)
   add_executable(allod_run src/windows/run.cpp)
-  target_link_libraries(allod_run PRIVATE allod_windows_flags)
+  target_link_libraries(allod_run PRIVATE allod_portable_flags)
 
   # One member for each purpose: a link takes what it refers to.
   add_library(allod_prefixed_static STATIC $<TARGET_OBJECTS:allod_core>
     $<TARGET_OBJECTS:allod_api_new> src/windows/new_failure.cpp)
-  target_link_libraries(allod_prefixed_static PRIVATE allod_windows_flags)
+  target_link_libraries(allod_prefixed_static PRIVATE allod_portable_flags)
   add_library(allod_static STATIC $<TARGET_OBJECTS:allod_core> $<TARGET_OBJECTS:allod_api_new>
-    src/windows/new_failure.cpp src/windows/malloc.cpp src/windows/new.cpp)
-  target_link_libraries(allod_static PRIVATE allod_windows_flags)
+    src/windows/new_failure.cpp src/windows/malloc.cpp src/portable/new.cpp)
+  target_link_libraries(allod_static PRIVATE allod_portable_flags)
   # A program may have no reference of its own to malloc.
   target_link_options(allod_static INTERFACE LINKER:--undefined=malloc)
 

@@ -13,7 +13,7 @@
 
 #define ALLOD_VERSION "0.1.0"
 
-#if defined(__ELF__)
+#if defined(__ELF__) || defined(__MACH__)
 #define ALLOD_API __attribute__((visibility("default")))
 #else
 #define ALLOD_API

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "allod/os/linux/at_fork.hpp"
+#include "allod/os/posix/at_fork.hpp"
 #include "hardened/large.hpp"
 #include "hardened/neighbours.hpp"
 #include "hardened/reports.hpp"

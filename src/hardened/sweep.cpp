@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "allod/os/linux/at_fork.hpp"
+#include "allod/os/posix/at_fork.hpp"
 #include "hardened/hardened.hpp"
 #include "instance/memory_tags.hpp"
 #include "scan/mappings.hpp"

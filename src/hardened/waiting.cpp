@@ -1,6 +1,6 @@
 #include "hardened/waiting.hpp"
 
-#include "allod/os/linux/at_fork.hpp"
+#include "allod/os/posix/at_fork.hpp"
 #include "hardened/last_look.hpp"
 #include "hardened/neighbours.hpp"
 #include "hardened/reports.hpp"

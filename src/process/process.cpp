@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-#include "allod/os/linux/at_fork.hpp"
+#include "allod/os/posix/at_fork.hpp"
 #include "attach/attach.hpp"
 #include "guards/guards.hpp"
 #include "hardened/hardened.hpp"

@@ -1,6 +1,7 @@
 // Text without allocation: a small buffer in front of a sink.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -47,6 +48,12 @@ class Text {
   Text& operator<<(std::int64_t number) noexcept;
   Text& operator<<(std::uint32_t number) noexcept { return *this << std::uint64_t{number}; }
   Text& operator<<(std::int32_t number) noexcept { return *this << std::int64_t{number}; }
+  // std::size_t, where it is neither of these.
+  template <class Number>
+    requires std::same_as<Number, std::size_t>
+  Text& operator<<(Number number) noexcept {
+    return *this << std::uint64_t{number};
+  }
   Text& operator<<(Hex hex) noexcept;
   Text& operator<<(Padded padded) noexcept;
   Text& operator<<(Human human) noexcept;

@@ -2,9 +2,10 @@
 // runtime allocates for itself, such as those of _strdup, go back to it.
 #include "windows/runtime.hpp"
 
-using allod::windows::Process;
+using allod::portable::Process;
+using allod::portable::SetErrno;
 using allod::windows::RuntimeFunctions;
-using allod::windows::SetErrno;
+namespace portable = allod::portable;
 namespace windows = allod::windows;
 
 namespace {
@@ -46,14 +47,14 @@ void allod_crt_aligned_free(void* block) noexcept __asm__("_aligned_free");
 
 void* allod_crt_malloc(std::size_t size) noexcept { return Process::allocate<SetErrno>(size); }
 void* allod_crt_calloc(std::size_t count, std::size_t size) noexcept {
-  return windows::allocate_zeroed(count, size);
+  return portable::allocate_zeroed(count, size);
 }
 void* allod_crt_realloc(void* block, std::size_t size) noexcept {
-  return windows::reallocate(block, size, runtime.plain);
+  return portable::reallocate(block, size, runtime.plain);
 }
-void allod_crt_free(void* block) noexcept { windows::release(block, runtime.plain); }
+void allod_crt_free(void* block) noexcept { portable::release(block, runtime.plain); }
 std::size_t allod_crt_size(void* block) noexcept {
-  return windows::usable_size(block, runtime.plain);
+  return portable::usable_size(block, runtime.plain);
 }
 void* allod_crt_expand(void* block, std::size_t size) noexcept {
   return windows::expand(block, size, runtime);
@@ -67,7 +68,7 @@ void* allod_crt_aligned_malloc(std::size_t size, std::size_t alignment) noexcept
 void* allod_crt_aligned_realloc(void* block, std::size_t size, std::size_t alignment) noexcept {
   return windows::aligned_realloc(block, size, alignment, runtime);
 }
-void allod_crt_aligned_free(void* block) noexcept { windows::release(block, runtime.aligned); }
+void allod_crt_aligned_free(void* block) noexcept { portable::release(block, runtime.aligned); }
 // NOLINTEND(readability-identifier-naming)
 }
 

@@ -1,8 +1,8 @@
-// Start and end of the process, and what it is told of its mistakes.
-#include "settings/heap_values.hpp"
-#include "windows/heap.hpp"
-#include "windows/options.hpp"
-#include "windows/statistics.hpp"
+// Start and end of the process.
+#include "allod/os/native.hpp"
+#include "portable/options.hpp"
+#include "portable/statistics.hpp"
+#include "portable/system.hpp"
 
 extern "C" {
 // NOLINTBEGIN(readability-identifier-naming)
@@ -13,29 +13,9 @@ extern const char __ImageBase;
 // NOLINTEND(readability-identifier-naming)
 }
 
-namespace allod::windows {
+namespace allod::portable {
 
 namespace {
-
-void report_failed_check(const char* what) noexcept { Message{} << "internal error: " << what; }
-
-void respect_job(heap::HeapOptions& options) noexcept {
-  if (const std::uint32_t quota = os::Native::processor_quota();
-      quota != 0 && options.processors == 0) {
-    options.processors = quota;
-  }
-  const std::size_t limit = os::Native::memory_limit();
-  if (limit != 0 && !settings().has_purge_budget) limit_kept_memory(options, limit);
-}
-
-void write_report(const heap::Misuse& misuse) noexcept {
-  Message message;
-  message << "error: " << heap::start_of_report(misuse.kind) << Hex{address_of(misuse.address)};
-  if (misuse.block == nullptr) return;
-  const std::size_t offset = address_of(misuse.address) - address_of(misuse.block);
-  if (offset != 0) message << ", " << offset << " bytes into";
-  message << (offset != 0 ? " a block of " : ", a block of ") << misuse.block_bytes << " bytes";
-}
 
 // Threads that end, and the thread that gives memory back, call the module for as long as the
 // process lives: it is never unloaded.
@@ -60,19 +40,10 @@ void notice(void*, std::uint32_t reason, void*) noexcept {
 
 }  // namespace
 
-heap::HeapOptions Policy::options() noexcept {
-  check_failure_handler = &report_failed_check;
-  read_options();
-  heap::HeapOptions& options = settings().heap;
-  respect_job(options);
-  return options;
-}
-
-void Report::report(const heap::Misuse& misuse) noexcept {
+void end_process() noexcept {
   constexpr std::uint32_t kAborted = 3;
-  const Settings& chosen = settings();
-  if (chosen.shows_errors) write_report(misuse);
-  if (chosen.aborts_on_error) allod_win_end(os::own_process(), kAborted);
+  allod_win_end(os::own_process(), kAborted);
+  __builtin_unreachable();
 }
 
-}  // namespace allod::windows
+}  // namespace allod::portable

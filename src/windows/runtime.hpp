@@ -1,9 +1,19 @@
 // The allocation functions of a C runtime of Microsoft's, by their names and by ours.
 #pragma once
 
-#include "windows/heap.hpp"
+#include "portable/heap.hpp"
 
 namespace allod::windows {
+
+using portable::allocate_aligned;
+using portable::allocate_zeroed;
+using portable::is_foreign;
+using portable::Process;
+using portable::reallocate;
+using portable::release;
+using portable::Runtime;
+using portable::SetErrno;
+using portable::usable_size;
 
 // Those that a runtime has, of which we know blocks. Its other functions with blocks, as
 // _aligned_offset_malloc, stay its own: their blocks are foreign.

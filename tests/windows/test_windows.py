@@ -18,6 +18,7 @@ from workshop.paths import ROOT, build_dir
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
+PORTABLE = HERE.parent / "bsd" / "portable"
 BUILD = build_dir("windows")
 LAYERS = (
     "windows_platform",
@@ -28,11 +29,11 @@ LAYERS = (
 )
 # Each program, with the source that has its cases.
 PROGRAMS = {
-    "windows_api": "api.c",
-    "windows_api_static": "api.c",
-    "windows_operators": "operators.cpp",
-    "windows_malloc": "malloc.c",
-    "windows_new": "operators.cpp",
+    "windows_api": PORTABLE / "api.c",
+    "windows_api_static": PORTABLE / "api.c",
+    "windows_operators": PORTABLE / "operators.cpp",
+    "windows_malloc": HERE / "malloc.c",
+    "windows_new": PORTABLE / "operators.cpp",
 }
 # What ends with an error, and what it says.
 REPORTS = {
@@ -77,9 +78,9 @@ def run(
     )
 
 
-def cases_of(source: str) -> list[str]:
+def cases_of(source: Path) -> list[str]:
     """The names of the cases in a source."""
-    return re.findall(r'^ +\{"(\w+)", \w+\},$', (HERE / source).read_text(), re.M)
+    return re.findall(r'^ +\{"(\w+)", \w+\},$', source.read_text(), re.M)
 
 
 @pytest.mark.parametrize("program", LAYERS)
@@ -103,7 +104,7 @@ def test_a_program(program: str) -> None:
 
 
 def test_a_program_that_was_not_built_with_it() -> None:
-    *cases, last = cases_of("unaware.c")
+    *cases, last = cases_of(HERE / "unaware.c")
     assert last == "the_status_is_passed_on"
     done = run(BUILD / "allod-run.exe", "windows_unaware.exe", *cases, last)
     assert done.stdout.split() == cases, done.stderr

@@ -55,8 +55,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "copies": (),
     "ends": ("libc",),
     "live": ("libc", "text"),
-    # The library for Windows.
-    "windows": ("text", "settings"),
+    # The libraries for other systems.
+    "portable": ("text", "settings"),
+    "windows": ("text", "settings", "portable"),
+    "bsd": ("text", "settings", "portable"),
+    "darwin": ("text", "portable", "bsd"),
+    "freebsd": ("portable", "bsd"),
 }
 # The highest layer that a room knows. Those that are not named see all.
 HIGHEST = dict.fromkeys(

@@ -18,7 +18,10 @@ from workshop.paths import version
 from clone.supplies import Clone
 
 SYSTEM_NAMES = ("x86-64", "arm64", "x86-64-musl", "arm64-musl")
-PRESET_NAMES = ("release", "clang", "windows", "asan", "tsan", "fuzz")
+PRESET_NAMES = (
+    *("release", "clang", "windows", "macos-x86-64", "macos-arm64", "freebsd-x86-64"),
+    *("freebsd-arm64", "asan", "tsan", "fuzz"),
+)
 
 
 class TestCommand(click.Command):

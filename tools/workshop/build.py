@@ -13,6 +13,7 @@ from pathlib import Path
 from allod.console import Failure, run_logged
 
 from workshop.debian_files import ensure_musl_arm64
+from workshop.environment import ensure_zig
 from workshop.live_parts import ensure_live_parts
 from workshop.locks import held
 from workshop.packages import Requirement, ensure_requirements
@@ -39,6 +40,13 @@ WINDOWS_PRODUCTS = (
     "allod-replace.dll",
     "allod-run.exe",
 )
+# By zig, and the library that it makes.
+ZIG_PRESETS = {
+    "macos-x86-64": "liballod.dylib",
+    "macos-arm64": "liballod.dylib",
+    "freebsd-x86-64": "liballod.so",
+    "freebsd-arm64": "liballod.so",
+}
 SOURCE_SUFFIXES = {
     ".c",
     ".cpp",
@@ -160,6 +168,17 @@ PRESETS = {
         *(
             Preset(
                 name,
+                f"the library for {name}, with zig",
+                (),
+                makes_products=True,
+                test_target="bsd_tests",
+                products=(library,),
+            )
+            for name, library in ZIG_PRESETS.items()
+        ),
+        *(
+            Preset(
+                name,
                 f"the libraries for {name}, with gcc",
                 (compiler, *GCC_ARM64[1:]),
                 makes_products=True,
@@ -233,6 +252,8 @@ def ensure_toolchain(name: str) -> None:
     """What the toolchain file of a preset takes besides packages of this machine."""
     if name == "arm64-musl":
         ensure_musl_arm64()
+    if name in ZIG_PRESETS:
+        ensure_zig()
 
 
 def live_options(name: str) -> list[str]:

@@ -43,6 +43,11 @@ def ensure_collector() -> None:
     _ensure("collector", "a collector")
 
 
+def ensure_zig() -> None:
+    """Installs the compiler for macOS and FreeBSD."""
+    _ensure("zig", "macOS and FreeBSD")
+
+
 def _ensure(name: str, purpose: str) -> None:
     requirements = ROOT / "tools" / f"requirements-{name}.txt"
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()

@@ -21,6 +21,7 @@ FIRST = (
     "tests/programs/",
     "tests/arm64/",
     "tests/windows/",
+    "tests/bsd/",
     "tests/ports/",
     "tests/live/",
     "tests/traps/",

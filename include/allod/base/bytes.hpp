@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#if defined(_WIN32)
+#if defined(_WIN32) || defined(__APPLE__) || defined(__FreeBSD__)
 
 #include <cstring>
 

@@ -12,6 +12,14 @@
 // become resident.
 #define ALLOD_HOT __attribute__((hot))
 #define ALLOD_NOINLINE __attribute__((noinline))
+// For functions that take the place of a C++ runtime's. macOS lets only weak ones do that.
+#if defined(_WIN32)
+#define ALLOD_REPLACES
+#elif defined(__APPLE__)
+#define ALLOD_REPLACES __attribute__((weak, visibility("default")))
+#else
+#define ALLOD_REPLACES __attribute__((visibility("default")))
+#endif
 
 #include "allod/base/processor/features.hpp"
 
@@ -98,7 +106,7 @@ ALLOD_INLINE long raw_syscall(long number, long a = 0, long b = 0, long c = 0, l
 
 #endif
 
-#if !defined(_WIN32)
+#if !defined(_WIN32) && !defined(__APPLE__)
 // The same for all accesses to thread-local variables.
 [[nodiscard]] ALLOD_INLINE void* thread_pointer() noexcept {
 #if defined(__powerpc64__)

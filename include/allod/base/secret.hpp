@@ -4,7 +4,11 @@
 #include "allod/base/cpu.hpp"
 #include "allod/base/units.hpp"
 
-#if !defined(_WIN32)
+#if defined(__APPLE__)
+#include <sys/random.h>
+#elif defined(__FreeBSD__)
+#include <unistd.h>
+#elif !defined(_WIN32)
 #include <fcntl.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -31,6 +35,15 @@ extern "C" unsigned char allod_random_bytes(void* bytes, std::uint32_t count) no
 [[nodiscard]] inline std::uint64_t secret() noexcept {
   std::uint64_t word = 0;
   allod_random_bytes(&word, sizeof word);
+  return word;
+}
+
+#elif defined(__APPLE__) || defined(__FreeBSD__)
+
+// A secret from the system. It answers always.
+[[nodiscard]] inline std::uint64_t secret() noexcept {
+  std::uint64_t word = 0;
+  static_cast<void>(getentropy(&word, sizeof word));
   return word;
 }
 

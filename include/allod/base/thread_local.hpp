@@ -89,6 +89,10 @@ class ThreadZeros : public ThreadCell<ThreadZeros<Owner, T>, T> {
   struct OwnerOf_##name {};                  \
   static constexpr ::allod::ThreadZeros<OwnerOf_##name, Type> name {}
 
+#elif defined(__APPLE__)
+
+#include "allod/base/darwin/thread_cells.hpp"
+
 #else
 
 // Declares a static member of a class: a pointer, a number or a bool, and its first value.

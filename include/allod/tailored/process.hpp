@@ -7,7 +7,7 @@
 
 #include <new>
 
-#include "allod/os/linux/at_fork.hpp"
+#include "allod/os/posix/at_fork.hpp"
 #include "allod/tailored/heap.hpp"
 #include "allod/tailored/std.hpp"
 

@@ -12,7 +12,6 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#include "allod/os/linux/at_fork.hpp"
 #include "allod/os/linux/calls.hpp"
 #include "allod/os/linux/control_groups.hpp"
 #include "allod/os/linux/guest.hpp"
@@ -20,9 +19,10 @@
 #include "allod/os/linux/nodes.hpp"
 #include "allod/os/linux/restartable.hpp"
 #include "allod/os/linux/rights.hpp"
-#include "allod/os/linux/thread_end.hpp"
 #include "allod/os/linux/vdso.hpp"
 #include "allod/os/platform.hpp"
+#include "allod/os/posix/at_fork.hpp"
+#include "allod/os/posix/thread_end.hpp"
 
 namespace allod::os {
 

@@ -4,8 +4,9 @@
 #include <errno.h>
 
 #include "allod/base/thread_local.hpp"
+#include "allod/os/absent.hpp"
 #include "allod/os/platform.hpp"
-#include "allod/os/windows/absent.hpp"
+#include "allod/os/present_pages.hpp"
 #include "allod/os/windows/calls.hpp"
 #include "allod/os/windows/demand_zeros.hpp"
 #include "allod/os/windows/helper.hpp"
@@ -115,7 +116,7 @@ class Windows {
   [[nodiscard]] bool look(void* address, std::size_t bytes, unsigned char* pages) const noexcept {
     const LastError kept;
     for (std::size_t done = 0; done < bytes; done += kLook) {
-      WorkingSet set[kLook / kLeastPage] = {};
+      WorkingSet set[PresentPages::kMost] = {};
       const std::size_t part = bytes - done < kLook ? bytes - done : kLook;
       const std::size_t count = part / page_size_;
       const Address from = address_of(address) + done;
@@ -130,21 +131,9 @@ class Windows {
     }
     return true;
   }
-  // Of large memory, samples one part of eight.
   [[nodiscard]] std::size_t present_bytes(void* address, std::size_t bytes,
                                           bool exact = false) const noexcept {
-    const std::size_t step = exact || bytes <= 8 * kLook ? kLook : 8 * kLook;
-    std::size_t present = 0;
-    for (std::size_t done = 0; done < bytes; done += step) {
-      const std::size_t whole = bytes - done < step ? bytes - done : step;
-      const std::size_t part = whole < kLook ? whole : kLook;
-      unsigned char pages[kLook / kLeastPage] = {};
-      if (!look(static_cast<char*>(address) + done, part, pages)) return bytes;
-      std::size_t found = 0;
-      for (std::size_t i = 0; i < part / page_size_; ++i) found += pages[i];
-      present += align_down(found * (whole / (part / page_size_)), page_size_);
-    }
-    return present;
+    return PresentPages::estimate(*this, address, bytes, exact);
   }
   [[nodiscard]] static int peek(void* to, Address from, std::size_t bytes) noexcept {
     const LastError kept;
@@ -190,14 +179,7 @@ class Windows {
   [[nodiscard]] static bool start_helper(void (*function)(void*), void* argument) noexcept {
     return WindowsHelper::start(function, argument);
   }
-  [[nodiscard]] static bool wait_for_helper() noexcept {
-    constexpr int kPatienceMs = 100;
-    for (int waited = 0; WindowsHelper::is_running(); ++waited) {
-      if (waited == kPatienceMs) return false;
-      allod_win_sleep(1);
-    }
-    return true;
-  }
+  [[nodiscard]] static bool wait_for_helper() noexcept { return WindowsHelper::wait_until_gone(); }
 
   [[nodiscard]] static bool start_barriers() noexcept { return true; }
   static void barrier() noexcept { allod_win_flush_buffers(); }
@@ -232,7 +214,7 @@ class Windows {
  private:
   static constexpr std::uint32_t kForEver = ~0U;
   static constexpr int kPatience = 10'000;
-  static constexpr std::size_t kLook = std::size_t{512} << 10;
+  static constexpr std::size_t kLook = PresentPages::kPart;
   static constexpr std::size_t kLeastPage = 4096;
 
   // PSAPI_WORKING_SET_EX_INFORMATION of <psapi.h>; the lowest flag: present.

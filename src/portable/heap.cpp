@@ -1,14 +1,14 @@
-#include "windows/heap.hpp"
+#include "portable/heap.hpp"
 
 #include <errno.h>
 
 #include "text/new_failure.hpp"
 
-template class allod::heap::Engine<allod::windows::Policy,
-                                   allod::heaps::Heap<allod::windows::Policy>>;
-template class allod::heaps::Heap<allod::windows::Policy>;
+template class allod::heap::Engine<allod::portable::Policy,
+                                   allod::heaps::Heap<allod::portable::Policy>>;
+template class allod::heaps::Heap<allod::portable::Policy>;
 
-namespace allod::windows {
+namespace allod::portable {
 
 void* SetErrno::out_of_memory(std::size_t) noexcept {
   errno = ENOMEM;
@@ -88,9 +88,9 @@ std::size_t good_size(std::size_t size) noexcept {
   return size > SIZE_MAX - kSliceBytes ? size : align_up(size, kSliceBytes);
 }
 
-}  // namespace allod::windows
+}  // namespace allod::portable
 
 void* allod::entry::try_new(std::size_t size, std::size_t alignment) noexcept {
-  if (alignment <= 8) return windows::Process::allocate<windows::ReturnNull>(size);
-  return windows::Process::allocate_aligned(size, alignment);
+  if (alignment <= 8) return portable::Process::allocate<portable::ReturnNull>(size);
+  return portable::Process::allocate_aligned(size, alignment);
 }

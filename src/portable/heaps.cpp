@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "allod.h"
+#include "portable/heap.hpp"
 #include "settings/heap_wishes.hpp"
-#include "windows/heap.hpp"
 
-namespace allod::windows {
+namespace allod::portable {
 
 namespace {
 
@@ -48,7 +48,6 @@ void release_in(Domain& heap, void* block) noexcept {
 }
 
 [[nodiscard]] void* reallocate_in(Domain& heap, void* block, std::size_t size) noexcept {
-  constexpr Runtime kNone{};
   if (block == nullptr) return allocate_in(heap, size);
   if (size == 0) {
     release_in(heap, block);
@@ -56,7 +55,7 @@ void release_in(Domain& heap, void* block) noexcept {
   }
   // Plain realloc does everything but the move into another heap.
   const std::size_t before = engine().usable_size(block);
-  if (before == 0 || engine().contains(heap, block)) return reallocate(block, size, kNone);
+  if (before == 0 || engine().contains(heap, block)) return reallocate(block, size);
   void* const moved = allocate_in(heap, size);
   if (moved == nullptr) return nullptr;
   copy_contents(moved, block, before < size ? before : size);
@@ -64,7 +63,7 @@ void release_in(Domain& heap, void* block) noexcept {
   return moved;
 }
 
-// An error number; ENOSYS for what Windows does not have.
+// An error number; ENOSYS for what Linux alone has.
 [[nodiscard]] int read_wishes(const allod_heap_options_t& options,
                               space::PageWishes& wishes) noexcept {
   if (options.pages > ALLOD_PAGES_1G || options.purge > ALLOD_PURGE_AFTER_DELAY) return EINVAL;
@@ -94,11 +93,11 @@ void* allocate_beside(const void* block, std::size_t size, bool* owned) noexcept
   return nullptr;
 }
 
-}  // namespace allod::windows
+}  // namespace allod::portable
 
-namespace windows = allod::windows;
-using windows::Process;
-using windows::SetErrno;
+namespace portable = allod::portable;
+using portable::Process;
+using portable::SetErrno;
 
 extern "C" {
 
@@ -109,8 +108,8 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
   const bool is_known =
       options == nullptr || (options->struct_size != 0 && options->struct_size <= sizeof chosen);
   if (is_known && options != nullptr) memcpy(&chosen, options, options->struct_size);
-  int error = is_known ? windows::read_wishes(chosen, wishes) : EINVAL;
-  windows::Domain* heap = nullptr;
+  int error = is_known ? portable::read_wishes(chosen, wishes) : EINVAL;
+  portable::Domain* heap = nullptr;
   if (error == 0) {
     Process::ensure_started();
     Process::take_seat();
@@ -124,56 +123,56 @@ allod_heap_t* allod_heap_new_ex(const allod_heap_options_t* options) noexcept {
   heap->on_limit = reinterpret_cast<void (*)()>(chosen.on_limit);
   heap->on_limit_context = chosen.on_limit_context;
   heap->unseen = chosen.unseen != 0;
-  return windows::handle_of(*heap);
+  return portable::handle_of(*heap);
 }
 int allod_heap_delete(allod_heap_t* heap) noexcept {
-  return heap == nullptr || Process::heap().delete_heap(windows::domain_of(heap)) ? 0 : EBUSY;
+  return heap == nullptr || Process::heap().delete_heap(portable::domain_of(heap)) ? 0 : EBUSY;
 }
 void allod_heap_destroy(allod_heap_t* heap) noexcept {
-  if (heap != nullptr) Process::heap().destroy_heap(windows::domain_of(heap));
+  if (heap != nullptr) Process::heap().destroy_heap(portable::domain_of(heap));
 }
 void* allod_heap_malloc(allod_heap_t* heap, size_t size) noexcept {
-  auto& domain = windows::domain_of(heap);
+  auto& domain = portable::domain_of(heap);
   void* const block = Process::heap().allocate_at_once(domain, size);
-  return __builtin_expect(block != nullptr, 1) ? block : windows::allocate_in(domain, size);
+  return __builtin_expect(block != nullptr, 1) ? block : portable::allocate_in(domain, size);
 }
 void* allod_heap_calloc(allod_heap_t* heap, size_t count, size_t size) noexcept {
   size_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes)) return SetErrno::out_of_memory(bytes);
   bool zero = false;
-  void* const block = windows::allocate_in(windows::domain_of(heap), bytes, 1, &zero);
+  void* const block = portable::allocate_in(portable::domain_of(heap), bytes, 1, &zero);
   if (block != nullptr && !zero) allod::clear_contents(block, bytes);
   return block;
 }
 void* allod_heap_realloc(allod_heap_t* heap, void* block, size_t size) noexcept {
-  return windows::reallocate_in(windows::domain_of(heap), block, size);
+  return portable::reallocate_in(portable::domain_of(heap), block, size);
 }
 void* allod_heap_reallocarray(allod_heap_t* heap, void* block, size_t count, size_t size) noexcept {
   size_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes)) return SetErrno::out_of_memory(bytes);
-  return windows::reallocate_in(windows::domain_of(heap), block, bytes);
+  return portable::reallocate_in(portable::domain_of(heap), block, bytes);
 }
 void* allod_heap_aligned_alloc(allod_heap_t* heap, size_t alignment, size_t size) noexcept {
   if (allod::is_power_of_two(alignment)) {
-    return windows::allocate_in(windows::domain_of(heap), size, alignment);
+    return portable::allocate_in(portable::domain_of(heap), size, alignment);
   }
   errno = EINVAL;
   return nullptr;
 }
 char* allod_heap_strdup(allod_heap_t* heap, const char* text) noexcept {
-  return windows::copy_text(windows::domain_of(heap), text, strlen(text));
+  return portable::copy_text(portable::domain_of(heap), text, strlen(text));
 }
 char* allod_heap_strndup(allod_heap_t* heap, const char* text, size_t most) noexcept {
-  return windows::copy_text(windows::domain_of(heap), text, strnlen(text, most));
+  return portable::copy_text(portable::domain_of(heap), text, strnlen(text, most));
 }
 void allod_heap_free(allod_heap_t* heap, void* block) noexcept {
-  windows::release_in(windows::domain_of(heap), block);
+  portable::release_in(portable::domain_of(heap), block);
 }
 void allod_heap_free_sized(allod_heap_t* heap, void* block, size_t) noexcept {
-  windows::release_in(windows::domain_of(heap), block);
+  portable::release_in(portable::domain_of(heap), block);
 }
 int allod_heap_contains(allod_heap_t* heap, const void* block) noexcept {
-  return Process::heap().contains(windows::domain_of(heap), block) ? 1 : 0;
+  return Process::heap().contains(portable::domain_of(heap), block) ? 1 : 0;
 }
 int allod_heap_walk(allod_heap_t* heap, allod_heap_visit_t visit, void* context) noexcept {
   int result = 0;
@@ -181,22 +180,22 @@ int allod_heap_walk(allod_heap_t* heap, allod_heap_visit_t visit, void* context)
     result = visit(block, bytes, context);
     return result == 0;
   };
-  if (Process::heap().walk_heap(windows::domain_of(heap), tell)) return result;
+  if (Process::heap().walk_heap(portable::domain_of(heap), tell)) return result;
   errno = ENOMEM;
   return -1;
 }
 size_t allod_heap_collect(allod_heap_t* heap) noexcept {
-  return Process::heap().collect_heap(windows::domain_of(heap));
+  return Process::heap().collect_heap(portable::domain_of(heap));
 }
 void allod_heap_set_limit(allod_heap_t* heap, size_t bytes) noexcept {
-  Process::heap().limit_heap(windows::domain_of(heap), bytes == 0 ? SIZE_MAX : bytes);
+  Process::heap().limit_heap(portable::domain_of(heap), bytes == 0 ? SIZE_MAX : bytes);
 }
 const char* allod_heap_name(const allod_heap_t* heap) noexcept {
-  return windows::domain_of(heap).name;
+  return portable::domain_of(heap).name;
 }
 int allod_heap_stats_get(allod_heap_t* heap, allod_heap_stats_t* stats, size_t size) noexcept {
   if (stats == nullptr || size != sizeof *stats) return EINVAL;
-  const auto figures = Process::heap().figures_of(windows::domain_of(heap));
+  const auto figures = Process::heap().figures_of(portable::domain_of(heap));
   *stats = {.live = figures.live,
             .live_blocks = figures.live_blocks,
             .peak_live = figures.peak_live,

@@ -1,26 +1,19 @@
-#include "windows/options.hpp"
+#include "portable/options.hpp"
 
 #include <errno.h>
 #include <string.h>
 
 #include <string_view>
 
+#include "portable/system.hpp"
 #include "settings/heap_values.hpp"
 #include "settings/variant.hpp"
 
-extern "C" {
-// NOLINTBEGIN(readability-identifier-naming)
-const wchar_t* allod_win_environment() noexcept __asm__("GetEnvironmentStringsW");
-int allod_win_free_environment(const wchar_t* strings) noexcept __asm__("FreeEnvironmentStringsW");
-// NOLINTEND(readability-identifier-naming)
-}
-
-namespace allod::windows {
+namespace allod::portable {
 
 namespace {
 
 constinit Settings current;
-constexpr std::string_view kPrefix = "ALLOD_";
 
 struct Option {
   std::string_view name;  // without the prefix
@@ -42,7 +35,7 @@ constexpr Option kOptions[] = {
      "end the process after a report, with status 3; 0: go on, and ignore a wrong free",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.aborts_on_error); }},
     {"FOREIGN_FREE", "ignore, report", "ignore", false,
-     "when the program frees memory of another allocator that is not the C runtime's: ignore the "
+     "when the program frees memory of an allocator that nobody knows: ignore the "
      "call, or report it",
      take_foreign_free},
     {"PURGE_DELAY", "milliseconds, 0 or -1", "500", false,
@@ -61,7 +54,7 @@ constexpr Option kOptions[] = {
      "most bytes of one size class that a thread caches", take_magazine_bytes},
 };
 
-// Options of other systems. Tests compare both lists with the table of those.
+// Options of Linux alone. Tests compare both lists with the table of those.
 constexpr std::string_view kAbsent[] = {
     "VERBOSE",      "STATS_FILE",        "REPORT_FD",      "HARDENED",  "DEEPBIND",
     "MOVE_PAGES",   "HUGE_PAGES",        "CACHES",         "NODES",     "PROFILE",
@@ -92,35 +85,11 @@ void take_variable(std::string_view name, std::string_view value) noexcept {
   if (option != nullptr) {
     message << kPrefix << name << "=" << Shown{value} << " is ignored; expected " << option->values;
   } else if (is_absent(name)) {
-    message << kPrefix << name << " is ignored; Windows does not have this option";
+    message << kPrefix << name << " is ignored; " << system_name() << " does not have this option";
   } else {
     message << "unknown option " << kPrefix << Shown{name}
             << " is ignored; ALLOD_HELP=1 lists the options";
   }
-}
-
-// Windows compares names of variables without regard to case.
-[[nodiscard]] char upper(wchar_t letter) noexcept {
-  if (letter > 0x7e || letter < 0x20) return '?';
-  const auto plain = static_cast<char>(letter);
-  return plain >= 'a' && plain <= 'z' ? static_cast<char>(plain - 0x20) : plain;
-}
-
-void take_if_ours(const wchar_t* variable, std::size_t length) noexcept {
-  char name[64];
-  char value[256];
-  std::size_t at = 0;
-  for (; at < length && variable[at] != L'='; ++at) {
-    if (at == sizeof name) return;
-    name[at] = upper(variable[at]);
-  }
-  const std::string_view whole{name, at};
-  if (at == length || !whole.starts_with(kPrefix)) return;
-  std::size_t filled = 0;
-  for (++at; at < length && filled < sizeof value; ++at) {
-    value[filled++] = variable[at] <= 0x7e ? static_cast<char>(variable[at]) : '?';
-  }
-  take_variable({name + kPrefix.size(), whole.size() - kPrefix.size()}, {value, filled});
 }
 
 }  // namespace
@@ -128,15 +97,7 @@ void take_if_ours(const wchar_t* variable, std::size_t length) noexcept {
 Settings& settings() noexcept { return current; }
 
 void read_options() noexcept {
-  const wchar_t* const all = allod_win_environment();
-  if (all == nullptr) return;
-  for (const wchar_t* variable = all; *variable != 0;) {
-    std::size_t length = 0;
-    while (variable[length] != 0) ++length;
-    take_if_ours(variable, length);
-    variable += length + 1;
-  }
-  allod_win_free_environment(all);
+  for_each_variable(&take_variable);
   if (!current.help) return;
   DescriptorText out{2};
   write_options(out);
@@ -152,11 +113,11 @@ int change_setting(const char* name, const char* value) noexcept {
 }
 
 void write_options(Text& out) noexcept {
-  out << "Allod " << kVersion << " reads these environment variables on Windows:\n";
+  out << "Allod " << kVersion << " reads these environment variables on " << system_name() << ":\n";
   for (const Option& option : kOptions) {
     out << "  " << kPrefix << option.name << "=" << option.values
         << "  (default: " << option.initial << ")\n      " << option.meaning << "\n";
   }
 }
 
-}  // namespace allod::windows
+}  // namespace allod::portable

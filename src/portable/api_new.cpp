@@ -1,18 +1,12 @@
 // The prefixed operators new and delete. A source of its own: it needs a C++ runtime where the
 // library is linked statically.
 #include "allod.h"
+#include "portable/heap.hpp"
 #include "text/new_failure.hpp"
-#include "windows/heap.hpp"
 
 namespace entry = allod::entry;
-namespace windows = allod::windows;
-using windows::Process;
-
-namespace {
-
-constexpr windows::Runtime kNone{};
-
-}  // namespace
+namespace portable = allod::portable;
+using portable::Process;
 
 extern "C" {
 
@@ -28,11 +22,9 @@ void* allod_new_aligned_nothrow(size_t size, size_t alignment) noexcept {
   void* const block = entry::try_new(size, alignment);
   return block != nullptr ? block : entry::new_or_null(size, alignment);
 }
-void allod_delete(void* block) noexcept { windows::release(block, kNone); }
-void allod_delete_sized(void* block, size_t) noexcept { windows::release(block, kNone); }
-void allod_delete_aligned(void* block, size_t) noexcept { windows::release(block, kNone); }
-void allod_delete_sized_aligned(void* block, size_t, size_t) noexcept {
-  windows::release(block, kNone);
-}
+void allod_delete(void* block) noexcept { portable::release(block); }
+void allod_delete_sized(void* block, size_t) noexcept { portable::release(block); }
+void allod_delete_aligned(void* block, size_t) noexcept { portable::release(block); }
+void allod_delete_sized_aligned(void* block, size_t, size_t) noexcept { portable::release(block); }
 
 }  // extern "C"

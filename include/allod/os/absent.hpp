@@ -1,4 +1,4 @@
-// What Windows has not got, as parts of a platform: see os::Hosting.
+// What only Linux has got, as parts of a platform: see os::Hosting.
 #pragma once
 
 #include <cstddef>

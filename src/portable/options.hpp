@@ -1,10 +1,10 @@
-// The options that there are on Windows, from the environment or by the API.
+// The options that there are on other systems than Linux, from the environment or by the API.
 #pragma once
 
 #include "allod/heap/options.hpp"
 #include "text/text.hpp"
 
-namespace allod::windows {
+namespace allod::portable {
 
 struct Settings {
   heap::HeapOptions heap;
@@ -18,7 +18,7 @@ struct Settings {
 [[nodiscard]] Settings& settings() noexcept;
 
 // Reads all ALLOD_* variables. Warns about unknown names and invalid values, and about options that
-// Windows does not have.
+// Linux alone has.
 void read_options() noexcept;
 
 // As allod_option_set(). Does not inform the heap.
@@ -26,4 +26,4 @@ void read_options() noexcept;
 
 void write_options(Text& out) noexcept;
 
-}  // namespace allod::windows
+}  // namespace allod::portable

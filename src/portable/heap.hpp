@@ -1,10 +1,11 @@
-// The heap of the library for Windows, and what becomes of blocks of another allocator.
+// The heap of the libraries for other systems than Linux, and what becomes of blocks of another
+// allocator.
 #pragma once
 
 #include "allod/os/native.hpp"
 #include "allod/thread/process_heap.hpp"
 
-namespace allod::windows {
+namespace allod::portable {
 
 // Reports misuse on standard error, and ends the process unless an option forbids it.
 struct Report {
@@ -28,6 +29,7 @@ struct Runtime {
   void* (*realloc)(void* block, std::size_t size) = nullptr;
   std::size_t (*size)(void* block) = nullptr;
 };
+inline constexpr Runtime kNoRuntime{};
 
 // Whether the address is no memory of the heap. The page map tells.
 [[nodiscard]] inline bool is_foreign(const void* block) noexcept {
@@ -35,7 +37,7 @@ struct Runtime {
 }
 
 ALLOD_NOINLINE void release_slowly(void* block, const Runtime& other) noexcept;
-ALLOD_INLINE void release(void* block, const Runtime& other) noexcept {
+ALLOD_INLINE void release(void* block, const Runtime& other = kNoRuntime) noexcept {
   if (__builtin_expect(Process::release_at_once(block, Process::heap().space().map().fast_slices()),
                        1)) {
     return;
@@ -44,12 +46,14 @@ ALLOD_INLINE void release(void* block, const Runtime& other) noexcept {
 }
 
 // A size of 0 frees the block. Null and ENOMEM on failure.
-[[nodiscard]] void* reallocate(void* block, std::size_t size, const Runtime& other) noexcept;
+[[nodiscard]] void* reallocate(void* block, std::size_t size,
+                               const Runtime& other = kNoRuntime) noexcept;
 [[nodiscard]] void* allocate_zeroed(std::size_t count, std::size_t size) noexcept;
 // `alignment` must be a power of two.
 [[nodiscard]] void* allocate_aligned(std::size_t size, std::size_t alignment) noexcept;
 // 0 for what is no block.
-[[nodiscard]] std::size_t usable_size(const void* block, const Runtime& other) noexcept;
+[[nodiscard]] std::size_t usable_size(const void* block,
+                                      const Runtime& other = kNoRuntime) noexcept;
 // A block in the first-class heap that owns `block`. `*owned` is set to whether there is such a
 // heap. Null and ENOMEM when it refuses. Defined in heaps.cpp.
 [[nodiscard]] void* allocate_beside(const void* block, std::size_t size, bool* owned) noexcept;
@@ -65,8 +69,8 @@ struct ReturnNull {
   static void* out_of_memory(std::size_t) noexcept { return nullptr; }
 };
 
-}  // namespace allod::windows
+}  // namespace allod::portable
 
-extern template class allod::heap::Engine<allod::windows::Policy,
-                                          allod::heaps::Heap<allod::windows::Policy>>;
-extern template class allod::heaps::Heap<allod::windows::Policy>;
+extern template class allod::heap::Engine<allod::portable::Policy,
+                                          allod::heaps::Heap<allod::portable::Policy>>;
+extern template class allod::heaps::Heap<allod::portable::Policy>;

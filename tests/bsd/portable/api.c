@@ -2,9 +2,9 @@
 #include <allod.h>
 
 #include <errno.h>
-#include <windows.h>
 
 #include "cases.h"
+#include "threads.h"
 
 enum { kBlocks = 2000, kThreads = 1000 };
 
@@ -98,21 +98,32 @@ static void memory_goes_back(void) {
   allod_free(zeros);
 }
 
+/* By a thread of Allod's own. */
+static void memory_goes_back_while_idle(void) {
+  CHECK(allod_option_set("PURGE_DELAY", "20") == 0);
+  for (int i = 0; i < 3; ++i) {
+    const size_t size = (size_t)64 << 20;
+    unsigned char* const block = allod_malloc(size);
+    CHECK(block != NULL);
+    fill(block, size, 1);
+    allod_free(block);
+    while (stats().dirty > size / 4) rest();
+  }
+  CHECK(allod_option_set("PURGE_DELAY", "500") == 0);
+}
+
 /* The last error belongs to the program. */
 static void last_error_stays(void) {
-  SetLastError(1234);
+  set_last_error(1234);
   for (size_t size = 1; size < ((size_t)16 << 20); size *= 2) {
     void* const block = allod_malloc(size);
     allod_free(block);
   }
-  CHECK(allod_malloc(too_much) == NULL);
   allod_malloc_trim(0);
-  CHECK(GetLastError() == 1234);
+  CHECK(last_error() == 1234);
 }
 
-static HANDLE passed_on;
-
-static DWORD WINAPI allocate_in_thread(void* argument) {
+static THREAD_FUNCTION allocate_in_thread(void* argument) {
   void* kept = NULL;
   for (size_t i = 1; i < 400; ++i) {
     void* const block = allod_malloc(i * 7 % 3000);
@@ -129,10 +140,9 @@ static DWORD WINAPI allocate_in_thread(void* argument) {
 static void run_threads(int count) {
   for (int i = 0; i < count; ++i) {
     void* kept = NULL;
-    passed_on = CreateThread(NULL, 0, allocate_in_thread, &kept, 0, NULL);
-    CHECK(passed_on != NULL);
-    CHECK(WaitForSingleObject(passed_on, INFINITE) == WAIT_OBJECT_0);
-    CloseHandle(passed_on);
+    thread_t thread;
+    CHECK(start_thread(&thread, allocate_in_thread, &kept));
+    CHECK(join_thread(thread));
     CHECK(kept != NULL);
     allod_free(kept);
   }
@@ -141,8 +151,10 @@ static void run_threads(int count) {
 /* What a thread had must be there for the next one. */
 static void a_thousand_threads_come_and_go(void) {
   run_threads(50);
+  allod_malloc_trim(0); /* by itself, memory goes back at any time */
   const allod_stats_t before = stats();
   run_threads(kThreads);
+  allod_malloc_trim(0);
   const allod_stats_t after = stats();
   printf("KiB live %lu %lu, metadata %lu %lu\n", (unsigned long)(before.live >> 10),
          (unsigned long)(after.live >> 10), (unsigned long)(before.metadata >> 10),
@@ -156,7 +168,7 @@ static void a_thousand_threads_come_and_go(void) {
   allod_check();
 }
 
-static DWORD WINAPI churn(void* argument) {
+static THREAD_FUNCTION churn(void* argument) {
   size_t random = (size_t)argument;
   unsigned char* blocks[64] = {0};
   for (int i = 0; i < 40000; ++i) {
@@ -172,24 +184,20 @@ static DWORD WINAPI churn(void* argument) {
   return 0;
 }
 static void threads_at_once(void) {
-  HANDLE threads[16];
-  for (size_t i = 0; i < 16; ++i) {
-    threads[i] = CreateThread(NULL, 0, churn, (void*)(i + 1), 0, NULL);
-    CHECK(threads[i] != NULL);
-  }
-  CHECK(WaitForMultipleObjects(16, threads, TRUE, INFINITE) == WAIT_OBJECT_0);
-  for (size_t i = 0; i < 16; ++i) CloseHandle(threads[i]);
+  thread_t threads[16];
+  for (size_t i = 0; i < 16; ++i) CHECK(start_thread(&threads[i], churn, (void*)(i + 1)));
+  for (size_t i = 0; i < 16; ++i) CHECK(join_thread(threads[i]));
   allod_check();
 }
 
 /* Threads that hold whatever they hold when the process ends must not keep it from ending. */
-static DWORD WINAPI churn_for_ever(void* argument) {
+static THREAD_FUNCTION churn_for_ever(void* argument) {
   for (;;) churn(argument);
   return 0;
 }
 static void the_process_ends_while_threads_allocate(void) {
-  for (size_t i = 0; i < 4; ++i)
-    CHECK(CreateThread(NULL, 0, churn_for_ever, (void*)(i + 1), 0, NULL));
+  thread_t thread;
+  for (size_t i = 0; i < 4; ++i) CHECK(start_thread(&thread, churn_for_ever, (void*)(i + 1)));
   churn((void*)7);
 }
 
@@ -267,6 +275,7 @@ int main(int argc, char** argv) {
       {"zeros_and_limits", zeros_and_limits},
       {"alignment", alignment},
       {"memory_goes_back", memory_goes_back},
+      {"memory_goes_back_while_idle", memory_goes_back_while_idle},
       {"last_error_stays", last_error_stays},
       {"a_thousand_threads_come_and_go", a_thousand_threads_come_and_go},
       {"threads_at_once", threads_at_once},

@@ -1,9 +1,9 @@
-#include "windows/statistics.hpp"
+#include "portable/statistics.hpp"
 
+#include "portable/heap.hpp"
 #include "settings/variant.hpp"
-#include "windows/heap.hpp"
 
-namespace allod::windows {
+namespace allod::portable {
 
 namespace {
 
@@ -96,4 +96,4 @@ void write_summary(Text& out) noexcept {
   out << "contention " << stats.contended << "\n";
 }
 
-}  // namespace allod::windows
+}  // namespace allod::portable

@@ -1,0 +1,1 @@
+/* The thread library of FreeBSD has names of versions, and libc.c all functions. */
