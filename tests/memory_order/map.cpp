@@ -62,6 +62,7 @@ class LargePages : public allod::os::Fake {
   }
   [[nodiscard]] static bool commit(void*, std::size_t) noexcept { return true; }
   static void name(void*, std::size_t, const char*) noexcept {}
+  static void dump(void*, std::size_t, bool) noexcept {}
 
  private:
   static inline std::vector<std::pair<void*, std::size_t>> mapped;
