@@ -15,7 +15,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,13 +32,18 @@ HERE = Path(__file__).parent
 PORTABLE = HERE / "portable"
 DebianPackages = Callable[..., None]
 MACOS = [name for name in ZIG_PRESETS if name.startswith("macos")]
-FREEBSD = [
-    "freebsd-x86-64",
-    pytest.param("freebsd-arm64", marks=pytest.mark.long_run),
-]
-each_build = pytest.mark.parametrize("preset", [*MACOS, *FREEBSD])
-each_macos = pytest.mark.parametrize("preset", MACOS)
-each_freebsd = pytest.mark.parametrize("preset", FREEBSD)
+FREEBSD = ["freebsd-x86-64", "freebsd-arm64"]
+
+
+def shortly(names: Sequence[str]) -> list[object]:
+    """Those for arm64, which an emulator runs, only where these tests run alone."""
+    alone = pytest.mark.long_run
+    return [pytest.param(n, marks=alone) if "arm64" in n else n for n in names]
+
+
+each_build = pytest.mark.parametrize("preset", shortly([*MACOS, *FREEBSD]))
+each_macos = pytest.mark.parametrize("preset", shortly(MACOS))
+each_freebsd = pytest.mark.parametrize("preset", shortly(FREEBSD))
 
 # What the library takes the place of.
 INTERPOSED = {
@@ -290,7 +295,7 @@ TRIPLE = "aarch64-linux-gnu"
 EMULATOR = ("qemu-aarch64-static", "-L", f"/usr/{TRIPLE}")
 
 
-@pytest.fixture(scope="module", params=[*ON_X86, "macos-arm64", FREEBSD[1]])
+@pytest.fixture(scope="module", params=shortly([*MACOS, *FREEBSD]))
 def host(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
@@ -360,7 +365,7 @@ def test_operators_on_freebsd(host: Host) -> None:
     all_hold(host, "operators", PORTABLE / "operators.cpp")
 
 
-@pytest.mark.parametrize("host", MACOS, indirect=True)
+@pytest.mark.parametrize("host", shortly(MACOS), indirect=True)
 def test_the_zone_of_macos(host: Host) -> None:
     all_hold(host, "zone", HERE / "darwin" / "zone.cpp")
 
