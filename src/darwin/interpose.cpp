@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "allod.h"
+#include "bsd/reallocate.hpp"
 #include "darwin/zone.hpp"
 
 namespace portable = allod::portable;
@@ -20,17 +21,11 @@ void in_place_of_free(void* block) noexcept { portable::release(block, kOtherZon
 void* in_place_of_calloc(size_t count, size_t size) noexcept {
   return portable::allocate_zeroed(count, size);
 }
-// A size of 0 gives the least block, as libmalloc does.
 void* in_place_of_realloc(void* block, size_t size) noexcept {
-  if (size != 0 || block == nullptr) return portable::reallocate(block, size, kOtherZones);
-  void* const least = Process::allocate<SetErrno>(0);
-  if (least != nullptr) portable::release(block, kOtherZones);
-  return least;
+  return portable::reallocate_to_some(block, size, kOtherZones);
 }
 void* in_place_of_reallocf(void* block, size_t size) noexcept {
-  void* const changed = in_place_of_realloc(block, size);
-  if (changed == nullptr) portable::release(block, kOtherZones);
-  return changed;
+  return portable::reallocate_or_free(block, size, kOtherZones);
 }
 void* in_place_of_valloc(size_t size) noexcept { return allod_valloc(size); }
 void* in_place_of_aligned_alloc(size_t alignment, size_t size) noexcept {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "allod.h"
-#include "portable/heap.hpp"
+#include "bsd/reallocate.hpp"
 
 #define ALLOD_EXPORT extern "C" [[gnu::visibility("default")]]
 
@@ -18,17 +18,11 @@ ALLOD_EXPORT void free(void* block) { portable::release(block); }
 ALLOD_EXPORT void* calloc(size_t count, size_t size) {
   return portable::allocate_zeroed(count, size);
 }
-// A size of 0 gives the least block, as libc does.
 ALLOD_EXPORT void* realloc(void* block, size_t size) {
-  if (size != 0 || block == nullptr) return portable::reallocate(block, size);
-  void* const least = Process::allocate<SetErrno>(0);
-  if (least != nullptr) portable::release(block);
-  return least;
+  return portable::reallocate_to_some(block, size);
 }
 ALLOD_EXPORT void* reallocf(void* block, size_t size) {
-  void* const changed = realloc(block, size);
-  if (changed == nullptr) portable::release(block);
-  return changed;
+  return portable::reallocate_or_free(block, size);
 }
 ALLOD_EXPORT void* reallocarray(void* block, size_t count, size_t size) {
   size_t bytes;

@@ -1,4 +1,5 @@
-// All replaceable operators new and delete of a program that links Allod statically.
+// All replaceable operators new and delete: those of the libraries for macOS and FreeBSD, and of
+// programs on Windows that link Allod statically.
 #include <new>
 
 #include "portable/heap.hpp"

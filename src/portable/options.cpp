@@ -32,7 +32,7 @@ constexpr Option kOptions[] = {
     {"SHOW_ERRORS", "0, 1", "1", false, "report misuse of the heap on standard error",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.shows_errors); }},
     {"ABORT_ON_ERROR", "0, 1", "1", false,
-     "end the process after a report, with status 3; 0: go on, and ignore a wrong free",
+     "end the process after a report, as abort() does; 0: go on, and ignore a wrong free",
      [](Settings& s, std::string_view v) noexcept { return parse_bool(v, &s.aborts_on_error); }},
     {"FOREIGN_FREE", "ignore, report", "ignore", false,
      "when the program frees memory of an allocator that nobody knows: ignore the "

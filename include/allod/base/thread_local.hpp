@@ -82,6 +82,16 @@ class ThreadZeros : public ThreadCell<ThreadZeros<Owner, T>, T> {
 
 }  // namespace allod
 
+#elif defined(__APPLE__)
+
+#include "allod/base/darwin/thread_cells.hpp"
+
+#endif
+
+// ALLOD_THREAD_LOCAL declares a static member of a class: a pointer, a number or a bool, and its
+// first value. ALLOD_THREAD_LOCAL_ZEROS does the same for a class whose first value is all zeros.
+#if (defined(_WIN32) && !defined(__clang__)) || defined(__APPLE__)
+
 #define ALLOD_THREAD_LOCAL(Type, name, ...) \
   struct OwnerOf_##name {};                 \
   static constexpr ::allod::ThreadVariable<OwnerOf_##name, Type, __VA_ARGS__> name {}
@@ -89,16 +99,10 @@ class ThreadZeros : public ThreadCell<ThreadZeros<Owner, T>, T> {
   struct OwnerOf_##name {};                  \
   static constexpr ::allod::ThreadZeros<OwnerOf_##name, Type> name {}
 
-#elif defined(__APPLE__)
-
-#include "allod/base/darwin/thread_cells.hpp"
-
 #else
 
-// Declares a static member of a class: a pointer, a number or a bool, and its first value.
 #define ALLOD_THREAD_LOCAL(Type, name, ...) \
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Type name = __VA_ARGS__
-// The same for a class whose first value is all zeros.
 #define ALLOD_THREAD_LOCAL_ZEROS(Type, name) \
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Type name
 

@@ -1,7 +1,10 @@
 // What only Linux has got, as parts of a platform: see os::Hosting.
 #pragma once
 
+#include <errno.h>
+
 #include <cstddef>
+#include <cstdint>
 
 #include "allod/os/platform.hpp"
 
@@ -30,6 +33,26 @@ struct NoSequences {
   static constexpr Sequence pop(Place, void***, void** const*, void**) noexcept {
     return Sequence::refused;
   }
+};
+
+// Pages that stay where they are and as large as they are, and one memory node.
+struct PlainPages {
+  static void populate(void*, std::size_t) noexcept {}
+  static void dump(void*, std::size_t, bool) noexcept {}
+  static void prefer_huge(void*, std::size_t) noexcept {}
+  static void avoid_huge(void*, std::size_t) noexcept {}
+  static void prefer_huge_once(void*, std::size_t) noexcept {}
+  static void populate_huge(void*, std::size_t) noexcept {}
+  static void name(void*, std::size_t, const char*) noexcept {}
+  [[nodiscard]] static int grow(void*, std::size_t, std::size_t) noexcept { return EFAULT; }
+  [[nodiscard]] static Moved move_pages(void*, std::size_t, void*) noexcept { return Moved::no; }
+  static void forget_advice(void*, std::size_t) noexcept {}
+  [[nodiscard]] static bool is_one_mapping(void*, std::size_t) noexcept { return false; }
+  [[nodiscard]] static bool renew(void*, std::size_t) noexcept { return false; }
+  [[nodiscard]] static int bind(void*, std::size_t, std::uint64_t) noexcept { return ENOSYS; }
+  [[nodiscard]] static std::uint32_t nodes() noexcept { return 1; }
+  [[nodiscard]] static std::uint32_t node() noexcept { return 0; }
+  [[nodiscard]] static std::uint32_t node_of(std::uint32_t) noexcept { return 0; }
 };
 
 // Processes in the memory of another.

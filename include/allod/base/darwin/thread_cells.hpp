@@ -205,10 +205,3 @@ class ThreadZeros {
 };
 
 }  // namespace allod
-
-#define ALLOD_THREAD_LOCAL(Type, name, ...) \
-  struct OwnerOf_##name {};                 \
-  static constexpr ::allod::ThreadVariable<OwnerOf_##name, Type, __VA_ARGS__> name {}
-#define ALLOD_THREAD_LOCAL_ZEROS(Type, name) \
-  struct OwnerOf_##name {};                  \
-  static constexpr ::allod::ThreadZeros<OwnerOf_##name, Type> name {}

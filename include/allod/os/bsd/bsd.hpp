@@ -35,7 +35,7 @@ class KeptErrno {
 //
 // A reservation is not extended, so gathers() is false.
 template <int kNoFile>
-class Bsd {
+class Bsd : public PlainPages {
  public:
   void start() noexcept {
     const KeptErrno kept;
@@ -81,24 +81,10 @@ class Bsd {
     for (; count > 0; --count, ++pieces) is_any |= purge(pieces->address, pieces->bytes);
     return is_any;
   }
-  // Hints without a counterpart.
-  static void populate(void*, std::size_t) noexcept {}
-  static void dump(void*, std::size_t, bool) noexcept {}
-  static void prefer_huge(void*, std::size_t) noexcept {}
-  static void avoid_huge(void*, std::size_t) noexcept {}
-  static void prefer_huge_once(void*, std::size_t) noexcept {}
-  static void populate_huge(void*, std::size_t) noexcept {}
-  static void name(void*, std::size_t, const char*) noexcept {}
-  // Pages stay where they are.
-  [[nodiscard]] static int grow(void*, std::size_t, std::size_t) noexcept { return EFAULT; }
   [[nodiscard]] static bool move(void*, std::size_t, void* target, std::size_t to) noexcept {
     unmap(target, to);
     return false;
   }
-  [[nodiscard]] static Moved move_pages(void*, std::size_t, void*) noexcept { return Moved::no; }
-  static void forget_advice(void*, std::size_t) noexcept {}
-  [[nodiscard]] static bool is_one_mapping(void*, std::size_t) noexcept { return false; }
-  [[nodiscard]] static bool renew(void*, std::size_t) noexcept { return false; }
   [[nodiscard]] static void* map_huge(std::size_t, unsigned, int* error) noexcept {
     *error = ENOMEM;
     return nullptr;
@@ -115,7 +101,6 @@ class Bsd {
     const KeptErrno kept;
     return mlock(address, bytes) == 0 ? 0 : errno;
   }
-  [[nodiscard]] static int bind(void*, std::size_t, std::uint64_t) noexcept { return ENOSYS; }
 
   static void after_fork_in_child() noexcept { BsdHelper::reset_after_fork(); }
   [[nodiscard]] static std::uint32_t processors() noexcept {
@@ -123,10 +108,6 @@ class Bsd {
     const long count = sysconf(_SC_NPROCESSORS_ONLN);
     return count > 0 ? static_cast<std::uint32_t>(count) : 1;
   }
-  // Memory nodes are not told apart.
-  [[nodiscard]] static std::uint32_t nodes() noexcept { return 1; }
-  [[nodiscard]] static std::uint32_t node() noexcept { return 0; }
-  [[nodiscard]] static std::uint32_t node_of(std::uint32_t) noexcept { return 0; }
 
   using Restartable = NoSequences;
   using Guest = NoGuests;

@@ -17,7 +17,7 @@ namespace allod::os {
 
 // A reservation is released as a whole, and reservations do not grow. So gathers() is false, and
 // unmap() is given what one call has reserved, as all callers do where nothing is gathered.
-class Windows {
+class Windows : public PlainPages {
  public:
   void start() noexcept {
     struct {
@@ -86,24 +86,10 @@ class Windows {
     for (; count > 0; --count, ++pieces) is_any |= purge(pieces->address, pieces->bytes);
     return is_any;
   }
-  // Hints without a counterpart.
-  static void populate(void*, std::size_t) noexcept {}
-  static void dump(void*, std::size_t, bool) noexcept {}
-  static void prefer_huge(void*, std::size_t) noexcept {}
-  static void avoid_huge(void*, std::size_t) noexcept {}
-  static void prefer_huge_once(void*, std::size_t) noexcept {}
-  static void populate_huge(void*, std::size_t) noexcept {}
-  static void name(void*, std::size_t, const char*) noexcept {}
-  // Pages stay where they are.
-  [[nodiscard]] static int grow(void*, std::size_t, std::size_t) noexcept { return EFAULT; }
   [[nodiscard]] static bool move(void*, std::size_t, void* target, std::size_t to) noexcept {
     unmap(target, to);
     return false;
   }
-  [[nodiscard]] static Moved move_pages(void*, std::size_t, void*) noexcept { return Moved::no; }
-  static void forget_advice(void*, std::size_t) noexcept {}
-  [[nodiscard]] static bool is_one_mapping(void*, std::size_t) noexcept { return false; }
-  [[nodiscard]] static bool renew(void*, std::size_t) noexcept { return false; }
 
   // Needs the privilege to lock pages (SeLockMemoryPrivilege).
   [[nodiscard]] static void* map_huge(std::size_t bytes, unsigned shift, int* error) noexcept {
@@ -146,7 +132,6 @@ class Windows {
     const LastError kept;
     return allod_win_lock(address, bytes) != 0 ? 0 : ENOMEM;
   }
-  [[nodiscard]] static int bind(void*, std::size_t, std::uint64_t) noexcept { return ENOSYS; }
 
   [[nodiscard]] static std::uint64_t now_ms() noexcept { return allod_win_ticks(); }
   static void after_fork_in_child() noexcept {}
@@ -166,10 +151,6 @@ class Windows {
     return Job::processor_quota(processors());
   }
   [[nodiscard]] static std::uint32_t processor() noexcept { return allod_win_processor(); }
-  // Memory nodes are not told apart.
-  [[nodiscard]] static std::uint32_t nodes() noexcept { return 1; }
-  [[nodiscard]] static std::uint32_t node() noexcept { return 0; }
-  [[nodiscard]] static std::uint32_t node_of(std::uint32_t) noexcept { return 0; }
 
   using Restartable = NoSequences;
   using Guest = NoGuests;
