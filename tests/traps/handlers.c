@@ -134,6 +134,8 @@ static void play_all(struct scene scene, void (*const intrusions[])(void), int c
   action.sa_sigaction = come_at_step;
   action.sa_flags = SA_SIGINFO;
   sigfillset(&action.sa_mask);
+  // It ends a child whose handler hangs.
+  sigdelset(&action.sa_mask, SIGALRM);
   CHECK(sigaction(SIGTRAP, &action, NULL) == 0, "sigaction");
   steps = mmap(NULL, sizeof *steps, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CHECK(steps != MAP_FAILED, "mmap");
