@@ -195,8 +195,8 @@ int our_sigmask(int how, const signals* set, signals* before) {
 AS(our_sigmask, pthread_sigmask, "FBSD_1.0");
 
 /* FreeBSD's pthread_create does not call malloc, but Linux's does. So a thread of our own makes the
- * threads. With TEST_ALONE it is left out, and no thread can be made: the heap does not notice each
- * double free of a thread without a domain of its own, as the only thread has from the start. */
+ * threads. Between two frees of a block, what it allocates may get that block's memory, and then
+ * nobody can know the second free for one. With TEST_ALONE, no thread is made. */
 static struct {
   pthread_mutex_t mutex;
   pthread_cond_t has_changed;
