@@ -15,7 +15,9 @@ from allod.files import make_folder
 from bench.compare import (
     build,
     machine,
+    markdown,
     peers,
+    prices,
     publish,
     regressions,
     selection,
@@ -57,9 +59,11 @@ class Request:
     instructions: bool
     may_install: bool
     check: bool
+    prices: bool
 
     def choose_peers(self) -> selection.PeerChoice:
-        default = peers.QUICK if self.kind == QUICK else peers.DEFAULT
+        usual = peers.QUICK if self.kind == QUICK else peers.DEFAULT
+        default = prices.PEERS if self.prices else usual
         return selection.choose_peers(self.given_peers, default)
 
 
@@ -179,6 +183,13 @@ def _load(path: Path) -> Results:
     help="Instead, count what heap profilers cost; see --profilers --help.",
 )
 @click.option(
+    "--prices",
+    "of_prices",
+    is_flag=True,
+    help="What hardening costs: the hardened library, its levels and other hardened allocators, "
+    f"each beside {SUBJECT}. --publish then writes docs/{prices.PAGE}.",
+)
+@click.option(
     "--workload",
     "workloads",
     multiple=True,
@@ -276,6 +287,7 @@ def _load(path: Path) -> Results:
     "--list", "only_list", is_flag=True, help="List workloads and peers, and stop."
 )
 def command(
+    of_prices: bool,
     workloads: tuple[str, ...],
     groups: tuple[str, ...],
     given_peers: tuple[str, ...],
@@ -304,7 +316,7 @@ def command(
         raise click.UsageError("--quick and --full exclude each other")
     if percent is not None and old is None:
         raise click.UsageError("--fail-on-regression needs --compare")
-    if to_publish and not full and source is None and earlier is None:
+    if to_publish and not (of_prices or full or source or earlier):
         raise click.UsageError(
             "--publish needs --full, or --from or --more with such results"
         )
@@ -313,12 +325,17 @@ def command(
             "--more goes with the kind and the allocators of its results: "
             "without --quick, --full, --from and --peer"
         )
+    if of_prices and check:
+        raise click.UsageError("--prices does not go with --check")
+    if of_prices and not (workloads or groups or earlier):
+        groups = prices.GROUPS
     request = Request(
         QUICK if quick else FULL if full else MODERATE,
         *(workloads, groups, given_peers, repeats, precision),
         instructions=full if instructions is None else instructions,
         may_install=not no_install,
         check=check,
+        prices=of_prices,
     )
     choice = request.choose_peers()
     if only_list:
@@ -330,10 +347,11 @@ def command(
         found,
         targets.check(found) if check else [],
         regressions.compare(found, before) if before is not None else None,
+        prices.overview if of_prices else markdown.overview,
     )
     _hand_over(outcome, folder, as_json=as_json)
     if to_publish:
-        _publish(found)
+        _publish(found, of_prices)
     worse = outcome.regressions(percent) if percent is not None else []
     for line in worse:
         say(line)
@@ -385,9 +403,11 @@ def _hand_over(outcome: Outcome, folder: Path, *, as_json: bool) -> None:
         raise click.ClickException(reason)
 
 
-def _publish(found: Results) -> None:
+def _publish(found: Results, of_prices: bool) -> None:
     try:
-        written = publish.write(found, DOCS)
+        written = (
+            [prices.write(found, DOCS)] if of_prices else publish.write(found, DOCS)
+        )
     except publish.PublishError as error:
         raise click.ClickException(str(error)) from error
     say("published: " + ", ".join(path.name for path in written))

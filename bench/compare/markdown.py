@@ -26,7 +26,8 @@ def _cell(cell: Cell) -> str:
     return f"**{text}**" if cell.strong else text
 
 
-def _titled(found: Table, level: str = "##") -> list[str]:
+def titled(found: Table, level: str = "##") -> list[str]:
+    """A table under its title."""
     return [f"{level} {found.title}", "", *table(found)]
 
 
@@ -36,10 +37,10 @@ def overview(results: Results) -> list[str]:
         *(
             line
             for each in overviews(results)
-            for line in _titled(tables.overview(each))
+            for line in titled(tables.overview(each))
         ),
-        *_titled(tables.ratios(results, of_time=True)),
-        *_titled(tables.ratios(results, of_time=False)),
+        *titled(tables.ratios(results, of_time=True)),
+        *titled(tables.ratios(results, of_time=False)),
         wording.marks(results.precision),
         "",
     ]
@@ -47,7 +48,7 @@ def overview(results: Results) -> list[str]:
 
 def lines(results: Results) -> list[str]:
     """The tables of cache lines; nothing if none were counted."""
-    return [line for each in tables.lines(results) for line in _titled(each)]
+    return [line for each in tables.lines(results) for line in titled(each)]
 
 
 def changes(comparison: Comparison) -> list[str]:
@@ -63,7 +64,7 @@ def changes(comparison: Comparison) -> list[str]:
 
 def checks(found: Sequence[Check]) -> list[str]:
     """The project's targets; nothing if none were checked."""
-    return _titled(tables.targets(found)) if found else []
+    return titled(tables.targets(found)) if found else []
 
 
 def _case(result: CaseResult, precision: float) -> list[str]:
@@ -87,7 +88,7 @@ def _case(result: CaseResult, precision: float) -> list[str]:
 def setting_and_method(results: Results) -> list[str]:
     """The end of every report."""
     return [
-        *_titled(tables.setting(results)),
+        *titled(tables.setting(results)),
         "## Method",
         "",
         *(f"* {line}" for line in wording.method(results)),
@@ -100,7 +101,7 @@ def render(
 ) -> str:
     """The whole report."""
     cases = (line for each in results.cases for line in _case(each, results.precision))
-    costs = (line for each in tables.costs(results) for line in _titled(each))
+    costs = (line for each in tables.costs(results) for line in titled(each))
     lines = [
         "# Allocators side by side",
         "",

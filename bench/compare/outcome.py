@@ -1,6 +1,6 @@
 """What is done with results: files, the terminal, what went wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ class Outcome:
     found: Results
     checks: Sequence[Check]
     comparison: Comparison | None
+    overview: Callable[[Results], list[str]] = markdown.overview
 
     def write(self, folder: Path) -> None:
         """The report and the data, each in two forms."""
@@ -36,7 +37,7 @@ class Outcome:
         lines = [
             *self.found.notes,
             "",
-            *markdown.overview(self.found),
+            *self.overview(self.found),
             *markdown.lines(self.found),
             *markdown.checks(self.checks),
             *(markdown.changes(self.comparison) if self.comparison else []),

@@ -80,12 +80,17 @@ def setting(results: Results) -> list[tuple[str, str]]:
     ]
 
 
-def marks(precision: float) -> str:
-    """What the marks in the tables mean."""
+def noise(precision: float) -> str:
+    """What a ~ in the tables means."""
     return (
-        "Bold: the peer that is the measure. ~: noisy, the median is known less "
+        "~: noisy, the median is known less "
         f"exactly than ±{precision:.1%}, or many runs were kept from the processor."
     )
+
+
+def marks(precision: float) -> str:
+    """What the marks in the tables mean."""
+    return f"Bold: the peer that is the measure. {noise(precision)}"
 
 
 def method(results: Results) -> list[str]:

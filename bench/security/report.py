@@ -1,7 +1,6 @@
 """The findings as Markdown and as one HTML page that loads nothing."""
 
 from bench.compare import markdown, page
-from bench.compare.tables import Table
 from bench.security import attacks, distances, tables
 from bench.security.suite import Findings
 
@@ -28,15 +27,11 @@ def headline(found: Findings) -> str:
     )
 
 
-def _titled(table: Table, level: str = "##") -> list[str]:
-    return [f"{level} {table.title}", "", *markdown.table(table)]
-
-
 def summary(found: Findings) -> list[str]:
     """The tables that answer the question."""
     return [
-        *_titled(tables.summary(found)),
-        *_titled(tables.families(found)),
+        *markdown.titled(tables.summary(found)),
+        *markdown.titled(tables.families(found)),
     ]
 
 
@@ -45,7 +40,7 @@ def render_markdown(found: Findings) -> str:
     every = (
         line
         for family in found.families
-        for line in _titled(tables.matrix(found, family), "###")
+        for line in markdown.titled(tables.matrix(found, family), "###")
     )
     lines = [
         f"# {TITLE}",
@@ -54,13 +49,13 @@ def render_markdown(found: Findings) -> str:
         "",
         *(f"* {note}" for note in found.notes),
         *([""] if found.notes else []),
-        *_titled(tables.meaning(found)),
+        *markdown.titled(tables.meaning(found)),
         *summary(found),
         "## Every case",
         "",
         *every,
-        *_titled(tables.cases(found)),
-        *_titled(tables.setting(found)),
+        *markdown.titled(tables.cases(found)),
+        *markdown.titled(tables.setting(found)),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -71,7 +66,7 @@ DISTANCES_HEADER = HEADER.replace("--security", "--security --distances")
 
 def distances_summary(found: Findings) -> list[str]:
     """The table that answers the question."""
-    return _titled(distances.summary(found))
+    return markdown.titled(distances.summary(found))
 
 
 def render_distances(found: Findings) -> str:
@@ -92,8 +87,8 @@ def render_distances(found: Findings) -> str:
     ]
     for peer in found.peers:
         for family in found.families:
-            lines += _titled(distances.table(found, peer, family))
-    lines += _titled(tables.setting(found))
+            lines += markdown.titled(distances.table(found, peer, family))
+    lines += markdown.titled(tables.setting(found))
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -103,7 +98,7 @@ ATTACKS_HEADER = HEADER.replace("--security", "--security --attacks")
 
 def attacks_summary(found: Findings) -> list[str]:
     """The table that answers the question."""
-    return _titled(attacks.summary(found))
+    return markdown.titled(attacks.summary(found))
 
 
 def render_attacks(found: Findings) -> str:
@@ -123,8 +118,8 @@ def render_attacks(found: Findings) -> str:
         *(f"* {note}" for note in found.notes),
         *([""] if found.notes else []),
         *attacks_summary(found),
-        *_titled(attacks.table(found)),
-        *_titled(tables.setting(found)),
+        *markdown.titled(attacks.table(found)),
+        *markdown.titled(tables.setting(found)),
     ]
     return "\n".join(lines).rstrip() + "\n"
 

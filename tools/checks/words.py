@@ -25,6 +25,7 @@ GENERATED = {
     "docs/security-results.md",
     "docs/security-attacks.md",
     "docs/security-distances.md",
+    "docs/security-prices.md",
 }
 
 FENCE = re.compile(r"^ *```.*?^ *```$|<!--.*?-->", re.MULTILINE | re.DOTALL)
