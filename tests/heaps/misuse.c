@@ -38,6 +38,25 @@ static unsigned char* told(allod_heap_t* heap, size_t size) {
   return block;
 }
 
+// One of two neighbours, of which the other lies behind it: blocks come in random order, and the
+// last one of a slab has none.
+static unsigned char* told_neighbour(allod_heap_t* heap, size_t size, unsigned char** behind) {
+  enum { kBlocks = 400 };
+  unsigned char* blocks[kBlocks];
+  for (int i = 0; i < kBlocks; ++i) blocks[i] = allod_heap_malloc(heap, size);
+  const uintptr_t distance = (size + 8 + 15) / 16 * 16;
+  for (int i = 0; i < kBlocks; ++i) {
+    for (int j = 0; j < kBlocks; ++j) {
+      if ((uintptr_t)blocks[i] + distance != (uintptr_t)blocks[j]) continue;
+      printf("%p\n", (void*)blocks[i]);
+      fflush(stdout);
+      *behind = blocks[j];
+      return blocks[i];
+    }
+  }
+  return NULL;
+}
+
 // So that what has been freed does not wait any more.
 static void free_many(allod_heap_t* heap) {
   for (int i = 0; i < 200; ++i) allod_free(allod_heap_malloc(heap, 100));
@@ -82,23 +101,17 @@ static void misuse_hardened(const char* how) {
     if (allod_realloc(block, 50) == NULL) return;
   }
   if (strcmp(how, "underflow") == 0) {
-    // Blocks come in random order: two that are neighbours are found.
-    unsigned char* blocks[400];
-    for (int i = 0; i < 400; ++i) blocks[i] = allod_heap_malloc(heap, 100);
-    for (int i = 0; i < 400; ++i) {
-      for (int j = 0; j < 400; ++j) {
-        if ((uintptr_t)blocks[i] + 112 != (uintptr_t)blocks[j]) continue;
-        printf("%p\n", (void*)blocks[i]);
-        fflush(stdout);
-        change(blocks[j] - 1);
-        allod_free(blocks[j]);
-        return;
-      }
-    }
+    unsigned char* behind = NULL;
+    if (told_neighbour(heap, 100, &behind) == NULL) return;
+    change(behind - 1);
+    allod_free(behind);
   }
   // Zeros, as a text's end leaves them, all over the end of a block with something in it.
   if (strncmp(how, "zeros", 5) == 0) {
-    unsigned char* block = told(heap, 40);
+    unsigned char* behind = NULL;
+    unsigned char* block =
+        strcmp(how, "zeros-before") == 0 ? told_neighbour(heap, 40, &behind) : told(heap, 40);
+    if (block == NULL) return;
     for (int i = 0; i < 40; ++i) store(block + i, 1);
     for (int i = 40; i < 48; ++i) store(block + i, 0);
     if (strcmp(how, "zeros") == 0) allod_free(block);
@@ -106,12 +119,7 @@ static void misuse_hardened(const char* how) {
     if (strcmp(how, "zeros-resized") == 0 && allod_realloc(block, 50) == NULL) return;
     if (strcmp(how, "zeros-bounds") == 0 && allod_room(block, 1000) > 40) return;
     if (strcmp(how, "zeros-bounds") == 0) allod_free(block);
-    if (strcmp(how, "zeros-before") == 0) {
-      // The block behind it is one of many.
-      void* blocks[2000];
-      for (int i = 0; i < 2000; ++i) blocks[i] = allod_heap_malloc(heap, 40);
-      for (int i = 0; i < 2000; ++i) allod_free(blocks[i]);
-    }
+    allod_free(behind);
   }
   if (strcmp(how, "realloc-freed") == 0) {
     void* block = told(heap, 100);
