@@ -35,7 +35,7 @@ def ensure_root(release: str) -> Path:
     """The root of a release, made once for this clone.
 
     It is no container: whoever runs programs in it gives them what else they need, such as /proc.
-    Making it takes root's rights, a package archive, and a minute or two.
+    Making it takes root's rights, a package archive, and half a minute.
     """
     root = ROOTS / release
     wanted = " ".join(sorted(PACKAGES[release]))
@@ -50,17 +50,18 @@ def ensure_root(release: str) -> Path:
 def _make(release: str, root: Path) -> None:
     if os.geteuid() != 0:
         raise PackagesUnavailable(f"only root can make a root of Debian's {release}")
-    ensure_packages(["debootstrap"])
+    # Half the time of debootstrap.
+    ensure_packages(["mmdebstrap"])
     _remove(root)
     try:
         run_logged(
             f"making a root of Debian's {release}",
             [
-                *("debootstrap", "--variant=minbase"),
+                *("mmdebstrap", "--mode=root", "--variant=minbase"),
                 f"--include={','.join(PACKAGES[release])}",
                 *(release, str(root)),
             ],
-            LOGS / f"debootstrap-{release}.log",
+            LOGS / f"root-{release}.log",
         )
     except Failure as failure:
         raise PackagesUnavailable(str(failure)) from failure
