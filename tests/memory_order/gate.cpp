@@ -1,7 +1,7 @@
 // The gate by which a thread keeps all others out of slow paths, and what is done meanwhile.
 #include "world.hpp"
 
-namespace order {
+namespace order::gate {
 namespace {
 
 constexpr std::size_t kSize = 4096;
@@ -64,4 +64,4 @@ const bool kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace order
+}  // namespace order::gate

@@ -1,7 +1,7 @@
 // The helper thread, which ends when its work is done, while memory is freed.
 #include "world.hpp"
 
-namespace order {
+namespace order::helper {
 namespace {
 
 // Worth a helper.
@@ -50,4 +50,4 @@ const Registered kReturned{{"helper_returned", "memory is freed before the helpe
                             all_went_back}};
 
 }  // namespace
-}  // namespace order
+}  // namespace order::helper

@@ -4,7 +4,7 @@
 #include "allod/heaps/turn.hpp"
 #include "world.hpp"
 
-namespace order {
+namespace order::leaning {
 namespace {
 
 using Gate = allod::heap::ForkGate<Platform>;
@@ -94,4 +94,4 @@ const bool kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace order
+}  // namespace order::leaning

@@ -4,7 +4,7 @@
 
 #include "explore.hpp"
 
-namespace order {
+namespace order::litmus {
 namespace {
 
 using std::memory_order;
@@ -248,4 +248,4 @@ const bool kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace order
+}  // namespace order::litmus

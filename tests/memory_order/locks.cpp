@@ -1,7 +1,7 @@
 // Locks that sleep.
 #include "world.hpp"
 
-namespace order {
+namespace order::locks {
 namespace {
 
 using Lock = World::Lock;
@@ -52,4 +52,4 @@ const Registered kRanks{{"lock_ranks", "two locks in the order of their ranks", 
                          [] { require(guarded == 2, "not excluded"); }}};
 
 }  // namespace
-}  // namespace order
+}  // namespace order::locks

@@ -6,7 +6,7 @@
 
 #include "world.hpp"
 
-namespace order {
+namespace order::map {
 namespace {
 
 constexpr std::size_t kSmall = 4096;
@@ -130,4 +130,4 @@ const bool kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace order
+}  // namespace order::map

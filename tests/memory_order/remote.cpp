@@ -1,7 +1,7 @@
 // Blocks that other threads free, and owners that come and go meanwhile.
 #include "world.hpp"
 
-namespace order {
+namespace order::remote {
 namespace {
 
 using Domain = World::Domain;
@@ -184,4 +184,4 @@ const bool kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace order
+}  // namespace order::remote
