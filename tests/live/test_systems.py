@@ -50,7 +50,17 @@ KINDS = (
 )
 
 
-@pytest.fixture(params=KINDS, ids=str)
+# The other is built in the same way, for an emulator.
+USUAL = "musl"
+
+
+@pytest.fixture(
+    params=[
+        kind if kind.preset == USUAL else pytest.param(kind, marks=pytest.mark.long_run)
+        for kind in KINDS
+    ],
+    ids=str,
+)
 def kind(request: pytest.FixtureRequest) -> Kind:
     """A system for which everything can be built and run."""
     found: Kind = request.param

@@ -25,7 +25,6 @@ WHOLE_MODULES = (
     "test_ordered_dict",
     "test_set",
     "test_thread",
-    "test_threading",
     "test_threading_local",
     "test_unicode",
     "test_zlib",

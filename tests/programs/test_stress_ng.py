@@ -13,10 +13,10 @@ from .launcher import DebianPackages, Launcher, Sides
 @pytest.mark.parametrize(
     ("size", "live", "operations", "options"),
     [
-        ("2K", 60_000, 5_000_000, ()),
-        ("64K", 3_000, 300_000, ("--malloc-touch",)),
-        ("8M", 40, 3_000, ("--malloc-touch",)),
-        ("16K", 5_000, 1_000_000, ("--malloc-pthreads", "3")),
+        ("2K", 60_000, 2_000_000, ()),
+        ("64K", 3_000, 150_000, ("--malloc-touch",)),
+        ("8M", 40, 1_500, ("--malloc-touch",)),
+        ("16K", 5_000, 500_000, ("--malloc-pthreads", "3")),
     ],
     ids=["small blocks", "touched blocks", "large blocks", "several threads"],
 )

@@ -34,7 +34,7 @@ text = Array.new(30_000) { "#{('a'..'z').to_a[chance.rand(26)]}#{chance.rand(100
 summary 'text', [text.scan(/[a-m]\d+/).tally.sort, text.gsub(/(\w)(\d)/) { "#{$2}#{$1 * 3}" }]
 
 GC.stress = true
-summary 'under stress', Array.new(25) { |i| Set.new([i.to_s * 9, [i] * i]).to_a }
+summary 'under stress', Array.new(8) { |i| Set.new([i.to_s * 9, [i] * i]).to_a }
 GC.stress = false
 GC.compact
 summary 'after compaction', live.sort
