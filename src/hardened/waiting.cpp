@@ -102,11 +102,10 @@ ALLOD_HOT void look(void* const* words, std::uint32_t number) noexcept {
     if (ticket.is_simple()) static_cast<void>(find_waiting(ticket.address()));
   }
 }
-// These blocks leave quarantine.
-ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
+// These blocks leave quarantine, at most sweep::Batch::kMost.
+ALLOD_HOT void leave_in_burst(void* const* words, std::uint32_t number) noexcept {
   const bool sweeps = on<Mitigation::sweep>();
   sweep::Batch held;
-  static_assert(sweep::Batch::kMost >= Quarantine::kBlocks);
   for (std::uint32_t i = 0; i < number; ++i) {
     const Ticket ticket{words[i]};
     const Address block = address_of(ticket.address());
@@ -123,6 +122,11 @@ ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
     held.drain([](Address block) { Process::release(reinterpret_cast<void*>(block)); });
   }
   Process::note_burst();
+}
+ALLOD_HOT void leave(void* const* words, std::uint32_t number) noexcept {
+  constexpr std::uint32_t kMost = sweep::Batch::kMost;
+  for (; number > kMost; words += kMost, number -= kMost) leave_in_burst(words, kMost);
+  leave_in_burst(words, number);
 }
 
 [[nodiscard]] ALLOD_HOT Quarantine* take_left_behind() noexcept {

@@ -15,7 +15,7 @@ inline void flip(void* block, std::ptrdiff_t at) {
 
 // As many frees as a block waits for in quarantine, and more.
 inline void free_many() {
-  for (int i = 0; i < 200; ++i) misusing_function(allocating_function(100));
+  for (int i = 0; i < 800; ++i) misusing_function(allocating_function(100));
 }
 inline void use_all_of(void* block, std::size_t bytes) {
   auto* const byte = static_cast<unsigned char*>(block);

@@ -59,7 +59,7 @@ static unsigned char* told_neighbour(allod_heap_t* heap, size_t size, unsigned c
 
 // So that what has been freed does not wait any more.
 static void free_many(allod_heap_t* heap) {
-  for (int i = 0; i < 200; ++i) allod_free(allod_heap_malloc(heap, 100));
+  for (int i = 0; i < 800; ++i) allod_free(allod_heap_malloc(heap, 100));
 }
 
 // Through memory, or the compiler would leave stores to free memory out.

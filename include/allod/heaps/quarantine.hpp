@@ -11,8 +11,8 @@ namespace allod::heaps {
 // it.
 class Quarantine {
  public:
-  static constexpr std::uint32_t kBlocks = 64;
-  static constexpr std::size_t kBytes = std::size_t{64} << 10;
+  static constexpr std::uint32_t kBlocks = 256;
+  static constexpr std::size_t kBytes = std::size_t{128} << 10;
   static constexpr std::size_t kLeastBytes = std::size_t{4} << 10;
   static constexpr std::uint32_t kVisited = 8;
 
