@@ -319,7 +319,7 @@ void write_after(std::size_t index) {
   unsigned char* const address = entry.block + random_below(entry.size);
   *address ^= 1;
   // Until it has left the quarantine.
-  for (int i = 0; i < 130; ++i) {
+  for (int i = 0; i < 520; ++i) {
     free(hidden(only_heaps ? heap_malloc(entry.heap, 40) : malloc(40)));
   }
   lose_track();

@@ -170,10 +170,10 @@ bool is_live(const void* address) {
 // --- what is free -------------------------------------------------------------------------------
 
 // A block waits in the quarantine of the thread that frees it, or of its heap, until that has taken
-// so many others, or as many bytes.
+// so many others, or as many bytes: more where there are few threads.
 struct Quarantine {
   static constexpr std::uint64_t kBlocks = 256;
-  static constexpr std::uint64_t kBytes = std::uint64_t{128} * KIB;
+  static constexpr std::uint64_t kBytes = std::uint64_t{64} * KIB;
   std::uint64_t blocks = 0;
   std::uint64_t bytes = 0;
 };

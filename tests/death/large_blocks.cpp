@@ -76,9 +76,9 @@ std::ptrdiff_t pages_in_memory(void* start, std::size_t bytes) {
 }  // namespace
 
 // A program that is done with blocks of one size, and goes on to the next one, needs no more memory
-// than for a few sizes at a time. What waits in quarantine is of each of them 128 KiB.
+// than for a few sizes at a time. What waits in quarantine is of each of them 256 KiB.
 CASE(sizes_one_after_the_other) {
-  constexpr long kMostFaults = 450;
+  constexpr long kMostFaults = 900;
   const long before = faults();
   for (std::size_t bytes = 16; bytes <= 4000; bytes += bytes / 8) {
     for (int i = 0; i < 16'000; ++i) freeing_function(allocating_function(bytes));

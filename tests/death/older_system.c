@@ -35,7 +35,7 @@ CASE(blocks_that_cannot_be_opened) {
   for (int i = 0; i < kBlocks; ++i) blocks[i] = allocating_function(kBytes);
   for (int i = 0; i < kBlocks; i += 2) freeing_function(blocks[i]);
   // So that they have left the quarantine.
-  for (int i = 0; i < 200; ++i) freeing_function(allocating_function(100));
+  for (int i = 0; i < 800; ++i) freeing_function(allocating_function(100));
   refuse_advice(kGuardRemove);
   for (int i = 0; i < kBlocks; i += 2) {
     blocks[i] = allocating_function(kBytes);
@@ -56,7 +56,7 @@ CASE(blocks_in_use_that_cannot_be_opened) {
   refuse_advice(kGuardRemove);
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < kBlocks; ++i) freeing_function(blocks[i]);
-    for (int i = 0; i < 200; ++i) freeing_function(allocating_function(100));
+    for (int i = 0; i < 800; ++i) freeing_function(allocating_function(100));
     for (int i = 0; i < kBlocks; ++i) {
       const size_t more = bytes + bytes / 12;
       blocks[i] = allocating_function(more);
@@ -107,7 +107,7 @@ CASE(blocks_that_cannot_be_shut_or_reopened) {
     CHECK(found >= count / 2 || bytes >= 1 << 22, "%d blocks", found);
     for (int i = 0; i < count; ++i) free(blocks[i]);
     if (round == 0) refuse_call(SYS_mprotect, (uint32_t)protection, ENOMEM);
-    for (int i = 0; i < 200; ++i) freeing_function(allocating_function(100));
+    for (int i = 0; i < 800; ++i) freeing_function(allocating_function(100));
   }
   // There may be no more memory.
   tell("survived", 1);

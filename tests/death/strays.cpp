@@ -65,19 +65,19 @@ CASE(write_to_a_block_that_is_handed_out_later) {
 CASE(write_to_a_free_block_that_is_handed_out_later) {
   void* const block = tell_block(allocating_function(size()));
   freeing_function(block);
-  for (int i = 0; i < 200; ++i) freeing_function(allocating_function(3 * size()));
+  for (int i = 0; i < 800; ++i) freeing_function(allocating_function(3 * size()));
   flip(block, static_cast<std::ptrdiff_t>(size() / 2));
   for (int i = 0; i < 3000; ++i) allocating_function(size());
   survive();
 }
 // By a thread that has freed nothing before: its quarantine is empty. The block would leave it
-// after 128 frees.
+// after 512 frees.
 namespace {
 void free_and_wait(void* argument) {
   void* const block = argument;
   freeing_function(block);
   flip(block, static_cast<std::ptrdiff_t>(size() / 2));
-  for (int i = 0; i < 80; ++i) misusing_function(allocating_function(100));
+  for (int i = 0; i < 300; ++i) misusing_function(allocating_function(100));
   tell("survived", 1);
 }
 }  // namespace
@@ -100,7 +100,7 @@ CASE(write_behind_a_block_in_use_until_the_end) {
 CASE(write_to_a_free_block_until_the_end) {
   void* const block = tell_block(allocating_function(size()));
   freeing_function(block);
-  for (int i = 0; i < 200; ++i) freeing_function(allocating_function(100));
+  for (int i = 0; i < 800; ++i) freeing_function(allocating_function(100));
   flip(block, static_cast<std::ptrdiff_t>(size() / 2));
   tell("survived", 1);
 }

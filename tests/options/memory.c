@@ -74,6 +74,10 @@ static const struct {
 } kShapes[] = {{1, kMuch}, {8, 8 * MIB}, {64, MIB}, {640, kMuch / 640}, {kSmallBlocks, kSmall}};
 enum { kShapeCount = sizeof kShapes / sizeof *kShapes };
 
+// What may stay: a large block or two, and what a huge page has beyond the last block. Nobody has
+// had that, so nobody gives it back before its addresses are used.
+enum { kStays = 5 * MIB };
+
 CASE(memory_goes_back_at_once) {
   settle();
   for (size_t i = 0; i < kShapeCount; ++i) {
@@ -83,7 +87,7 @@ CASE(memory_goes_back_at_once) {
     CHECK(held >= before + kMuch - 4 * MIB, "%zu KiB more", (held - before) / KIB);
     free_touched(many, kShapes[i].count, kShapes[i].size);
     const size_t after = resident_bytes();
-    CHECK(after <= before + 3 * MIB, "blocks of %zu bytes: %zu KiB stay", kShapes[i].size,
+    CHECK(after <= before + kStays, "blocks of %zu bytes: %zu KiB stay", kShapes[i].size,
           (after - before) / KIB);
     CHECK(stats().dirty == 0, "%zu bytes are kept", stats().dirty);
   }
@@ -96,7 +100,7 @@ static void trim_what_stays(size_t before, size_t shape) {
         kShapes[shape].size, (after - before) / KIB);
   CHECK(malloc_trim(0) == 1, "malloc_trim finds nothing");
   const size_t trimmed = resident_bytes();
-  CHECK(trimmed <= before + 3 * MIB, "blocks of %zu bytes: %zu KiB stay after malloc_trim",
+  CHECK(trimmed <= before + kStays, "blocks of %zu bytes: %zu KiB stay after malloc_trim",
         kShapes[shape].size, (trimmed - before) / KIB);
 }
 CASE(memory_stays_until_told) {

@@ -120,7 +120,7 @@ const Case kCases[] = {
     {"write after free",
      [] {
        write_after_free(40);
-       for (int i = 0; i < 200; ++i) guarded.deallocate(guarded.allocate(40));
+       for (int i = 0; i < 800; ++i) guarded.deallocate(guarded.allocate(40));
      }},
     {"write after free of any size",
      [] {
