@@ -20,7 +20,11 @@ class Quarantine {
     void operator()(void* const*, std::uint32_t) const noexcept {}
   };
 
-  constexpr explicit Quarantine(bool closed = false) noexcept : busy_{closed} {}
+  // A closed one is all zeros: as a variable, it takes no room in a file.
+  constexpr explicit Quarantine(bool closed = false) noexcept
+      : is_free_{!closed},
+        left_{closed ? 0 : std::ptrdiff_t{kBytes}},
+        most_bytes_{closed ? 0 : kBytes} {}
 
   // Of `all` bytes, the share of each set of one in `count` quarantines.
   [[nodiscard]] static constexpr std::size_t share(std::size_t all, std::size_t count) noexcept {
@@ -29,7 +33,7 @@ class Quarantine {
   }
   // A set is full with so many bytes from now on, unless the quarantine is busy.
   void limit(std::size_t bytes) noexcept {
-    if (busy_) return;
+    if (!is_free_) return;
     begin();
     left_ += static_cast<std::ptrdiff_t>(bytes) - static_cast<std::ptrdiff_t>(most_bytes_);
     most_bytes_ = bytes;
@@ -39,7 +43,7 @@ class Quarantine {
   // Keeps a place for a block that weighs `bytes` if no other has to leave for its bytes. Until it
   // is taken and settled, or left, a signal handler finds the quarantine busy.
   [[nodiscard]] ALLOD_INLINE bool keep_place(std::size_t bytes) noexcept {
-    if (__builtin_expect(busy_, 0)) return false;
+    if (__builtin_expect(!is_free_, 0)) return false;
     begin();
     left_ -= static_cast<std::ptrdiff_t>(bytes);
     if (__builtin_expect(left_ > 0, 1)) return true;
@@ -73,7 +77,7 @@ class Quarantine {
   template <class Leave, class Look = LookAway>
   [[nodiscard]] ALLOD_INLINE bool take(void* block, std::size_t bytes, random::Sequence& order,
                                        Leave&& leave, Look&& look = {}) noexcept {
-    if (__builtin_expect(busy_, 0)) return false;
+    if (__builtin_expect(!is_free_, 0)) return false;
     begin();
     blocks_[next_++] = block;
     left_ -= static_cast<std::ptrdiff_t>(bytes);
@@ -88,7 +92,7 @@ class Quarantine {
   // Empties the quarantine. False if it was empty or busy.
   template <class Leave, class Look = LookAway>
   bool clear(random::Sequence& order, Leave&& leave, Look&& look = {}) noexcept {
-    if (busy_ || (filled() == 0 && waiting_ == 0)) return false;
+    if (!is_free_ || (filled() == 0 && waiting_ == 0)) return false;
     begin();
     turn(order, look, leave);
     turn(order, look, leave);
@@ -100,10 +104,10 @@ class Quarantine {
     for_each([&](const void* waiting) noexcept { found |= waiting == block; });
     return found;
   }
-  [[nodiscard]] bool is_at_work() const noexcept { return busy_; }
+  [[nodiscard]] bool is_at_work() const noexcept { return !is_free_; }
   template <class Visit>
   void for_each(Visit&& visit) noexcept {
-    if (busy_) return;
+    if (!is_free_) return;
     begin();
     for (std::uint32_t i = first_; i < next_; ++i) visit(blocks_[i]);
     for (std::uint32_t i = 0; i < waiting_; ++i) visit(blocks_[(first_ ^ kBlocks) + i]);
@@ -138,12 +142,12 @@ class Quarantine {
     }
   }
   ALLOD_INLINE void begin() noexcept {
-    busy_ = true;
+    is_free_ = false;
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
   ALLOD_INLINE void end() noexcept {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    busy_ = false;
+    is_free_ = true;
   }
 
   void* blocks_[2 * kBlocks] = {};
@@ -151,9 +155,9 @@ class Quarantine {
   std::uint32_t next_ = 0;     // in the taking set
   std::uint32_t waiting_ = 0;  // blocks of the waiting set
   std::uint32_t seen_ = 0;     // of these, by `look`
-  bool busy_;
-  std::ptrdiff_t left_ = kBytes;  // until the taking set is full
-  std::size_t most_bytes_ = kBytes;
+  bool is_free_;               // neither busy nor closed
+  std::ptrdiff_t left_;        // bytes until the taking set is full
+  std::size_t most_bytes_;
 };
 
 }  // namespace allod::heaps
