@@ -12,6 +12,7 @@ import pytest
 from allod import supplies
 from allod.console import Failure
 from clone.supplies import Clone
+from long_runs import leave_out
 from surface.black_box import Runner
 from workshop import paths
 from workshop.build import PRESETS, ensure_built
@@ -34,6 +35,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=5,
         help="how long tests/live/test_stress.py keeps its program going (default: 5)",
     )
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leaves the long ones out of runs that do not name their folder."""
+    leave_out(config, items)
 
 
 @pytest.fixture(scope="session")

@@ -15,13 +15,14 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 from allod.console import Failure
+from long_runs import shortly
 from options.table import OPTIONS
 from workshop.build import PRESETS, ZIG_PRESETS, ensure_built
 from workshop.paths import ROOT, build_dir
@@ -35,15 +36,16 @@ MACOS = [name for name in ZIG_PRESETS if name.startswith("macos")]
 FREEBSD = ["freebsd-x86-64", "freebsd-arm64"]
 
 
-def shortly(names: Sequence[str]) -> list[object]:
-    """Those for arm64, which an emulator runs, only where these tests run alone."""
-    alone = pytest.mark.long_run
-    return [pytest.param(n, marks=alone) if "arm64" in n else n for n in names]
+def runs_natively(preset: str) -> bool:
+    """Others need an emulator."""
+    return "arm64" not in preset
 
 
-each_build = pytest.mark.parametrize("preset", shortly([*MACOS, *FREEBSD]))
-each_macos = pytest.mark.parametrize("preset", shortly(MACOS))
-each_freebsd = pytest.mark.parametrize("preset", shortly(FREEBSD))
+each_build = pytest.mark.parametrize(
+    "preset", shortly([*MACOS, *FREEBSD], runs_natively)
+)
+each_macos = pytest.mark.parametrize("preset", shortly(MACOS, runs_natively))
+each_freebsd = pytest.mark.parametrize("preset", shortly(FREEBSD, runs_natively))
 
 # What the library takes the place of.
 INTERPOSED = {
@@ -295,7 +297,7 @@ TRIPLE = "aarch64-linux-gnu"
 EMULATOR = ("qemu-aarch64-static", "-L", f"/usr/{TRIPLE}")
 
 
-@pytest.fixture(scope="module", params=shortly([*MACOS, *FREEBSD]))
+@pytest.fixture(scope="module", params=shortly([*MACOS, *FREEBSD], runs_natively))
 def host(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
@@ -365,7 +367,7 @@ def test_operators_on_freebsd(host: Host) -> None:
     all_hold(host, "operators", PORTABLE / "operators.cpp")
 
 
-@pytest.mark.parametrize("host", shortly(MACOS), indirect=True)
+@pytest.mark.parametrize("host", shortly(MACOS, runs_natively), indirect=True)
 def test_the_zone_of_macos(host: Host) -> None:
     all_hold(host, "zone", HERE / "darwin" / "zone.cpp")
 

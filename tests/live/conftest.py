@@ -9,20 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from long_runs import leave_out
 from workshop.build import ensure_live_built
 from workshop.packages import PackagesUnavailable
 
 from .watched import Watched, watched
 
 Serve = Callable[..., AbstractContextManager[Watched]]
-
-
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> None:
-    """Leaves the long ones out of runs that name no test of this folder."""
-    leave_out(Path(__file__).parent, config, items)
 
 
 @pytest.fixture(scope="session")

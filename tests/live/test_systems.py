@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from checks import versions
+from long_runs import shortly
 from workshop.build import ensure_live_built, product
 from workshop.packages import PackagesUnavailable, ensure_packages
 
@@ -55,10 +56,7 @@ USUAL = "musl"
 
 
 @pytest.fixture(
-    params=[
-        kind if kind.preset == USUAL else pytest.param(kind, marks=pytest.mark.long_run)
-        for kind in KINDS
-    ],
+    params=shortly(KINDS, lambda kind: kind.preset == USUAL),
     ids=str,
 )
 def kind(request: pytest.FixtureRequest) -> Kind:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pytest
 from arm64.emulator import TOO_LONG
+from long_runs import shortly
 from surface.black_box import SKIPPED, Case, cases_in, describe
 from workshop.build import PRESETS, ensure_built, ensure_target_built
 from workshop.packages import PackagesUnavailable, ensure_packages
@@ -33,13 +34,14 @@ pytestmark = pytest.mark.slow
 long_run = pytest.mark.long_run
 
 TESTS = Path(__file__).parents[1]
-# One with 32 bits and one with the other order of bytes. Weak order and large pages, arm64 has too.
-USUAL = ("i386", "s390x")
-PARAMETERS = [
-    machine if machine.name in USUAL else pytest.param(machine, marks=long_run)
-    for machine in MACHINES
-]
-each_machine = pytest.mark.parametrize("machine", PARAMETERS, ids=str)
+
+
+def is_usual(machine: Machine) -> bool:
+    """32 bits, or the other order of bytes. arm64 has a weak order and large pages as well."""
+    return machine.name in ("i386", "s390x")
+
+
+each_machine = pytest.mark.parametrize("machine", shortly(MACHINES, is_usual), ids=str)
 Ended = subprocess.CompletedProcess[str]
 Run = tuple[Machine, str, Case]
 
@@ -129,10 +131,10 @@ def check(result: Ended) -> None:
 
 @pytest.mark.parametrize(
     "run",
-    [
-        run if run[0].name in USUAL else pytest.param(run, marks=long_run)
-        for run in (*runs("ports", "machine"), *runs("surface", "limits"))
-    ],
+    shortly(
+        [*runs("ports", "machine"), *runs("surface", "limits")],
+        lambda run: is_usual(run[0]),
+    ),
     ids=name_of,
 )
 def test_case(run: Run, results: dict[Run, Future[Ended]]) -> None:
@@ -165,7 +167,7 @@ def run_units(machine: Machine, program: str, directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "machine", [machine for machine in MACHINES if machine.name in USUAL], ids=str
+    "machine", [machine for machine in MACHINES if is_usual(machine)], ids=str
 )
 def test_units_of_the_lowest_layer(machine: Machine, tmp_path: Path) -> None:
     built(machine)
