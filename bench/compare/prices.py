@@ -1,7 +1,7 @@
 """What hardening costs: the levels of the hardened library and other hardened allocators, each
 beside the default library in the same rounds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from allod.files import write_whole
@@ -9,8 +9,7 @@ from allod.files import write_whole
 from bench.compare import markdown, stats, tables, wording
 from bench.compare.peers import LIBC, SUBJECT, WITH_MEASURES
 from bench.compare.publish import PublishError
-from bench.compare.results import REAL_PROGRAMS, Results
-from bench.compare.rounds import CaseResult
+from bench.compare.results import REAL_PROGRAMS, Ratios, Results, ratios_to
 from bench.compare.stats import Summary
 from bench.compare.tables import Cell, Table
 
@@ -40,8 +39,8 @@ HEADER = (
 )
 ABOUT = f"""\
 Each figure is a ratio to Allod's default library in the same round: 1.00 is that library, less is
-better. `{HARDENED}` is the hardened library as it comes, with the level `all`; a name behind `+` is
-another [level](security.md#levels). What each allocator notices is told in
+better. `{HARDENED}` is the hardened library as it comes, with the level `all`. A name with `+` has
+another [level](security.md#what-the-levels-catch-and-what-they-cost). What each one notices is in
 [security-results.md](security-results.md) and [security-attacks.md](security-attacks.md).
 
 ```sh
@@ -49,15 +48,6 @@ another [level](security.md#levels). What each allocator notices is told in
 {COMMAND} --workload redis --peer {SUBJECT} --peer {WITH_MEASURES}light
 ```
 """
-
-
-def ratios(result: CaseResult, of_time: bool) -> dict[str, Summary]:
-    """Each allocator against the default library, round by round; nothing without that one."""
-    if SUBJECT not in result.runs:
-        return {}
-    values: Callable[[str], list[float]] = result.times if of_time else result.peaks
-    base = values(SUBJECT)
-    return {name: stats.paired_ratio(values(name), base) for name in result.runs}
 
 
 def _mean_and_worst(found: dict[str, Summary]) -> list[Cell]:
@@ -74,23 +64,31 @@ def _mean_and_worst(found: dict[str, Summary]) -> list[Cell]:
 def means(results: Results, group: str) -> Table:
     """The geometric means over a group, and the worst of it."""
     cases = [result for result in results.measured if result.case.group == group]
-    rows = []
-    for peer in results.peers:
-        cells = []
-        for of_time in (True, False):
-            found = {
-                result.case.name: each[peer.name]
-                for result in cases
-                if peer.name in (each := ratios(result, of_time))
-            }
-            if found:
-                cells += _mean_and_worst(found)
-        if cells:
-            rows.append(
-                [Cell(peer.name), *cells, Cell(f"{len(found)} of {len(cases)}")]
-            )
+    # By allocator and case.
+    time, memory = (
+        _by_peer({case.case.name: ratios_to(SUBJECT, case, of_time) for case in cases})
+        for of_time in (True, False)
+    )
+    rows = [
+        [
+            Cell(peer.name),
+            *_mean_and_worst(time[peer.name]),
+            *_mean_and_worst(memory[peer.name]),
+            Cell(f"{len(time[peer.name])} of {len(cases)}"),
+        ]
+        for peer in results.peers
+        if peer.name in time
+    ]
     header = ["allocator", "time", "±", "worst", "peak memory", "±", "worst", "cases"]
     return Table(group.capitalize(), header, rows)
+
+
+def _by_peer(by_case: dict[str, Ratios | None]) -> dict[str, dict[str, Summary]]:
+    turned: dict[str, dict[str, Summary]] = {}
+    for case, found in by_case.items():
+        for name, ratio in found.of.items() if found else ():
+            turned.setdefault(name, {})[case] = ratio
+    return turned
 
 
 def every(results: Results, of_time: bool) -> Table:
@@ -98,18 +96,11 @@ def every(results: Results, of_time: bool) -> Table:
     names = [peer.name for peer in results.peers if peer.name != SUBJECT]
     rows = []
     for result in sorted(results.measured, key=lambda each: each.case.group):
-        found = ratios(result, of_time)
-        if not found:
-            continue
-        cells = [Cell(result.case.name)]
-        for name in names:
-            if name not in found:
-                cells.append(Cell("failed" if name in result.failures else "–"))
-                continue
-            ratio = found[name].median
-            noisy = of_time and result.is_noisy(name, results.precision)
-            cells.append(Cell(f"{ratio:.2f}" + (" ~" if noisy else ""), ratio=ratio))
-        rows.append(cells)
+        found = ratios_to(SUBJECT, result, of_time)
+        if found is not None:
+            precision = results.precision
+            cells = tables.ratio_cells(result, found, names, precision, of_time)
+            rows.append([Cell(result.case.name), *cells])
     title = "Time" if of_time else "Peak resident size"
     return Table(f"{title} against {SUBJECT}", ["workload", *names], rows)
 
@@ -138,7 +129,7 @@ def render(results: Results) -> str:
         *([""] if results.notes else []),
         *overview(results),
         *markdown.titled(every(results, of_time=True)),
-        f"{wording.noise(results.precision)}",
+        wording.noise(results.precision),
         "",
         *markdown.titled(every(results, of_time=False)),
         *markdown.titled(tables.setting(results)),

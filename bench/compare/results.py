@@ -60,7 +60,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Ratios:
-    """Each allocator against the best of the peers; Allod's libraries are never the measure."""
+    """Each allocator against the measure: mostly the best of the peers, and then never Allod's."""
 
     best: str
     of: dict[str, Summary]
@@ -74,10 +74,23 @@ def _ratios(result: CaseResult, values: Callable[[str], list[float]]) -> Ratios 
     if not candidates:
         return None
     best = min(candidates, key=lambda name: stats.summarise(values(name)).median)
+    return _against(best, result, values)
+
+
+def _against(
+    base: str, result: CaseResult, values: Callable[[str], list[float]]
+) -> Ratios:
     return Ratios(
-        best,
-        {name: stats.paired_ratio(values(name), values(best)) for name in result.runs},
+        base,
+        {name: stats.paired_ratio(values(name), values(base)) for name in result.runs},
     )
+
+
+def ratios_to(base: str, result: CaseResult, of_time: bool) -> Ratios | None:
+    """Each allocator against one of them; nothing without that one."""
+    if base not in result.runs:
+        return None
+    return _against(base, result, result.times if of_time else result.peaks)
 
 
 def time_ratios(result: CaseResult) -> Ratios | None:

@@ -9,6 +9,7 @@ from bench.compare.lines import Lines
 from bench.compare.regressions import MEMORY, TIME, Comparison
 from bench.compare.results import (
     Overview,
+    Ratios,
     RatiosOf,
     Results,
     memory_ratios,
@@ -78,20 +79,32 @@ def ratios(results: Results, of_time: bool) -> Table:
             continue
         values = result.times(found.best) if of_time else result.peaks(found.best)
         best = (wording.duration if of_time else wording.size)(median(values))
-        row = [Cell(result.case.name), Cell(best)]
-        for name in names:
-            if name not in found.of:
-                row.append(Cell("failed" if name in result.failures else "–"))
-                continue
-            ratio = found.of[name].median
-            noisy = _is_noisy(result, name, results.precision, of_time)
-            text = f"{ratio:.2f}" + (" ~" if noisy else "")
-            row.append(Cell(text, name == found.best, ratio))
-        rows.append(row)
+        row = ratio_cells(result, found, names, results.precision, of_time)
+        rows.append([Cell(result.case.name), Cell(best), *row])
     title = "Time" if of_time else "Peak resident size"
     return Table(
         f"{title} against the best peer", ["workload", "1.00 is", *names], rows
     )
+
+
+def ratio_cells(
+    result: CaseResult,
+    found: Ratios,
+    names: Sequence[str],
+    precision: float,
+    of_time: bool,
+) -> list[Cell]:
+    """A case's ratios, in the order of the names."""
+    cells = []
+    for name in names:
+        if name not in found.of:
+            cells.append(Cell("failed" if name in result.failures else "–"))
+            continue
+        ratio = found.of[name].median
+        noisy = _is_noisy(result, name, precision, of_time)
+        text = f"{ratio:.2f}" + (" ~" if noisy else "")
+        cells.append(Cell(text, name == found.best, ratio))
+    return cells
 
 
 def _is_noisy(result: CaseResult, name: str, precision: float, of_time: bool) -> bool:
