@@ -56,6 +56,14 @@ CASE(reuse_after_requests_that_fail) {
   survive();
 }
 
+// An attacker frees so many blocks of their own, of another size, before they allocate.
+CASE(reuse_after_frees_of_others) {
+  free_one();
+  for (int i = 0; i < 250; ++i) freeing_function(allocating_function(24));
+  tell("reused", is_handed_out());
+  survive();
+}
+
 // On one processor, whose cache both threads have.
 CASE(reuse_by_the_thread_that_comes_next) {
   cpu_set_t one;

@@ -109,6 +109,7 @@ ROUNDS = range(1, 5)
     ("case", "rounds"),
     [
         ("reuse_after_requests_that_fail", 0),
+        ("reuse_after_frees_of_others", 0),
         ("reuse_by_the_thread_that_comes_next", 0),
         *(("reuse_in_the_destructor_of_a_thread", rounds) for rounds in ROUNDS),
     ],

@@ -44,6 +44,7 @@ static unsigned char* told_neighbour(allod_heap_t* heap, size_t size, unsigned c
   enum { kBlocks = 400 };
   unsigned char* blocks[kBlocks];
   for (int i = 0; i < kBlocks; ++i) blocks[i] = allod_heap_malloc(heap, size);
+  // Of such sizes with their canaries, the classes are the multiples of 16.
   const uintptr_t distance = (size + 8 + 15) / 16 * 16;
   for (int i = 0; i < kBlocks; ++i) {
     for (int j = 0; j < kBlocks; ++j) {

@@ -55,6 +55,11 @@ EFFECTS = [
     ),
     Effect(
         "memory_goes_back_at_once",
+        {"ALLOD_PURGE_DELAY": "0", "ALLOD_HUGE_PAGES": "never"},
+        {"ALLOD_PURGE_DELAY": "-1", "ALLOD_HUGE_PAGES": "never"},
+    ),
+    Effect(
+        "memory_goes_back_at_once",
         {"ALLOD_PURGE_DELAY": "0", "ALLOD_PURGE_THREAD": "0"},
         AN_HOUR,
     ),
@@ -62,6 +67,11 @@ EFFECTS = [
         "memory_stays_until_told",
         {"ALLOD_PURGE_DELAY": "-1"},
         {"ALLOD_PURGE_DELAY": "0"},
+    ),
+    Effect(
+        "memory_stays_until_told",
+        {"ALLOD_PURGE_DELAY": "-1", "ALLOD_HUGE_PAGES": "never"},
+        {"ALLOD_PURGE_DELAY": "0", "ALLOD_HUGE_PAGES": "never"},
     ),
     Effect(
         "memory_stays_until_told",
